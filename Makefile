@@ -1,0 +1,54 @@
+# `make` lists the targets. Each makes .venv as it needs it, once, and again when the pins change.
+PYTHON ?= python3
+PIP_ARGS ?=
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help demo test lint types docs check clean
+
+help:
+	@echo "make demo    train FedAvg and FGSSL on a synthetic graph, write out/demo.png"
+	@echo "make test    the tests and every example in a docstring"
+	@echo "make lint    ruff: rules and format"
+	@echo "make types   mypy --strict"
+	@echo "make docs    build the documentation into site/"
+	@echo "make check   test, lint, types and docs"
+	@echo "make clean   remove .venv and everything that was built"
+	@echo
+	@echo "PYTHON=...   the Python to use, 3.11 or newer (python3)"
+	@echo "PIP_ARGS=... more arguments for pip install. On Linux a plain index gives the CUDA build"
+	@echo "             of torch, some gigabytes; for the CPU build name PyTorch's index of CPU"
+	@echo "             wheels: make demo PIP_ARGS='--extra-index-url <URL>'"
+
+demo: .venv/extra-examples
+	$(BIN)/python examples/demo.py
+
+test: .venv/extra-test
+	$(BIN)/python -m pytest
+
+lint: .venv/extra-lint
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: .venv/extra-lint
+	$(BIN)/mypy --strict fgl
+
+docs: .venv/extra-docs
+	$(BIN)/mkdocs build --strict --quiet
+
+check: test lint types docs
+
+clean:
+	rm -rf .venv build dist site out *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find fgl tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +
+
+# A stamp per extra of pyproject.toml.
+.venv/extra-%: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "fgl needs Python 3.11 or newer, but $(PYTHON) is not:" \
+	    "make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear .venv
+	$(BIN)/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt -e '.[$*]'
+	@touch $@

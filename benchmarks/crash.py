@@ -1,0 +1,160 @@
+"""Kill a 15-round FedAvg run at random moments, resume it, compare its end bit for bit.
+
+    python benchmarks/crash.py --kills 20 --json benchmarks/results/crash.json
+
+Every trial starts anew in a process of its own, is killed (SIGKILL) at a random moment between its
+first and its last round, is started again and ends. Its final message, server state and history
+must be those of a run that nobody disturbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fgl
+from fgl.federation import Training
+
+ROUNDS = 15
+
+
+def federation() -> tuple[fgl.Method, list[fgl.Graph]]:
+    """Four random graphs and a GAT with dropout, large enough that a round takes a moment."""
+    generator = torch.Generator().manual_seed(0)
+    clients = []
+    for num_nodes in (150, 250, 200, 100):
+        edges = torch.randint(num_nodes, (2, 4 * num_nodes), generator=generator)
+        x = torch.rand(num_nodes, 200, generator=generator)
+        y = torch.randint(5, (num_nodes,), generator=generator)
+        clients.append(fgl.Graph(x, edges, y=y, num_classes=5))
+    torch.manual_seed(0)
+    optimizer = partial(torch.optim.Adam, lr=0.01)
+    return fgl.Method(fgl.nn.GAT(200, 128, 5), train=Training(optimizer, num_steps=4)), clients
+
+
+def work(folder: Path) -> None:
+    """The process that gets killed: run, or go on, and write the end."""
+    torch.set_num_threads(1)
+    method, clients = federation()
+    print("started", flush=True)
+    result = fgl.run(method, clients, num_rounds=ROUNDS, checkpoint=folder)
+    history = [(record.round, record.participants, record.loss) for record in result.history]
+    torch.save((result.outbox[0], result.server_state, history), folder / "end.pt")
+    print("ended", flush=True)
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    """A worker whose run has begun."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--worker", str(folder)]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env)
+    assert process.stdout is not None
+    if process.stdout.readline() != "started\n":
+        raise RuntimeError(f"Expected the worker to start, but it ended with {process.wait()}")
+    return process
+
+
+def end(folder: Path) -> tuple[Any, float]:
+    """Run, or go on, to the end: what it wrote, and the seconds from start to end."""
+    with start(folder) as process:
+        begin = time.perf_counter()
+        assert process.stdout is not None
+        process.stdout.readline()
+        seconds = time.perf_counter() - begin
+    if process.returncode:
+        raise RuntimeError(f"Expected the worker to end well, but got {process.returncode}")
+    return torch.load(folder / "end.pt", weights_only=True), seconds
+
+
+def stop(folder: Path, seconds: float, how: signal.Signals = signal.SIGKILL) -> bool:
+    """Send a signal after some seconds; False where the run had ended before."""
+    with start(folder) as process:
+        time.sleep(seconds)
+        process.send_signal(how)
+    return not (folder / "end.pt").exists()
+
+
+def equal(a: Any, b: Any) -> bool:
+    """Bit for bit, all the way down."""
+    if isinstance(a, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(equal(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(equal(x, y) for x, y in zip(a, b, strict=True))
+    return bool(a == b)
+
+
+def trial(
+    folder: Path, kills: int, moments: random.Random, longest: float
+) -> tuple[Any, list[int]]:
+    """A run killed `kills` times: its end, and how many rounds were saved at each kill."""
+    saved: list[int] = []
+    while len(saved) < kills:
+        if stop(folder, moments.uniform(0, longest)):
+            files = [int(path.stem.removeprefix("round-")) for path in folder.glob("round-*.ckpt")]
+            saved.append(max(files, default=0))
+        else:  # it was faster than usual and ended: start anew
+            shutil.rmtree(folder)
+            folder.mkdir()
+    return end(folder)[0], saved
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=20)
+    parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
+    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.worker:
+        work(args.worker)
+        return 0
+    from reproduce import machine
+
+    moments = random.Random(args.seed)
+    same = 0
+    saved: list[int] = []
+    with tempfile.TemporaryDirectory() as root:
+        undisturbed = Path(root) / "undisturbed"
+        undisturbed.mkdir()
+        want, seconds = end(undisturbed)
+        for number in range(args.kills):
+            folder = Path(root) / str(number)
+            folder.mkdir()
+            got, rounds = trial(folder, 1, moments, seconds)
+            same += equal(got, want)
+            saved += rounds
+            print(f"kill {number + 1}: after round {rounds[0]}, equal so far {same}", flush=True)
+    print(f"{same} of {args.kills}")
+    if args.json:
+        report = {
+            "benchmark": "crash",
+            "rounds": ROUNDS,
+            "seed": args.seed,
+            "kills": args.kills,
+            "bit_equal": same,
+            "rounds_saved_at_kill": saved,
+            "seconds_undisturbed": round(seconds, 3),
+            "machine": machine(),
+        }
+        args.json.parent.mkdir(parents=True, exist_ok=True)
+        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    return int(same < args.kills)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,108 @@
+"""Random views of a graph: edges dropped, feature columns masked."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor
+
+from .sparse import SparseMatrix
+
+TensorOrSparse = TypeVar("TensorOrSparse", Tensor, SparseMatrix)
+
+
+def drop_edges(
+    edges: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
+) -> TensorOrSparse:
+    """Drop each directed edge independently with probability `p`.
+
+    Args:
+        edges: ``edge_index`` int64 ``[2, num_edges]``: the dropped columns are removed; or a
+            `SparseMatrix`: the dropped entries become 0, the pattern stays (so shapes are static).
+        p: probability in [0, 1].
+        generator: source of randomness; default torch's own.
+
+    Returns:
+        Of the type of `edges`.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+
+    Example:
+        >>> drop_edges(torch.tensor([[0, 1], [1, 0]]), p=1.0).shape
+        torch.Size([2, 0])
+    """
+    if isinstance(edges, SparseMatrix):
+        keep = _keep(edges.nnz, p, edges.device, generator).to(edges.dtype)
+        return edges.with_value(keep if edges.value is None else edges.value * keep)
+    return edges[:, _keep(edges.shape[1], p, edges.device, generator)]
+
+
+def mask_features(
+    x: TensorOrSparse, *, p: float, generator: torch.Generator | None = None
+) -> TensorOrSparse:
+    """Set each feature column to zero, for all nodes alike, with probability `p`.
+
+    Args:
+        x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
+        p: probability in [0, 1].
+        generator: source of randomness; default torch's own.
+
+    Returns:
+        Of the type and shape of `x`.
+
+    Raises:
+        ValueError: if `p` is not in [0, 1].
+
+    Example:
+        >>> mask_features(torch.ones(2, 3), p=1.0).sum()
+        tensor(0.)
+    """
+    keep = _keep(x.shape[1], p, x.device, generator).to(x.dtype)
+    if not isinstance(x, SparseMatrix):
+        return x * keep
+    kept = keep.index_select(0, x.pattern.col)
+    return x.with_value(kept if x.value is None else x.value * kept)
+
+
+def augment(
+    x: TensorOrSparse,
+    edges: SparseMatrix,
+    *,
+    edge_p: float,
+    feature_p: float,
+    generator: torch.Generator | None = None,
+) -> tuple[TensorOrSparse, SparseMatrix]:
+    """A view of a graph: `mask_features` with `feature_p`, `drop_edges` with `edge_p`.
+
+    Args:
+        x: float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
+        edges: the adjacency.
+        edge_p: probability of dropping an edge.
+        feature_p: probability of masking a column.
+        generator: source of randomness; default torch's own.
+
+    Returns:
+        The view's features and edges.
+
+    Example:
+        >>> edges = SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 0]]), 2)
+        >>> x, edges = augment(torch.ones(2, 3), edges, edge_p=0.0, feature_p=1.0)
+        >>> x.sum(), edges.to_dense().sum()
+        (tensor(0.), tensor(2.))
+    """
+    x = mask_features(x, p=feature_p, generator=generator)
+    return x, drop_edges(edges, p=edge_p, generator=generator)
+
+
+# The views of FGSSL's code: drop 30 % of edges and columns, or 80 % of edges, half the columns.
+weak = partial(augment, edge_p=0.3, feature_p=0.3)
+strong = partial(augment, edge_p=0.8, feature_p=0.5)
+
+
+def _keep(size: int, p: float, device: torch.device, generator: torch.Generator | None) -> Tensor:
+    if not 0 <= p <= 1:
+        raise ValueError(f"Expected p to be in [0, 1], but got {p}")
+    return torch.rand(size, device=device, generator=generator) >= p

@@ -1,0 +1,38 @@
+"""The machine that runs a method: messages, methods, local training, rounds."""
+
+from .evaluate import evaluate_on
+from .message import Broadcast, Inbox, Message, check_message, num_bytes
+from .method import (
+    Method,
+    Training,
+    adopt_model,
+    average,
+    fold_in,
+    keep_own,
+    send_model,
+    supervised,
+)
+from .result import Result, Round
+from .run import run
+from .train import train
+
+__all__ = [
+    "Broadcast",
+    "Inbox",
+    "Message",
+    "Method",
+    "Result",
+    "Round",
+    "Training",
+    "adopt_model",
+    "average",
+    "check_message",
+    "evaluate_on",
+    "fold_in",
+    "keep_own",
+    "num_bytes",
+    "run",
+    "send_model",
+    "supervised",
+    "train",
+]

@@ -1,0 +1,125 @@
+"""Checkpoints that are whole or not there, and know when they are not."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .message import Broadcast
+from .result import Result, Round
+
+MAGIC = b"fgl-ckpt"
+HEAD = len(MAGIC) + hashlib.sha256().digest_size
+KEEP = 2
+
+
+def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Result) -> Path:
+    """Write ``round-N.ckpt`` atomically, with its checksum; the two newest are kept.
+
+    `identity` is what a run must agree with to go on from this file, JSON-able.
+    """
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    payload = _pack(identity, result)
+    rounds = len(result.history)
+    path = folder / _name(rounds)
+    partial = folder / f"{path.name}.partial"
+    with partial.open("wb") as file:
+        file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
+    for other in folder.glob("round-*.ckpt*"):
+        if other.name not in kept:  # older, half written, or of later rounds that were damaged
+            other.unlink(missing_ok=True)
+    return path
+
+
+def load(
+    folder: str | os.PathLike[str], identity: Mapping[str, Any], device: torch.device
+) -> Result | None:
+    """The newest whole checkpoint; a damaged one is named in a warning and passed over.
+
+    Raises:
+        ValueError: if the checkpoint is of another run.
+    """
+    for path in _newest_first(Path(folder)):
+        content = _read(path)
+        if content is not None:
+            _check_identity(path, json.loads(content["identity"]), identity)
+            return _unpack(content, device)
+        warnings.warn(
+            f"Expected {path} to be a whole checkpoint, but got a truncated or changed file; "
+            "trying the previous one",
+            stacklevel=3,
+        )
+    return None
+
+
+def _name(rounds: int) -> str:
+    return f"round-{rounds:06d}.ckpt"
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    return sorted(folder.glob("round-*.ckpt"), reverse=True)
+
+
+def _pack(identity: Mapping[str, Any], result: Result) -> bytes:
+    shared = isinstance(result.outbox, Broadcast)
+    content = {
+        "identity": json.dumps(identity),
+        "history": json.dumps([asdict(record) for record in result.history]),
+        "num_clients": len(result.outbox),
+        "shared": shared,
+        "outbox": result.outbox[0] if shared else dict(result.outbox),
+        "server_state": dict(result.server_state),
+        "client_states": result.client_states,
+    }
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    data = path.read_bytes()
+    if hashlib.sha256(data[HEAD:]).digest() != data[len(MAGIC) : HEAD] or data[:8] != MAGIC:
+        return None
+    content: dict[str, Any] = torch.load(io.BytesIO(data[HEAD:]), weights_only=True)
+    return content
+
+
+def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    for key, value in json.loads(json.dumps(ours)).items():
+        if theirs.get(key) != value:
+            raise ValueError(
+                f"Expected checkpoint {path} to be of this run with {key}={value}, "
+                f"but got {theirs.get(key)}"
+            )
+
+
+def _unpack(content: dict[str, Any], device: torch.device) -> Result:
+    outbox = _to(content["outbox"], device)
+    if content["shared"]:
+        outbox = Broadcast(outbox, content["num_clients"])
+    history = []
+    for record in json.loads(content["history"]):
+        record["dropped"] = {int(client): why for client, why in record["dropped"].items()}
+        history.append(Round(**record))
+    states = {client: _to(state, device) for client, state in content["client_states"].items()}
+    return Result(outbox, _to(content["server_state"], device), states, history)
+
+
+def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _to(item, device) for key, item in value.items()}
+    return value.to(device)

@@ -1,0 +1,213 @@
+"""A federated method as four small functions; what it does not say, FedAvg says for it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .. import aggregate as server
+from ..graph import Graph
+from ..losses import cross_entropy
+from .message import Broadcast, Inbox, Message, Params, check_model
+
+State = Message
+Loss = Callable[[Params, Graph, Message], Tensor]
+Receive = Callable[[Message, State, Graph], tuple[Params, Message]]
+Send = Callable[[Params, Message, State, Graph], tuple[Message, State]]
+Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
+OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains: a fresh optimiser each round, full-batch steps.
+
+    Args:
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        num_steps: local steps per round.
+        max_grad_norm: clip the gradient's norm to this; default no clipping.
+
+    Raises:
+        ValueError: if `num_steps` is negative or `max_grad_norm` not positive.
+
+    Example:
+        >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
+        3
+    """
+
+    optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
+    num_steps: int = 1
+    max_grad_norm: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.num_steps < 0:
+            raise ValueError(f"Expected num_steps to be at least 0, but got {self.num_steps}")
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated method: what a client minimises, receives and sends, what the server makes of it.
+
+    Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
+    vary one with ``dataclasses.replace``.
+
+    Args:
+        model: the architecture; its parameters travel as plain dicts of tensors and its own are
+            only the initial ones.
+        loss: ``(params, graph, context) -> scalar``; default cross-entropy on the training nodes.
+        receive: ``(message, state, graph) -> params, context``; default adopts the model, and the
+            context is the message.
+        send: ``(params, context, state, graph) -> message, state``; default sends the model and the
+            number of training nodes.
+        aggregate: ``(inbox, state) -> outbox, state``; default the weighted mean for everybody. A
+            client that the outbox does not name keeps the last message it was sent.
+        train: optimiser, local steps.
+
+    Example:
+        >>> method = Method(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
+        >>> method.aggregate.__name__
+        'average'
+    """
+
+    model: nn.Module
+    loss: Loss = None  # type: ignore[assignment]  # filled below: it needs the model
+    receive: Receive = None  # type: ignore[assignment]
+    send: Send = field(default_factory=lambda: send_model)
+    aggregate: Aggregate = field(default_factory=lambda: average)
+    train: Training = field(default_factory=Training)
+
+    def __post_init__(self) -> None:
+        if self.loss is None:
+            object.__setattr__(self, "loss", supervised(self.model))
+        if self.receive is None:
+            object.__setattr__(self, "receive", adopt_model(self.model))
+
+    def initial(self) -> Params:
+        """A copy of the model's own tensors, with which a federation starts."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+
+def supervised(model: nn.Module) -> Loss:
+    """The loss of FedAvg: cross-entropy on a client's training nodes.
+
+    Args:
+        model: called as ``model(graph.x, graph.adj)``, returns logits.
+
+    Returns:
+        ``(params, graph, context) -> scalar``.
+
+    Example:
+        >>> model = fgl.nn.GCN(2, 8, 2)
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> supervised(model)(dict(model.named_parameters()), graph, {}).shape
+        torch.Size([])
+    """
+
+    def loss(params: Params, graph: Graph, context: Message) -> Tensor:
+        if graph.y is None:
+            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        logits = functional_call(model, params, (graph.x, graph.adj))
+        return cross_entropy(logits, graph.y, graph.train_mask)
+
+    return loss
+
+
+def adopt_model(model: nn.Module) -> Receive:
+    """FedAvg's receive: train from the server's model; the context is the whole message.
+
+    Args:
+        model: the architecture that the received model must match, name by name.
+
+    Returns:
+        ``(message, state, graph) -> params, context``.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> message = {"model": {"weight": torch.zeros(1, 1)}}
+        >>> params, context = adopt_model(model)(message, {}, None)
+        >>> params["weight"], context is message
+        (tensor([[0.]]), True)
+    """
+    template = {name: t.detach() for name, t in model.state_dict().items()}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Message]:
+        check_model(message.get("model"), template)
+        params: Any = message["model"]
+        return params, message
+
+    return receive
+
+
+def send_model(
+    params: Params, context: Message, state: State, graph: Graph
+) -> tuple[Message, State]:
+    """FedAvg's send: the trained model and the number of training nodes.
+
+    Returns:
+        ``{"model": params, "num_examples": int64 scalar}``, and the state as it was.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> send_model({"w": torch.zeros(1)}, {}, {}, graph)[0]["num_examples"]
+        tensor(3)
+    """
+    return {"model": params, "num_examples": torch.tensor(graph.num_train)}, state
+
+
+def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    """FedAvg's aggregate: the mean of the models weighted by examples, for everybody.
+
+    Where no client has an example the outbox is empty: everybody keeps the old model.
+
+    Returns:
+        The outbox, and the state ``{"model": mean}``.
+
+    Raises:
+        ValueError: if a number of examples is negative.
+
+    Example:
+        >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
+        >>> average(Inbox({0: message}, num_clients=1), {})[0][0]
+        {'model': {'w': tensor(2.)}}
+    """
+    weight = inbox.stack("num_examples")
+    if not weight.any():
+        return {}, state
+    message: Message = {"model": server.mean(inbox.stack("model"), weight)}
+    return Broadcast(message, inbox.num_clients), message
+
+
+def keep_own(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    """No federation: every client gets its own model back.
+
+    Example:
+        >>> inbox = Inbox({1: {"model": {"w": torch.tensor(2.0)}}}, num_clients=2)
+        >>> keep_own(inbox, {})[0]
+        {1: {'model': {'w': tensor(2.)}}}
+    """
+    return {client: {"model": message["model"]} for client, message in inbox.items()}, state
+
+
+def fold_in(seed: int, *path: int | str) -> int:
+    """A seed of its own for every party and purpose, e.g. ``fold_in(seed, round, client)``.
+
+    A hash, so nothing depends on the order in which parties are served, on restarts or processes.
+
+    Returns:
+        An integer in ``[0, 2^63)``.
+
+    Example:
+        >>> fold_in(0, 3, 1) == fold_in(0, 3, 1), fold_in(0, 3, 1) == fold_in(0, 1, 3)
+        (True, False)
+    """
+    digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1

@@ -1,0 +1,216 @@
+"""What all recipes share: flags, a federation of one dataset, a progress bar, the report."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import data
+from ..graph import Graph
+from ..nn import GAT, GCN
+from .evaluate import evaluate_on
+from .method import Method, Training
+from .result import Result, Round
+from .run import run
+
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
+NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
+
+
+def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the flags of every recipe; a recipe adds its own.
+
+    Args:
+        recipe: the recipe's name, for the report.
+        description: one line for ``--help``.
+
+    Example:
+        >>> arguments("fedavg", "FedAvg").parse_args(["--clients", "7"]).clients
+        7
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.set_defaults(recipe=recipe)
+    add = parser.add_argument
+    add("--dataset", default="synthetic", help="a known name, or a folder's under FGL_DATA")
+    add("--split", default="class_capped", help="class_capped, random or public")
+    add("--clients", type=int, default=5)
+    add("--rounds", type=int, default=200)
+    add("--seed", type=int, default=0, help="of split, partition, initial model and training")
+    add("--participation", type=float, default=1.0, help="share of the clients in a round")
+    add("--model", choices=("gcn", "gat"), default="gat")
+    add("--hidden", type=int, default=128)
+    add("--dropout", type=float, default=0.5)
+    add("--optimizer", choices=tuple(OPTIMIZERS), default="sgd")
+    add("--lr", type=float, default=0.25)
+    add("--momentum", type=float, default=0.0, help="of sgd")
+    add("--weight-decay", type=float, default=5e-4)
+    add("--steps", type=int, default=4, help="local full-batch steps per round")
+    add("--device", default="cpu")
+    add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
+    add("--json", metavar="PATH", help="write the report there")
+    return parser
+
+
+def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:
+    """The whole graph with its split, and the clients that Louvain cuts it into.
+
+    Args:
+        args: with ``dataset, split, clients, seed, device``.
+
+    Returns:
+        The graph and one graph per client; one client gets the whole graph.
+
+    Example:
+        >>> graph, clients = federation(arguments("fedavg", "").parse_args(["--clients", "3"]))
+        >>> len(clients), sum(c.num_nodes for c in clients) == graph.num_nodes
+        (3, True)
+    """
+    graph = data.split(data.load(args.dataset), args.split, dataset=args.dataset, seed=args.seed)
+    graph = graph.to(args.device)
+    if args.clients == 1:
+        return graph, [graph]
+    parts = data.louvain_partition(graph, args.clients, seed=args.seed)
+    return graph, data.partition_graph(graph, parts)
+
+
+def build_model(args: argparse.Namespace, graph: Graph) -> GCN | GAT:
+    """The model that the flags name, initialised from the seed.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(2, 3), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> args = arguments("fedavg", "").parse_args(["--model", "gcn"])
+        >>> type(build_model(args, graph)).__name__
+        'GCN'
+    """
+    if graph.num_classes is None:
+        raise ValueError("Expected graph to have labels, but got none")
+    kind: type[GCN] | type[GAT] = {"gcn": GCN, "gat": GAT}[args.model]
+    with torch.random.fork_rng([]):
+        torch.manual_seed(args.seed)
+        model = kind(graph.num_features, args.hidden, graph.num_classes, dropout=args.dropout)
+    return model.to(args.device)
+
+
+def training(args: argparse.Namespace) -> Training:
+    """Optimiser and local steps that the flags name.
+
+    Example:
+        >>> training(arguments("fedavg", "").parse_args([])).num_steps
+        4
+    """
+    options = {"lr": args.lr, "weight_decay": args.weight_decay}
+    if args.optimizer == "sgd":
+        options["momentum"] = args.momentum
+    return Training(partial(OPTIMIZERS[args.optimizer], **options), num_steps=args.steps)
+
+
+def run_recipe(
+    args: argparse.Namespace, method: Method, graph: Graph, clients: Sequence[Graph]
+) -> tuple[dict[str, Any], Result]:
+    """Run a recipe's method, print its report and write it where ``--json`` says.
+
+    Scores are those of the model(s) that the server would send next, on the whole graph.
+
+    Returns:
+        The report (see `report`) and the `Result`.
+
+    Example:
+        >>> args = arguments("fedavg", "").parse_args(["--rounds", "1", "--hidden", "8"])
+        >>> graph, clients = federation(args)
+        >>> method = Method(build_model(args, graph), train=training(args))
+        >>> summary, _ = run_recipe(args, method, graph, clients)  # doctest: +ELLIPSIS
+        fedavg synthetic ... test_accuracy ...
+    """
+    name = f"{args.recipe} {args.dataset}"
+    config = {key: value for key, value in vars(args).items() if key not in NOT_CONFIG}
+    result = run(
+        method,
+        clients,
+        num_rounds=args.rounds,
+        seed=args.seed,
+        participation=args.participation,
+        evaluate=evaluate_on(method.model, graph),
+        callbacks=[progress(args.rounds, name)],
+        checkpoint=args.checkpoint,
+        config={"recipe": args.recipe, "dataset": args.dataset, **config},
+    )
+    summary = report(args, result)
+    for metric, value in summary["metrics"].items():
+        print(f"{name}: {metric} last {value['last']:.4f}, best validation {value['best_val']:.4f}")
+    if args.json:
+        Path(args.json).parent.mkdir(parents=True, exist_ok=True)
+        Path(args.json).write_text(json.dumps(summary, indent=1) + "\n")
+    return summary, result
+
+
+def report(args: argparse.Namespace, result: Result) -> dict[str, Any]:
+    """The JSON that every recipe writes.
+
+    Returns:
+        ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric at the last round and
+        at that of best validation accuracy (among equals smaller validation loss, then earlier);
+        ``seconds_per_round``: median from the third round on, broadcast to evaluation;
+        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``: the other flags.
+
+    Example:
+        >>> args = arguments("fedavg", "").parse_args(["--rounds", "0"])
+        >>> report(args, Result({}, {}, {}, []))["metrics"]
+        {}
+    """
+    history = result.history
+    metrics = {}
+    if history:
+        best = max(history, key=_validation).metrics
+        last = history[-1].metrics
+        names = [name for name in last if name.endswith("accuracy")]
+        metrics = {name: {"last": last[name], "best_val": best[name]} for name in sorted(names)}
+    seconds = [record.seconds for record in history[2:] or history]
+    return {
+        "recipe": args.recipe,
+        "dataset": args.dataset,
+        "clients": args.clients,
+        "rounds": args.rounds,
+        "seed": args.seed,
+        "metrics": metrics,
+        "seconds_per_round": statistics.median(seconds) if seconds else 0.0,
+        "bytes_up": sum(record.bytes_up for record in history),
+        "bytes_down": sum(record.bytes_down for record in history),
+        "config": {key: value for key, value in vars(args).items() if key not in NOT_CONFIG},
+    }
+
+
+def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
+    """A callback that shows a progress bar, where tqdm is installed; else it does nothing.
+
+    Example:
+        >>> progress(10, "fedavg") is not None
+        True
+    """
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return lambda record, result: None
+    bar: Any = None
+
+    def show(record: Round, result: Result) -> None:
+        nonlocal bar
+        bar = bar or tqdm(desc=name, total=num_rounds, initial=record.round, unit="round")
+        bar.set_postfix({key: f"{value:.3f}" for key, value in record.metrics.items()})
+        bar.update()
+        if record.round + 1 == num_rounds:
+            bar.close()
+
+    return show
+
+
+def _validation(record: Round) -> tuple[float, float]:
+    return record.metrics["val_accuracy"], -record.metrics["val_loss"]

@@ -1,0 +1,61 @@
+"""What a run leaves behind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from .message import Message
+from .method import State
+
+
+@dataclass
+class Round:
+    """What happened in a round.
+
+    Args:
+        round: its number, from 0.
+        participants: clients that were sent a message.
+        dropped: clients whose message did not count, and why.
+        zero_weight: participants without a training node.
+        loss: mean local loss of the clients that counted and have a training node.
+        bytes_down, bytes_up: size of all messages that crossed the wire.
+        seconds: from broadcast to the end of evaluation.
+        metrics: what `evaluate` returned.
+
+    Example:
+        >>> Round(round=0, participants=[0, 1]).dropped
+        {}
+    """
+
+    round: int
+    participants: list[int]
+    dropped: dict[int, str] = field(default_factory=dict)
+    zero_weight: list[int] = field(default_factory=list)
+    loss: float = math.nan
+    bytes_down: int = 0
+    bytes_up: int = 0
+    seconds: float = 0.0
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """A federation after its last round.
+
+    Args:
+        outbox: what the server would send each client next; ``outbox[0]["model"]`` is the model.
+        server_state: what the server keeps.
+        client_states: what each client keeps.
+        history: one `Round` per round.
+
+    Example:
+        >>> Result({0: {"model": {}}}, {}, {}, []).history
+        []
+    """
+
+    outbox: Mapping[int, Message]
+    server_state: State
+    client_states: dict[int, State]
+    history: list[Round]

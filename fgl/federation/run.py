@@ -1,0 +1,257 @@
+"""Rounds: who takes part, what is exchanged, what is recorded; resumed bit for bit."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..graph import Graph
+from . import checkpoint as files
+from .evaluate import Evaluate
+from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
+from .method import Method, fold_in
+from .result import Result, Round
+from .train import train
+
+Dropouts = float | Callable[[int, int], bool]
+
+
+Callback = Callable[[Round, Result], bool | None]
+
+
+def run(
+    method: Method,
+    clients: Sequence[Graph],
+    *,
+    num_rounds: int,
+    seed: int = 0,
+    participation: float = 1.0,
+    dropouts: Dropouts = 0.0,
+    evaluate: Evaluate | None = None,
+    callbacks: Sequence[Callback] = (),
+    checkpoint: str | os.PathLike[str] | None = None,
+    config: Mapping[str, Any] | None = None,
+) -> Result:
+    """Run a method on a federation.
+
+    Every party's randomness is ``fold_in(seed, round, client)``: the order of clients, an
+    interruption or another process cannot change a run.
+
+    Args:
+        method: what to run.
+        clients: one graph per client.
+        num_rounds: rounds in all, those before a resume included.
+        seed: of the whole run; the initial model is `method.model`'s own.
+        participation: share of the clients that take part in a round, at least one.
+        dropouts: probability that a participant fails after it has received, or a function
+            ``(round, client) -> bool``; to inject faults.
+        evaluate: ``(outbox, client_states) -> metrics``, called after every round.
+        callbacks: called with the round and the result so far; one that returns True ends the run.
+        checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
+        config: JSON-able values that a checkpoint must agree with to be resumed.
+
+    Returns:
+        The `Result`.
+
+    Raises:
+        ValueError: for an empty federation, an argument out of range, a message with a missing or
+            extra key or a wrong shape, or a checkpoint of another run. An error inside a client is
+            raised again with its round, client and stage.
+
+    A message with a NaN or an infinity is dropped, counted in ``Round.dropped`` and warned of; when
+    none is left the round keeps the old model.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> clients = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
+        >>> model = fgl.nn.GCN(graph.num_features, 16, graph.num_classes)
+        >>> result = run(Method(model), clients, num_rounds=2, evaluate=evaluate_on(model, graph))
+        >>> [r.round for r in result.history]
+        [0, 1]
+    """
+    _check(clients, num_rounds, participation, dropouts)
+    identity = _identity(method, clients, seed, participation, dropouts, config)
+    first: Message = {"model": method.initial()}
+    result = Result(Broadcast(first, len(clients)), first, {}, [])
+    if checkpoint is not None:
+        result = files.load(checkpoint, identity, clients[0].device) or result
+        if len(result.history) > num_rounds:
+            raise ValueError(
+                f"Expected num_rounds to be at least the {len(result.history)} rounds of the "
+                f"checkpoint in {checkpoint}, but got {num_rounds}"
+            )
+    for index in range(len(result.history), num_rounds):
+        with torch.random.fork_rng(_cuda(clients)):
+            record = _round(method, clients, result, index, seed, participation, dropouts, evaluate)
+        result.history.append(record)
+        if checkpoint is not None:
+            files.save(checkpoint, identity, result)
+        if any([callback(record, result) for callback in callbacks]):
+            break
+    return result
+
+
+def _round(
+    method: Method,
+    clients: Sequence[Graph],
+    result: Result,
+    index: int,
+    seed: int,
+    participation: float,
+    dropouts: Dropouts,
+    evaluate: Evaluate | None,
+) -> Round:
+    start = time.perf_counter()
+    record = Round(index, _participants(len(clients), participation, fold_in(seed, index, "who")))
+    template = method.model.state_dict()
+    uploads: dict[int, Message] = {}
+    losses = []
+    for client in record.participants:
+        graph, message = clients[client], result.outbox[client]
+        record.bytes_down += num_bytes(message)
+        if graph.num_train == 0:
+            record.zero_weight.append(client)
+        if _drops(dropouts, seed, index, client):
+            record.dropped[client] = "dropped out"
+            continue
+        state = result.client_states.get(client, {})
+        with _stage(seed, index, client, "receive"):
+            params, context = method.receive(message, state, graph)
+        with _stage(seed, index, client, "loss"):
+            local_seed = fold_in(seed, index, client)
+            params, local_losses = train(method, params, graph, context, seed=local_seed)
+        with _stage(seed, index, client, "send"):
+            upload, state = method.send(params, context, state, graph)
+            peer = next(iter(uploads.values()), None)
+            check_message(upload, like=peer, model=template)
+            check_message(state, name="state")
+        record.bytes_up += num_bytes(upload)
+        bad = first_not_finite(upload)
+        if bad is not None:
+            record.dropped[client] = f"{bad} is not finite"
+            warnings.warn(f"Round {index}, client {client}: {bad} is not finite", stacklevel=3)
+            continue
+        uploads[client] = upload
+        if graph.num_train:
+            losses.extend(local_losses)
+        result.client_states[client] = state
+    if uploads:
+        with _stage(seed, index, None, "aggregate"):
+            inbox = Inbox(uploads, len(clients))
+            outbox, state = method.aggregate(inbox, result.server_state)
+            check_message(state, name="state")
+            result.outbox = _merged(result.outbox, outbox, template)
+        result.server_state = state
+        record.loss = sum(losses) / len(losses) if losses else math.nan
+    if evaluate is not None:
+        with _stage(seed, index, None, "evaluate"):
+            metrics = evaluate(result.outbox, result.client_states)
+            record.metrics = {name: float(value) for name, value in metrics.items()}
+    record.seconds = time.perf_counter() - start
+    return record
+
+
+def _merged(
+    old: Mapping[int, Message], new: Mapping[int, Message], template: Mapping[str, torch.Tensor]
+) -> Mapping[int, Message]:
+    """A client that the new outbox does not name keeps its old message."""
+    if not isinstance(new, Mapping):
+        raise TypeError(f"Expected outbox to be a dict of messages, but got {type(new).__name__}")
+    unknown = [client for client in new if client not in old]
+    if unknown:
+        raise ValueError(f"Expected outbox to name clients of {list(old)}, but got {unknown}")
+    for client, message in {id(new[client]): (client, new[client]) for client in new}.values():
+        check_message(message, model=template, name=f"outbox[{client}]")
+    if len(new) == len(old):
+        return new
+    return {client: new.get(client, old[client]) for client in old}
+
+
+def _participants(num_clients: int, participation: float, seed: int) -> list[int]:
+    count = max(1, round(participation * num_clients))
+    if count == num_clients:
+        return list(range(num_clients))
+    generator = torch.Generator().manual_seed(seed)
+    return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
+
+
+def _drops(dropouts: Dropouts, seed: int, index: int, client: int) -> bool:
+    if callable(dropouts):
+        return dropouts(index, client)
+    return fold_in(seed, index, client, "dropout") < dropouts * 2**63
+
+
+@contextmanager
+def _stage(seed: int, index: int, client: int | None, stage: str) -> Iterator[None]:
+    """Derive a stage's randomness; raise its error again naming round, client and stage."""
+    torch.manual_seed(fold_in(seed, index, "server" if client is None else client, stage))
+    try:
+        yield
+    except Exception as error:
+        where = f"Round {index}, {'server' if client is None else f'client {client}'}, {stage}"
+        again = _again(error, f"{where}: {error}")
+        if again is None or where not in str(again):
+            error.add_note(where)
+            raise
+        raise again from error
+
+
+def _again(error: Exception, text: str) -> Exception | None:
+    """An error of the same type that says `text`; None where the type does not allow it."""
+    if isinstance(error, StopIteration):  # cannot leave a generator
+        return None
+    try:
+        again = type(error).__new__(type(error), text)  # its __init__ may want anything
+        again.__dict__.update(error.__dict__)
+    except Exception:
+        return None
+    return again
+
+
+def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
+    return list({graph.device for graph in clients if graph.device.type == "cuda"})
+
+
+def _check(
+    clients: Sequence[Graph], num_rounds: int, participation: float, dropouts: Dropouts
+) -> None:
+    if not clients:
+        raise ValueError("Expected clients to be at least one graph, but got none")
+    for client, graph in enumerate(clients):
+        if not isinstance(graph, Graph):
+            raise TypeError(
+                f"Expected client {client} to be a Graph, but got {type(graph).__name__}"
+            )
+    if num_rounds < 0:
+        raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")
+    if not 0 < participation <= 1:
+        raise ValueError(f"Expected participation to be in (0, 1], but got {participation}")
+    if not callable(dropouts) and not 0 <= dropouts <= 1:
+        raise ValueError(f"Expected dropouts to be in [0, 1], but got {dropouts}")
+
+
+def _identity(
+    method: Method,
+    clients: Sequence[Graph],
+    seed: int,
+    participation: float,
+    dropouts: Dropouts,
+    config: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What a checkpoint must agree with before a run goes on from it."""
+    return {
+        "seed": seed,
+        "participation": participation,
+        "dropouts": "function" if callable(dropouts) else dropouts,
+        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
+        "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
+        "num_steps": method.train.num_steps,
+        "config": dict(config or {}),
+    }

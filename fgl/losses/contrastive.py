@@ -1,0 +1,230 @@
+"""Contrast between two sets of embeddings of the same nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+DENOMINATORS = ("negatives", "all")
+DIRECTIONS = ("anchor", "symmetric")
+BLOCK = 2**23  # entries of the similarity matrix that exist at a time
+
+
+def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
+    """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
+
+    The gradient of a cosine grows as 1 / length, so one all-zero embedding (a node whose features
+    and edges an augmentation dropped) would otherwise blow up the model.
+
+    Args:
+        x: float ``[rows, width]``.
+        eps: the length below which a row counts as zero.
+
+    Returns:
+        float ``[rows, width]``.
+
+    Example:
+        >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    length = x.norm(dim=-1, keepdim=True)
+    return x / torch.where(length > eps, length, torch.inf)  # x / inf: no value and no gradient
+
+
+def node_contrast(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    *,
+    temperature: float = 0.1,
+    mask: Tensor | None = None,
+    denominator: str = "negatives",
+    direction: str = "anchor",
+    include_self: bool = True,
+    block: int = BLOCK,
+) -> Tensor:
+    """Pull a node's embedding to the keys of its class, push it from the others (FGSSL, Eq. 7).
+
+    ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``,
+    ``loss = -mean_i 1/|P_i| sum_{p in P_i} log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))``
+    with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory: similarities exist a
+    block of rows at a time and are made again in the backward.
+
+    Args:
+        anchor: float ``[num_nodes, d]``, the embeddings being trained.
+        keys: float ``[num_nodes, d]``, of the same nodes: the frozen global model's for FGSSL, the
+            local model's for the setting of its committed code. Gets a gradient if it wants one.
+        y: int64 ``[num_nodes]`` labels.
+        temperature: the paper's tau.
+        mask: bool ``[num_nodes]``, the nodes that take part (usually the training nodes).
+        denominator: ``"negatives"`` as printed above (the paper); ``"all"`` divides by the sum over
+            every key (supervised contrast with the sum outside, the authors' code).
+        direction: ``"anchor"``, or ``"symmetric"`` for the mean with the roles exchanged.
+        include_self: whether a node's own key is a positive; if not, it is left out everywhere.
+        block: largest number of similarities held at a time.
+
+    Returns:
+        Scalar: mean over the anchors that have a positive; 0, with a gradient, if there is none.
+        Rows of length zero have similarity 0 to everything and get no gradient.
+
+    Raises:
+        ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
+
+    Example:
+        >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> node_contrast(h, h, torch.tensor([0, 1]), temperature=1.0)
+        tensor(0.3133)
+
+    Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
+    """
+    if anchor.dim() != 2 or anchor.shape != keys.shape:
+        raise ValueError(
+            f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
+            f"but got {list(keys.shape)}"
+        )
+    for name, value in (("y", y), ("mask", mask)):
+        if value is not None and value.shape != anchor.shape[:1]:
+            raise ValueError(
+                f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
+            )
+    if temperature <= 0:
+        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    if denominator not in DENOMINATORS:
+        raise ValueError(
+            f"Expected denominator to be one of {DENOMINATORS}, but got {denominator!r}"
+        )
+    if direction not in DIRECTIONS:
+        raise ValueError(f"Expected direction to be one of {DIRECTIONS}, but got {direction!r}")
+    scale = temperature**-0.5
+    anchor, keys = unit_rows(anchor) * scale, unit_rows(keys) * scale
+    if mask is None:
+        mask = torch.ones_like(y, dtype=torch.bool)
+    options = (y, mask, denominator == "all", include_self, block)
+    loss: Tensor = _Contrast.apply(anchor, keys, *options)[0]  # type: ignore[no-untyped-call]
+    if direction == "symmetric":
+        other = _Contrast.apply(keys, anchor, *options)[0]  # type: ignore[no-untyped-call]
+        loss = (loss + other) / 2
+    return loss
+
+
+class _Contrast(Function):
+    """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
+
+    @staticmethod
+    def forward(
+        anchor: Tensor,
+        keys: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        divide_by_all: bool,
+        include_self: bool,
+        block: int,
+    ) -> tuple[Tensor, Tensor]:
+        nodes, counts = _by_class(y, mask)
+        a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
+        total, slopes = anchor.new_zeros(()), torch.zeros_like(a)
+        for rows, loss, slope in _blocks(a, k, counts, divide_by_all, include_self, block):
+            total += loss
+            slopes[rows] = slope @ k
+        return total, torch.zeros_like(anchor).index_copy(0, nodes, slopes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.divide_by_all, ctx.include_self, ctx.block = inputs
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(output[1], *tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        slopes, anchor, keys, y, mask = ctx.saved_tensors
+        grad_keys = None
+        if ctx.needs_input_grad[1]:
+            nodes, counts = _by_class(y, mask)
+            a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
+            total = torch.zeros_like(k)
+            options = (ctx.divide_by_all, ctx.include_self, ctx.block)
+            for rows, _, slope in _blocks(a, k, counts, *options):
+                total += slope.t() @ a[rows]
+            grad_keys = torch.zeros_like(keys).index_copy(0, nodes, total * grad)
+        return slopes * grad, grad_keys, *[None] * 5
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        tensors = [
+            a.unbind(dim) if dim is not None else [a] * info.batch_size
+            for a, dim in zip(args[:4], in_dims[:4], strict=True)
+        ]
+        each = zip(*tensors, strict=True)
+        out = [_Contrast.apply(*client, *args[4:]) for client in each]  # type: ignore[no-untyped-call]
+        losses, slopes = zip(*out, strict=True)
+        return (torch.stack(losses), torch.stack(slopes)), (0, 0)
+
+
+def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
+    """The masked nodes sorted by class, so that a class is a slice; the size of every class."""
+    nodes = mask.nonzero().squeeze(1)
+    labels, order = y.index_select(0, nodes).sort(stable=True)
+    return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
+
+
+def _blocks(
+    anchor: Tensor,
+    keys: Tensor,
+    counts: list[int],
+    divide_by_all: bool,
+    include_self: bool,
+    block: int,
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Blocks of rows of one class: their part of the loss, its derivative by similarities."""
+    positives = [count - (not include_self) for count in counts]
+    anchors = sum(count for count, p in zip(counts, positives, strict=True) if p)
+    size = max(1, block // max(sum(counts), 1))
+    terms = _over_all if divide_by_all else _over_negatives
+    stop = 0
+    for count, num_positives in zip(counts, positives, strict=True):
+        columns = slice(stop, stop + count)
+        stop += count
+        for first in range(columns.start, stop if num_positives else columns.start, size):
+            rows = slice(first, min(first + size, stop))
+            sim = anchor[rows] @ keys.t()
+            own = None if include_self else slice(rows.start - columns.start, None)
+            loss, slope = terms(sim, columns, own)
+            scale = 1 / (num_positives * anchors)
+            yield rows, loss * scale, slope.mul_(scale)
+
+
+def _over_negatives(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+    """Sum of ``-log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` over a block's positives."""
+    near = sim[:, columns].clone()
+    sim[:, columns] = -torch.inf
+    rest = sim.logsumexp(1, keepdim=True)
+    gap = rest - near
+    if own is not None:
+        gap[:, own].diagonal().fill_(-torch.inf)  # a node's own key is no positive
+    loss = F.softplus(gap, threshold=40).sum()
+    pull = gap.sigmoid_()
+    share = sim.sub_(torch.where(rest > -torch.inf, rest, 0)).exp_()  # 0 if there is no negative
+    slope = share.mul_(pull.sum(1, keepdim=True))
+    slope[:, columns] = -pull
+    return loss, slope
+
+
+def _over_all(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+    """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives."""
+    if own is not None:
+        sim[:, columns][:, own].diagonal().fill_(-torch.inf)
+    near = sim.log_softmax(1)[:, columns]
+    slope = sim.softmax(1).mul_(near.shape[1] - (own is not None))
+    slope[:, columns] -= 1
+    if own is not None:
+        near[:, own].diagonal().zero_()  # a node's own key is no positive
+        slope[:, columns][:, own].diagonal().zero_()
+    return -near.sum(), slope

@@ -1,0 +1,42 @@
+"""Penalties that keep a model near another one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+
+def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
+    """Half the squared distance to a reference model: ``1/2 ||params - reference||^2``.
+
+    FedProx minimises ``loss + mu * proximal(params, received)``. Only floating-point tensors count;
+    the reference gets no gradient.
+
+    Args:
+        params: the model being trained, name to tensor.
+        reference: the model to stay near, with at least the same names and the same shapes.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: if a name is missing from `reference` or has another shape there.
+
+    Example:
+        >>> proximal({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
+        tensor(2.)
+
+    Source: Li et al. 2020, https://arxiv.org/abs/1812.06127, Eq. 2
+    """
+    terms = []
+    for name, value in params.items():
+        if name not in reference or reference[name].shape != value.shape:
+            got = list(reference[name].shape) if name in reference else "no such tensor"
+            raise ValueError(
+                f"Expected reference[{name!r}] to have shape {list(value.shape)}, but got {got}"
+            )
+        if value.is_floating_point():
+            terms.append((value - reference[name].detach()).square().sum())
+    return torch.stack(terms).sum() / 2 if terms else torch.zeros(())

@@ -1,0 +1,6 @@
+"""Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
+
+from .gat import GAT, GATConv
+from .gcn import GCN, GCNConv
+
+__all__ = ["GAT", "GCN", "GATConv", "GCNConv"]

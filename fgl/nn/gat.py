@@ -1,0 +1,122 @@
+"""Graph attention network (Velickovic et al. 2018)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..sparse import row_softmax, weighted_product
+from .layers import Edges, Features, Linear, Stack, adjacency, widths
+
+
+class GATConv(nn.Module):
+    """Attention over a node's neighbours and itself.
+
+    ``h = X W``, ``a_ij = softmax_j LeakyReLU(att_dst . h_i + att_src . h_j)``,
+    ``out_i = sum_j a_ij h_j + b``. The sum is a weighted sparse product: no ``[num_edges, width]``
+    tensor is made.
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of each head.
+        heads: number of attention heads.
+        concat: concatenate the heads' outputs, or average them.
+        negative_slope: slope of the LeakyReLU.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix` whose zero entries count as absent; output:
+        ``[num_nodes, heads * out_channels]``, or ``[num_nodes, out_channels]`` when averaged.
+
+    Example:
+        >>> GATConv(4, 2, heads=3)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 6])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        heads: int = 1,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+    ) -> None:
+        super().__init__()
+        self.heads = heads
+        self.concat = concat
+        self.negative_slope = negative_slope
+        self.lin = Linear(in_channels, heads * out_channels)
+        self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
+        self.bias = nn.Parameter(torch.zeros(heads * out_channels if concat else out_channels))
+        bound = math.sqrt(6 / (heads + out_channels))  # Glorot over the last two dimensions, as PyG
+        nn.init.uniform_(self.att_src, -bound, bound)
+        nn.init.uniform_(self.att_dst, -bound, bound)
+
+    def forward(self, x: Features, edges: Edges) -> Tensor:
+        matrix = adjacency(edges, x.shape[0]).with_self_loops
+        pattern = matrix.pattern
+        outputs = []
+        for head, h in enumerate(self.lin(x).chunk(self.heads, dim=1)):
+            score = h @ torch.cat([self.att_dst[:, head], self.att_src[:, head]]).t()
+            logit = score[:, 0].index_select(0, pattern.row)
+            logit = logit + score[:, 1].index_select(0, pattern.col)
+            logit = F.leaky_relu(logit, self.negative_slope)
+            attention = row_softmax(pattern, logit, matrix.present)
+            outputs.append(weighted_product(pattern, attention, h))
+        if self.concat:
+            return torch.cat(outputs, dim=1) + self.bias
+        return torch.stack(outputs).mean(0) + self.bias
+
+
+class GAT(Stack):
+    """Layers of `GATConv` with ReLU and dropout between them; the last one averages its heads.
+
+    Keys equal those of ``torch_geometric.nn.GAT`` of the same sizes, and so do the outputs without
+    dropout (there is no dropout on attention here).
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the hidden layers, all heads together.
+        out_channels: number of classes.
+        num_layers: number of convolutions.
+        heads: number of attention heads per layer.
+        dropout: probability of dropping a hidden unit in training.
+
+    Returns:
+        Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
+        last hidden convolution before its activation, ``[num_nodes, hidden_channels]``.
+
+    Raises:
+        ValueError: if `hidden_channels` is not a multiple of `heads`.
+
+    Example:
+        >>> GAT(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1710.10903
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        heads: int = 1,
+        dropout: float = 0.5,
+    ) -> None:
+        if hidden_channels % heads:
+            raise ValueError(
+                f"Expected hidden_channels to be a multiple of heads={heads}, "
+                f"but got {hidden_channels}"
+            )
+        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        hidden = [GATConv(size, hidden_channels // heads, heads=heads) for size in sizes[:-2]]
+        last = GATConv(sizes[-2], out_channels, heads=heads, concat=False)
+        super().__init__([*hidden, last], dropout)

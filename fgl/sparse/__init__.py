@@ -1,0 +1,15 @@
+"""Sparse matrices: CSR products with gradients to values and operands, row softmax."""
+
+from .matrix import SparseMatrix
+from .pattern import Pattern
+from .product import row_log_softmax, row_softmax, row_sum, sampled_product, weighted_product
+
+__all__ = [
+    "Pattern",
+    "SparseMatrix",
+    "row_log_softmax",
+    "row_softmax",
+    "row_sum",
+    "sampled_product",
+    "weighted_product",
+]

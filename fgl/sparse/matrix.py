@@ -1,0 +1,157 @@
+"""Sparse matrices as CSR.
+
+An entry whose value is zero counts as absent: dropping edges sets values to zero and keeps the
+pattern, so shapes, transposes and everything cached on the pattern stay valid.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .pattern import Pattern, pointers, row_major
+from .product import row_sum, weighted_product
+
+
+class SparseMatrix:
+    """A sparse matrix ``[rows, cols]`` of floats that multiplies dense matrices.
+
+    ``A @ x`` has gradients to the values of ``A`` and to ``x``, and runs under ``torch.func.vmap``.
+
+    Args:
+        pattern: where the entries are.
+        value: float ``[nnz]``, one per entry in row-major order; ``None`` means all ones.
+
+    Raises:
+        ValueError: if `value` does not have one number per entry.
+
+    Example:
+        >>> A = SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), num_nodes=3)
+        >>> A @ torch.eye(3)
+        tensor([[0., 0., 0.],
+                [1., 0., 0.],
+                [0., 1., 0.]])
+    """
+
+    def __init__(self, pattern: Pattern, value: Tensor | None = None) -> None:
+        if value is not None and value.shape != (pattern.nnz,):
+            raise ValueError(
+                f"Expected value to have shape [{pattern.nnz}], but got {list(value.shape)}"
+            )
+        self.pattern = pattern
+        self.value = value
+
+    @staticmethod
+    def from_edge_index(
+        edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> SparseMatrix:
+        """Adjacency matrix with ``A[target, source]`` from ``edge_index [2, num_edges]``.
+
+        Repeated edges stay separate entries, so a product adds them up.
+        """
+        source, target = edge_index
+        shape = (num_nodes, num_nodes)
+        order = row_major(target, source, num_nodes)
+        pattern = Pattern(pointers(target, num_nodes), source[order], shape)
+        return SparseMatrix(pattern, None if edge_weight is None else edge_weight[order])
+
+    @staticmethod
+    def from_dense(dense: Tensor) -> SparseMatrix:
+        """The nonzero entries of a dense matrix."""
+        row, col = dense.nonzero(as_tuple=True)
+        pattern = Pattern(pointers(row, dense.shape[0]), col, (dense.shape[0], dense.shape[1]))
+        return SparseMatrix(pattern, dense[row, col])
+
+    @staticmethod
+    def from_scipy(matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
+        """A scipy sparse matrix, duplicates summed."""
+        csr = matrix.tocsr().sorted_indices()
+        crow, col = (torch.from_numpy(np.asarray(a, np.int64)) for a in (csr.indptr, csr.indices))
+        pattern = Pattern(crow, col, (csr.shape[0], csr.shape[1]))
+        return SparseMatrix(pattern, torch.from_numpy(csr.data.copy()).to(dtype))
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.pattern.shape
+
+    @property
+    def nnz(self) -> int:
+        return self.pattern.nnz
+
+    @property
+    def device(self) -> torch.device:
+        return self.pattern.col.device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return torch.get_default_dtype() if self.value is None else self.value.dtype
+
+    @cached_property
+    def T(self) -> SparseMatrix:
+        pattern, order = self.pattern.transpose
+        return SparseMatrix(pattern, None if self.value is None else self.value[order])
+
+    @cached_property
+    def gcn_norm(self) -> SparseMatrix:
+        """``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017), D the row sums of ``A + I``."""
+        matrix = self.with_self_loops
+        pattern = matrix.pattern
+        value = pattern.ones(self.dtype) if matrix.value is None else matrix.value
+        degree = row_sum(pattern, value)
+        scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
+        scaled = value * scale.index_select(0, pattern.row) * scale.index_select(0, pattern.col)
+        return SparseMatrix(pattern, scaled)
+
+    def with_value(self, value: Tensor | None) -> SparseMatrix:
+        """The same pattern with other values."""
+        return SparseMatrix(self.pattern, value)
+
+    @cached_property
+    def present(self) -> Tensor | None:
+        """Which entries count, bool ``[nnz]``: those that are not zero; ``None`` means all."""
+        return None if self.value is None else self.value != 0
+
+    @cached_property
+    def with_self_loops(self) -> SparseMatrix:
+        """The matrix with a full diagonal: 1, or a row's own value where that is not 0."""
+        pattern, source = self.pattern.loops
+        if self.value is None:
+            return SparseMatrix(pattern)
+        value = torch.cat([self.value, self.value.new_ones(self.shape[0])]).index_select(0, source)
+        empty = (pattern.row == pattern.col) & (value == 0)
+        return SparseMatrix(pattern, value + empty)
+
+    def rows(self, index: Tensor) -> SparseMatrix:
+        """The rows named by `index` (int64 ``[m]``), in that order."""
+        counts = self.pattern.crow.diff()[index]
+        starts = self.pattern.crow[index] - (counts.cumsum(0) - counts)
+        entry = torch.arange(int(counts.sum()), device=index.device)
+        entry = entry + torch.repeat_interleave(starts, counts)
+        crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        pattern = Pattern(crow, self.pattern.col[entry], (index.numel(), self.shape[1]))
+        return SparseMatrix(pattern, None if self.value is None else self.value[entry])
+
+    def to(self, device: torch.device | str) -> SparseMatrix:
+        value = None if self.value is None else self.value.to(device)
+        return SparseMatrix(self.pattern.to(device), value)
+
+    def to_dense(self) -> Tensor:
+        """The dense matrix, repeated entries summed."""
+        value = self.pattern.ones(self.dtype) if self.value is None else self.value
+        dense = torch.zeros(self.shape, dtype=value.dtype, device=self.device)
+        return dense.index_put((self.pattern.row, self.pattern.col), value, accumulate=True)
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        if x.dim() != 2 or x.shape[0] != self.shape[1]:
+            raise ValueError(
+                f"Expected x to have shape [{self.shape[1]}, *], but got {list(x.shape)}"
+            )
+        value = self.pattern.ones(x.dtype) if self.value is None else self.value
+        return weighted_product(self.pattern, value, x)
+
+    def __repr__(self) -> str:
+        return f"SparseMatrix(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"

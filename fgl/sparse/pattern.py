@@ -1,0 +1,79 @@
+"""The sparsity pattern of a matrix, and what follows from it alone."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+
+class Pattern:
+    """Where a matrix has entries: CSR row pointers and columns, and what follows from them."""
+
+    def __init__(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
+        self.crow = crow
+        self.col = col
+        self.shape = shape
+        self._ones: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def nnz(self) -> int:
+        return self.col.numel()
+
+    @cached_property
+    def row(self) -> Tensor:
+        """Row of every entry, int64 ``[nnz]``."""
+        rows = torch.arange(self.shape[0], device=self.crow.device)
+        return torch.repeat_interleave(rows, self.crow.diff(), output_size=self.nnz)
+
+    @cached_property
+    def transpose(self) -> tuple[Pattern, Tensor]:
+        """The transposed pattern, and the permutation that takes values there."""
+        order = torch.argsort(self.col, stable=True)
+        pattern = Pattern(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
+        return pattern, order
+
+    @cached_property
+    def loops(self) -> tuple[Pattern, Tensor]:
+        """The pattern with a full diagonal, and each entry's index in ``cat([value, ones(n)])``."""
+        n = self.shape[0]
+        if n != self.shape[1]:
+            raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
+        off = torch.nonzero(self.row != self.col).squeeze(1)
+        on = torch.nonzero(self.row == self.col).squeeze(1)
+        diagonal = torch.arange(n, device=self.col.device)
+        source = diagonal + self.nnz
+        source[self.row[on]] = on
+        row = torch.cat([self.row[off], diagonal])
+        col = torch.cat([self.col[off], diagonal])
+        order = row_major(row, col, n)
+        pattern = Pattern(pointers(row, n), col[order], self.shape)
+        return pattern, torch.cat([off, source])[order]
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        """Unit values for every entry, made once per dtype."""
+        if dtype not in self._ones:
+            self._ones[dtype] = torch.ones(self.nnz, dtype=dtype, device=self.col.device)
+        return self._ones[dtype]
+
+    def repeat(self, times: int) -> Pattern:
+        """Block-diagonal pattern of `times` copies."""
+        copies = torch.arange(times, device=self.col.device)[:, None]
+        crow = (self.crow[1:] + copies * self.nnz).flatten()
+        col = (self.col + copies * self.shape[1]).flatten()
+        crow = torch.cat([self.crow[:1], crow])
+        return Pattern(crow, col, (self.shape[0] * times, self.shape[1] * times))
+
+    def to(self, device: torch.device | str) -> Pattern:
+        return Pattern(self.crow.to(device), self.col.to(device), self.shape)
+
+
+def pointers(row: Tensor, num_rows: int) -> Tensor:
+    crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
+    torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=crow[1:])
+    return crow
+
+
+def row_major(row: Tensor, col: Tensor, num_cols: int) -> Tensor:
+    return torch.argsort(row * max(num_cols, 1) + col, stable=True)

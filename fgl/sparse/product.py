@@ -1,0 +1,235 @@
+"""Products with a sparse pattern and softmax over a row's entries, differentiable, `vmap`-able."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .pattern import Pattern
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
+    """Product of the matrix that has `value` on `pattern` with a dense matrix.
+
+    ``out_i = sum_{e in row i} value_e x_{col(e)}``, with gradients to both; O(nnz F) time, O(nnz)
+    extra memory: no ``[nnz, F]`` tensor is made.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        value: float ``[nnz]``.
+        x: float ``[cols, F]`` of the same dtype.
+
+    Returns:
+        float ``[rows, F]``.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_dense(torch.tensor([[0., 2.], [3., 0.]]))
+        >>> weighted_product(A.pattern, A.value, torch.ones(2, 1)).flatten()
+        tensor([2., 3.])
+    """
+    out: Tensor = _Product.apply(value, x, pattern)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
+    """Dot product of two nodes' rows for every entry: ``out_e = left_{row(e)} . right_{col(e)}``.
+
+    O(nnz F) time, O(nnz) extra memory, forward and backward.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        left: float ``[rows, F]``.
+        right: float ``[cols, F]``.
+
+    Returns:
+        float ``[nnz]``.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0], [1]]), num_nodes=2)
+        >>> sampled_product(A.pattern, torch.tensor([[1.], [2.]]), torch.tensor([[3.], [4.]]))
+        tensor([6.])
+    """
+    out: Tensor = _Sampled.apply(left, right, pattern)  # type: ignore[no-untyped-call]
+    return out
+
+
+def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
+    """Sum of the values in each row, ``[rows]``."""
+    return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
+
+
+def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Softmax over the entries of each row.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        logit: float ``[nnz]``.
+        mask: bool ``[nnz]``; entries that are False count as absent and get 0.
+
+    Returns:
+        float ``[nnz]``; sums to 1 over each row that has an entry left.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
+        >>> row_softmax(A.pattern, torch.zeros(2))
+        tensor([0.5000, 0.5000])
+    """
+    if mask is not None:
+        logit = torch.where(mask, logit, -torch.inf)
+    out: Tensor = _Softmax.apply(logit, pattern.row, pattern.shape[0])  # type: ignore[no-untyped-call]
+    return out
+
+
+def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
+    """Logarithm of `row_softmax`, without its underflow.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        logit: float ``[nnz]``.
+
+    Returns:
+        float ``[nnz]``.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
+        >>> row_log_softmax(A.pattern, torch.tensor([0.0, 200.0]))
+        tensor([-200.,    0.])
+    """
+    out: Tensor = _LogSoftmax.apply(logit, pattern.row, pattern.shape[0])  # type: ignore[no-untyped-call]
+    return out
+
+
+class _Product(Function):
+    @staticmethod
+    def forward(value: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
+        if pattern.nnz == 0 or x.shape[1] == 0:
+            return x.new_zeros(pattern.shape[0], x.shape[1])
+        matrix = torch.sparse_csr_tensor(
+            pattern.crow, pattern.col, value, pattern.shape, check_invariants=False
+        )
+        return matrix @ x
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        value, x, ctx.pattern = inputs
+        ctx.save_for_backward(value, x if ctx.needs_input_grad[0] else None)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        value, x = ctx.saved_tensors
+        grad_value = grad_x = None
+        if ctx.needs_input_grad[0]:
+            grad_value = sampled_product(ctx.pattern, grad, x)
+        if ctx.needs_input_grad[1]:
+            pattern, order = ctx.pattern.transpose
+            grad_x = weighted_product(pattern, value.index_select(0, order), grad)
+        return grad_value, grad_x, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, value: Tensor, x: Tensor, pattern: Pattern) -> Any:
+        size = info.batch_size
+        if in_dims[0] is None:
+            flat = x.movedim(in_dims[1], 1)
+            out = weighted_product(pattern, value, flat.flatten(1))
+            return out.view(-1, size, flat.shape[2]), 1
+        value, x = _batched(value, in_dims[0], size), _batched(x, in_dims[1], size)
+        out = weighted_product(pattern.repeat(size), value.flatten(), x.flatten(0, 1))
+        return out.view(size, pattern.shape[0], -1), 0
+
+
+class _Sampled(Function):
+    @staticmethod
+    def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
+        if pattern.nnz == 0:
+            return left.new_zeros(0)
+        matrix = torch.sparse_csr_tensor(
+            pattern.crow, pattern.col, pattern.ones(left.dtype), pattern.shape, check_invariants=False
+        )
+        left, right = left.contiguous(), right.contiguous()
+        out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
+        return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        left, right, ctx.pattern = inputs
+        ctx.save_for_backward(left, right)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        left, right = ctx.saved_tensors
+        grad_left = grad_right = None
+        if ctx.needs_input_grad[0]:
+            grad_left = weighted_product(ctx.pattern, grad, right)
+        if ctx.needs_input_grad[1]:
+            pattern, order = ctx.pattern.transpose
+            grad_right = weighted_product(pattern, grad.index_select(0, order), left)
+        return grad_left, grad_right, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Any:
+        size = info.batch_size
+        left, right = _batched(left, in_dims[0], size), _batched(right, in_dims[1], size)
+        out = sampled_product(pattern.repeat(size), left.flatten(0, 1), right.flatten(0, 1))
+        return out.view(size, pattern.nnz), 0
+
+
+def _exponentials(logit: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+    """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
+    top = logit.new_full((num_rows,), -torch.inf).scatter_reduce(0, row, logit, "amax")
+    top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
+    shifted = logit - top.index_select(0, row)
+    total = logit.new_zeros(num_rows).index_add(0, row, shifted.exp())
+    return shifted, torch.where(total == 0, 1.0, total)
+
+
+class _Softmax(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logit: Tensor, row: Tensor, num_rows: int) -> Tensor:
+        shifted, total = _exponentials(logit, row, num_rows)
+        return shifted.exp() / total.index_select(0, row)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, row, ctx.num_rows = inputs
+        ctx.save_for_backward(output, row)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        out, row = ctx.saved_tensors
+        weighted = out * grad
+        total = weighted.new_zeros(ctx.num_rows).index_add(0, row, weighted)
+        return weighted - out * total.index_select(0, row), None, None
+
+
+class _LogSoftmax(Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(logit: Tensor, row: Tensor, num_rows: int) -> Tensor:
+        shifted, total = _exponentials(logit, row, num_rows)
+        return shifted - total.log().index_select(0, row)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        _, row, ctx.num_rows = inputs
+        ctx.save_for_backward(output, row)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        out, row = ctx.saved_tensors
+        total = grad.new_zeros(ctx.num_rows).index_add(0, row, grad)
+        return grad - out.exp() * total.index_select(0, row), None, None
+
+
+def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    if dim is None:
+        return tensor.expand(size, *tensor.shape)
+    return tensor.movedim(dim, 0)

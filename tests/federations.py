@@ -1,0 +1,178 @@
+"""Tiny federations, the methods under test, and a run by hand: shared by the federation's tests."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import nn
+
+import fgl
+from fgl.federation import Inbox, Method, Result, Training, fold_in, num_bytes, train
+
+ROOT = Path(__file__).parents[1]
+FEATURES, CLASSES = 6, 3
+
+
+@cache
+def script(path: str) -> ModuleType:
+    """A file outside the package as a module: ``script("examples/fedavg.py")``."""
+    file = ROOT / path
+    spec = importlib.util.spec_from_file_location(f"script_{file.stem}", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def graph(num_nodes: int = 20, *, seed: int = 0, train: float = 0.5, **changes: Any) -> fgl.Graph:
+    """A random undirected graph whose features tell a bit about the labels."""
+    generator = torch.Generator().manual_seed(1000 * num_nodes + seed)
+    y = torch.randint(CLASSES, (num_nodes,), generator=generator)
+    x = torch.randn(num_nodes, FEATURES, generator=generator)
+    x[:, :CLASSES] += nn.functional.one_hot(y, CLASSES)
+    edges = torch.randint(num_nodes, (2, 2 * num_nodes), generator=generator)
+    edges = edges[:, edges[0] != edges[1]]
+    order = torch.rand(num_nodes, generator=generator)
+    return fgl.Graph(
+        x,
+        torch.cat([edges, edges.flip(0)], dim=1).unique(dim=1),
+        y=y,
+        num_classes=CLASSES,
+        train_mask=order < train,
+        val_mask=(order >= train) & (order < 0.75),
+        test_mask=order >= max(train, 0.75),
+    ).replace(**changes)
+
+
+def graphs(sizes: Sequence[int] = (12, 20, 31, 17)) -> list[fgl.Graph]:
+    """Clients of unequal size."""
+    return [graph(size, seed=client) for client, size in enumerate(sizes)]
+
+
+def without_training_nodes(num_nodes: int = 20, *, seed: int = 0) -> fgl.Graph:
+    return graph(num_nodes, seed=seed, train_mask=torch.zeros(num_nodes, dtype=torch.bool))
+
+
+def model(kind: Callable[..., nn.Module] = fgl.nn.GCN, *, dropout: float = 0.5) -> nn.Module:
+    """A small network, always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return kind(FEATURES, 8, CLASSES, dropout=dropout)
+
+
+SGD = Training(partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3), num_steps=2)
+
+
+def fedavg(net: nn.Module, train: Training = SGD) -> Method:
+    return Method(net, train=train)
+
+
+def local(net: nn.Module, train: Training = SGD) -> Method:
+    return script("examples/fedavg.py").local(Method(net, train=train))
+
+
+def fedprox(net: nn.Module, train: Training = SGD, *, mu: float = 0.5) -> Method:
+    return script("examples/fedavg.py").fedprox(Method(net, train=train), mu=mu)
+
+
+def fedopt(
+    net: nn.Module, train: Training = SGD, *, rule: str = "adam", lr: float = 0.01
+) -> Method:
+    return script("examples/fedavg.py").fedopt(Method(net, train=train), rule=rule, lr=lr)
+
+
+def fgssl(net: nn.Module, train: Training = SGD, **options: Any) -> Method:
+    return script("examples/fgssl.py").fgssl(net, train, **options)
+
+
+# Every method of the library is a row; a new one is added here and goes through all of them.
+METHODS: dict[str, Callable[..., Method]] = {
+    "fedavg": fedavg,
+    "local": local,
+    "fedprox": fedprox,
+    "fedopt-sgd": partial(fedopt, rule="sgd", lr=0.5),
+    "fedopt-adam": partial(fedopt, rule="adam"),
+    "fedopt-yogi": partial(fedopt, rule="yogi"),
+    "fedopt-adagrad": partial(fedopt, rule="adagrad"),
+    "fgssl": fgssl,
+    "fnsc-only": partial(fgssl, lambda_d=0.0),
+    "fgsd-only": partial(fgssl, lambda_c=0.0),
+    "fgssl-code": partial(fgssl, keys="local", denominator="all", direction="symmetric"),
+}
+
+
+def by_hand(
+    method: Method,
+    clients: Sequence[fgl.Graph],
+    *,
+    num_rounds: int,
+    seed: int = 0,
+    order: Sequence[int] | None = None,
+    absent: Callable[[int, int], bool] = lambda index, client: False,
+) -> Result:
+    """What `fgl.run` should do, one call after the other, the clients served in any order."""
+    first: Any = {"model": method.initial()}
+    outbox = dict.fromkeys(range(len(clients)), first)
+    server, states = first, {}
+    bytes_down = bytes_up = 0
+    for index in range(num_rounds):
+        inbox = {}
+        for client in order or range(len(clients)):
+            bytes_down += num_bytes(outbox[client])
+            if absent(index, client):
+                continue
+            data, state = clients[client], states.get(client, {})
+            params, context = method.receive(outbox[client], state, data)
+            local_seed = fold_in(seed, index, client)
+            params, _ = train(method, params, data, context, seed=local_seed)
+            inbox[client], states[client] = method.send(params, context, state, data)
+            bytes_up += num_bytes(inbox[client])
+        if inbox:
+            new, server = method.aggregate(Inbox(inbox, len(clients)), server)
+            outbox = {client: new.get(client, old) for client, old in outbox.items()}
+    total = fgl.federation.Round(0, [], bytes_up=bytes_up, bytes_down=bytes_down)
+    return Result(outbox, server, states, [total])
+
+
+def same(a: Any, b: Any) -> bool:
+    """Bit for bit, all the way down: tensors with their dtypes, keys with their order, NaN = NaN."""
+    if isinstance(a, torch.Tensor):
+        return (
+            isinstance(b, torch.Tensor)
+            and a.dtype == b.dtype
+            and a.shape == b.shape
+            and torch.equal(a.nan_to_num(1.25), b.nan_to_num(1.25))
+        )
+    if isinstance(a, dict):
+        return isinstance(b, dict) and list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+    return repr(a) == repr(b)
+
+
+def close(a: Any, b: Any, atol: float = 1e-6) -> None:
+    """Tensors within `atol`, all the way down, or an `AssertionError`."""
+    torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+def end(result: Result) -> dict[str, Any]:
+    """Everything that a run leaves behind, but the seconds it took, as plain dicts."""
+    history = [
+        {k: v for k, v in vars(record).items() if k != "seconds"} for record in result.history
+    ]
+    return copy.deepcopy(
+        {
+            "outbox": dict(result.outbox),
+            "server": dict(result.server_state),
+            "clients": dict(sorted(result.client_states.items())),
+            "history": history,
+        }
+    )

@@ -1,0 +1,113 @@
+"""The rules of the house: who may know whom, how long a file may be, what a reader may not do."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "fgl").rglob("*.py"))
+MODULES = {
+    ".".join(f.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): f for f in FILES
+}
+
+# Room -> the rooms it may import. A new room says here on which floor it lives.
+FLOORS: dict[str, set[str]] = {
+    "sparse": set(),
+    "aggregate": set(),
+    "personalize": set(),
+    "metrics": set(),
+    "losses": {"sparse"},
+    "graph": {"sparse"},
+    "nn": {"sparse"},
+    "pseudo": {"sparse"},
+    "augment": {"sparse", "graph"},
+    "ego": {"sparse", "graph"},
+    "properties": {"sparse", "graph"},
+    "data": {"sparse", "graph"},
+    "client_network": {"sparse", "graph", "nn", "properties"},
+}
+# Inside the federation, each file may import those before it; `message` knows nobody.
+FEDERATION = [
+    "message",
+    "method",
+    "cohort",
+    "result",
+    "evaluate",
+    "train",
+    "checkpoint",
+    "run",
+    "recipe",
+    "flower",
+]
+
+
+def imports(name: str) -> set[str]:
+    """The modules of fgl that a module imports, at the top or inside a function."""
+    path = MODULES[name]
+    package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*above, *([node.module] if node.module else [])])
+            for alias in node.names:
+                inner = f"{source}.{alias.name}"
+                found.add(inner if inner in MODULES else source)
+    return {m for m in found if m in MODULES} - {name}
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if "." in module else ""
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if room(m) not in ("", "federation")])
+def test_a_primitive_imports_only_lower_floors(name: str) -> None:
+    assert room(name) in FLOORS, f"say in FLOORS on which floor {name} lives"
+    assert {room(m) for m in imports(name)} <= FLOORS[room(name)] | {room(name)}
+
+
+@pytest.mark.parametrize("name", [m for m in MODULES if m.startswith("fgl.federation.")])
+def test_a_federation_file_imports_only_those_before_it(name: str) -> None:
+    file = name.removeprefix("fgl.federation.")
+    assert file in FEDERATION, f"say in FEDERATION before whom {name} stands"
+    known = imports(name)
+    before = {f"fgl.federation.{other}" for other in FEDERATION[: FEDERATION.index(file)]}
+    assert {m for m in known if room(m) in ("", "federation")} <= before
+    assert file != "message" or not known
+
+
+def test_no_circles() -> None:
+    try:
+        TopologicalSorter({name: imports(name) for name in MODULES}).prepare()
+    except CycleError as error:
+        pytest.fail(f"circular imports: {' -> '.join(error.args[1])}")
+
+
+def test_import_loads_nothing_heavy() -> None:
+    # What torch itself imports does not count.
+    code = "import sys, torch; old = set(sys.modules); import fgl; print(*set(sys.modules) - old)"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = {module.split(".")[0] for module in out.stdout.split()}
+    heavy = {"torch_geometric", "matplotlib", "tqdm", "flwr", "torch_scatter", "torch_sparse"}
+    assert not loaded & heavy
+
+
+@pytest.mark.parametrize(("folder", "limit"), [("fgl", 300), ("examples", 150)])
+def test_files_are_short(folder: str, limit: int) -> None:
+    lines = {f: len(f.read_text().splitlines()) for f in (ROOT / folder).rglob("*.py")}
+    assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > limit}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda f: str(f.relative_to(ROOT)))
+def test_no_unsafe_read(path: Path) -> None:
+    text = path.read_text()
+    for bad in ("pickle.load(", "allow_pickle=True", "weights_only=False"):
+        assert bad not in text

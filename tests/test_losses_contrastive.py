@@ -1,0 +1,474 @@
+"""`node_contrast` against loops over the formula, and where a cosine goes wrong."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fgl.losses import node_contrast, unit_rows
+
+N, D = 13, 5
+Y = torch.tensor([0, 1, 2, 0, 1, 2, 0, 0, 1, 0, 3, 0, 1])  # class 3 has one member
+MASK = torch.tensor([1, 1, 0, 1, 1, 1, 0, 1, 1, 1, 1, 0, 1], dtype=torch.bool)
+OPTIONS = [
+    {"denominator": denominator, "direction": direction, "include_self": include_self, "mask": mask}
+    for denominator, direction, include_self, mask in product(
+        ("negatives", "all"), ("anchor", "symmetric"), (True, False), (None, MASK)
+    )
+]
+options = pytest.mark.parametrize(
+    "kwargs",
+    OPTIONS,
+    ids=[
+        f"{o['denominator']}-{o['direction']}-{'self' if o['include_self'] else 'others'}"
+        f"-{'all' if o['mask'] is None else 'masked'}"
+        for o in OPTIONS
+    ],
+)
+
+
+def pair(dtype: torch.dtype = torch.float64, n: int = N) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(7)
+    a, k = torch.randn(2, n, D, generator=g, dtype=torch.float64).to(dtype).unbind()
+    return a.clone().requires_grad_(), k.clone().requires_grad_()
+
+
+def cosine(a: list[float], b: list[float]) -> float:
+    long_a = math.sqrt(sum(v * v for v in a))
+    long_b = math.sqrt(sum(v * v for v in b))
+    if long_a < 1e-6 or long_b < 1e-6:
+        return 0.0
+    return sum(v * w for v, w in zip(a, b, strict=True)) / long_a / long_b
+
+
+def loops(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    *,
+    temperature: float = 0.1,
+    mask: Tensor | None = None,
+    denominator: str = "negatives",
+    direction: str = "anchor",
+    include_self: bool = True,
+) -> float:
+    """The formula, in plain Python."""
+    if direction == "symmetric":
+        rest: dict[str, Any] = {
+            "temperature": temperature,
+            "mask": mask,
+            "denominator": denominator,
+            "include_self": include_self,
+        }
+        return (loops(anchor, keys, y, **rest) + loops(keys, anchor, y, **rest)) / 2
+    a, k, c = anchor.tolist(), keys.tolist(), y.tolist()
+    nodes = [i for i in range(len(c)) if mask is None or mask[i]]
+    total, count = 0.0, 0
+    for i in nodes:
+        phi = {j: math.exp(cosine(a[i], k[j]) / temperature) for j in nodes}
+        positives = [p for p in nodes if c[p] == c[i] and (include_self or p != i)]
+        if not positives:
+            continue
+        count += 1
+        negatives = sum(phi[j] for j in nodes if c[j] != c[i])
+        everyone = sum(phi[j] for j in nodes if include_self or j != i)
+        mean = 0.0
+        for p in positives:
+            below = phi[p] + negatives if denominator == "negatives" else everyone
+            mean += math.log(phi[p] / below) / len(positives)
+        total -= mean
+    return total / max(count, 1)
+
+
+def dense(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    *,
+    temperature: float = 0.1,
+    mask: Tensor | None = None,
+    denominator: str = "negatives",
+    direction: str = "anchor",
+    include_self: bool = True,
+) -> Tensor:
+    """The formula with whole matrices, for autograd."""
+    mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
+    anchor, keys, y = anchor[mask], keys[mask], y[mask]
+    cos = torch.cosine_similarity(anchor[:, None], keys[None], dim=2)
+    if direction == "symmetric":
+        views = [cos, cos.t()]
+    else:
+        views = [cos]
+    same = y[:, None] == y
+    seen = torch.ones_like(same) if include_self else ~torch.eye(len(y), dtype=torch.bool)
+    losses = []
+    for view in views:
+        phi = (view / temperature).exp()
+        if denominator == "negatives":
+            below = phi + (phi * ~same).sum(1, keepdim=True)
+        else:
+            below = (phi * seen).sum(1, keepdim=True).expand_as(phi)
+        positive = same & seen
+        has = positive.any(1)
+        ratio = (below / phi).log() * positive
+        losses.append((ratio.sum(1)[has] / positive.sum(1)[has]).mean())
+    return torch.stack(losses).mean()
+
+
+@options
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
+def test_equals_loops(kwargs: dict[str, Any], temperature: float) -> None:
+    a, k = pair()
+    want = loops(a, k, Y, temperature=temperature, **kwargs)
+    got = node_contrast(a, k, Y, temperature=temperature, **kwargs).item()
+    assert got == pytest.approx(want, rel=1e-10, abs=1e-10)
+
+
+@options
+def test_equals_loops_in_float32(kwargs: dict[str, Any]) -> None:
+    a, k = pair(torch.float32)
+    got = node_contrast(a, k, Y, **kwargs)
+    assert got.dtype == torch.float32
+    assert got.item() == pytest.approx(loops(a, k, Y, **kwargs), rel=1e-6, abs=1e-6)
+
+
+@options
+@pytest.mark.parametrize("temperature", [0.02, 0.1, 1.0])
+def test_gradients_equal_autograd_of_the_dense_formula(
+    kwargs: dict[str, Any], temperature: float
+) -> None:
+    a, k = pair()
+    want = dense(a, k, Y, temperature=temperature, **kwargs)
+    assert want.item() == pytest.approx(loops(a, k, Y, temperature=temperature, **kwargs), rel=1e-9)
+    got = node_contrast(a, k, Y, temperature=temperature, **kwargs)
+    for ours, theirs in zip(
+        torch.autograd.grad(got, (a, k)), torch.autograd.grad(want, (a, k)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
+
+
+@options
+def test_gradcheck(kwargs: dict[str, Any]) -> None:
+    a, k = pair()
+    assert torch.autograd.gradcheck(
+        lambda a, k: node_contrast(a, k, Y, temperature=0.3, **kwargs), (a, k)
+    )
+
+
+@pytest.mark.parametrize("who", ["anchor", "keys", "same"])
+def test_only_who_wants_a_gradient_gets_one(who: str) -> None:
+    a, k = pair()
+    if who == "same":
+        (got,) = torch.autograd.grad(node_contrast(a, a, Y), a)
+        (want,) = torch.autograd.grad(dense(a, a, Y), a)
+        torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-10)
+        return
+    leaf, other = (a, k) if who == "anchor" else (k, a)
+    other.requires_grad_(False)
+    node_contrast(a, k, Y, direction="symmetric").backward()
+    (want,) = torch.autograd.grad(dense(a, k, Y, direction="symmetric"), leaf)
+    torch.testing.assert_close(leaf.grad, want, rtol=1e-9, atol=1e-10)
+    assert other.grad is None
+
+
+def test_the_incoming_gradient_scales_the_outgoing_one() -> None:
+    a, k = pair()
+    (one,) = torch.autograd.grad(node_contrast(a, k, Y), a)
+    (seven,) = torch.autograd.grad(7 * node_contrast(a, k, Y), a)
+    torch.testing.assert_close(seven, 7 * one)
+
+
+@options
+def test_the_block_size_changes_nothing(kwargs: dict[str, Any]) -> None:
+    a, k = pair()
+    want = node_contrast(a, k, Y, block=10**9, **kwargs)
+    want_grad = torch.autograd.grad(want, (a, k))
+    for block in [1, N - 1, 2 * N, 3 * N + 1, (N - 1) * N, N * N]:
+        got = node_contrast(a, k, Y, block=block, **kwargs)
+        torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-13)
+        for ours, theirs in zip(torch.autograd.grad(got, (a, k)), want_grad, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_closed_form_of_the_mean_over_positives() -> None:
+    # With every key below, -mean_p log(phi_ip / Z_i) = log Z_i - h_i . (class mean of the keys).
+    a, k = pair()
+    h, g = unit_rows(a), unit_rows(k)
+    one_hot = torch.nn.functional.one_hot(Y).double()
+    centre = (one_hot.t() @ g / one_hot.sum(0)[:, None])[Y]
+    want = ((h @ g.t() / 0.1).logsumexp(1) - (h * centre).sum(1) / 0.1).mean()
+    got = node_contrast(a, k, Y, denominator="all")
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad(got, (a, k)), torch.autograd.grad(want, (a, k)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-11)
+
+
+def test_every_class_with_one_member_is_infonce() -> None:
+    a, k = pair()
+    y = torch.arange(N)
+    sim = unit_rows(a) @ unit_rows(k).t() / 0.1
+    want = torch.nn.functional.cross_entropy(sim, y)
+    for denominator in ("negatives", "all"):
+        got = node_contrast(a, k, y, denominator=denominator)
+        torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("denominator", ["negatives", "all"])
+@pytest.mark.parametrize("direction", ["anchor", "symmetric"])
+def test_no_positive_at_all_is_zero_with_zero_gradient(denominator: str, direction: str) -> None:
+    a, k = pair()
+    loss = node_contrast(
+        a, k, torch.arange(N), denominator=denominator, direction=direction, include_self=False
+    )
+    loss.backward()
+    assert loss.item() == 0
+    assert (a.grad == 0).all() and (k.grad == 0).all()
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+def test_a_single_class_has_no_negatives(include_self: bool) -> None:
+    a, k = pair()
+    y = torch.zeros(N, dtype=torch.int64)
+    paper = node_contrast(a, k, y, include_self=include_self)
+    paper.backward()
+    assert paper.item() == 0  # phi / phi
+    assert (a.grad == 0).all() and (k.grad == 0).all()
+    code = node_contrast(a, k, y, denominator="all", include_self=include_self)
+    want = loops(a, k, y, denominator="all", include_self=include_self)
+    assert code.item() == pytest.approx(want, rel=1e-12)
+    assert all(g.isfinite().all() for g in torch.autograd.grad(code, (a, k)))
+
+
+@pytest.mark.parametrize("num_nodes", [0, 1, N])
+@pytest.mark.parametrize("denominator", ["negatives", "all"])
+def test_nothing_masked_in_is_zero_with_zero_gradient(num_nodes: int, denominator: str) -> None:
+    a, k = pair(n=num_nodes)
+    mask = torch.zeros(num_nodes, dtype=torch.bool)
+    loss = node_contrast(a, k, Y[:num_nodes], mask=mask, denominator=denominator)
+    loss.backward()
+    assert loss.item() == 0
+    assert a.grad.shape == a.shape and (a.grad == 0).all()
+    assert k.grad.shape == k.shape and (k.grad == 0).all()
+
+
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("denominator", ["negatives", "all"])
+def test_one_node(denominator: str, include_self: bool) -> None:
+    a, k = pair(n=1)
+    loss = node_contrast(
+        a, k, torch.tensor([0]), denominator=denominator, include_self=include_self
+    )
+    loss.backward()
+    assert loss.item() == pytest.approx(0, abs=1e-14)
+    assert a.grad.abs().max() < 1e-12 and k.grad.abs().max() < 1e-12
+
+
+@options
+def test_a_masked_out_node_is_as_good_as_absent(kwargs: dict[str, Any]) -> None:
+    a, k = pair()
+    got = torch.autograd.grad(node_contrast(a, k, Y, **kwargs | {"mask": MASK}), (a, k))
+    alone = node_contrast(a[MASK], k[MASK], Y[MASK], **kwargs | {"mask": None})
+    for ours, theirs in zip(got, torch.autograd.grad(alone, (a, k)), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+        assert (ours[~MASK] == 0).all()
+
+
+@options
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_zero_row_is_similar_to_nobody_and_gets_no_gradient(
+    kwargs: dict[str, Any], dtype: torch.dtype
+) -> None:
+    a, k = (t.detach().clone() for t in pair(dtype))
+    a[3] = 0
+    k[5] = 0
+    a[8] = 0
+    k[8] = 0
+    a[9] = 1e-9
+    a.requires_grad_()
+    k.requires_grad_()
+    got = node_contrast(a, k, Y, **kwargs)
+    tolerance = 1e-6 if dtype == torch.float32 else 1e-10
+    assert got.item() == pytest.approx(loops(a, k, Y, **kwargs), rel=tolerance)
+    got.backward()
+    assert (a.grad[[3, 8, 9]] == 0).all()
+    assert (k.grad[[5, 8]] == 0).all()
+    assert a.grad.norm() < 1e3 and k.grad.norm() < 1e3
+    assert a.grad[0].norm() > 0 and k.grad[3].norm() > 0
+
+
+def test_all_rows_zero() -> None:
+    a = torch.zeros(N, D, requires_grad=True)
+    loss = node_contrast(a, a, Y)
+    loss.backward()
+    assert loss.item() == pytest.approx(loops(a, a, Y), rel=1e-6)
+    assert (a.grad == 0).all()
+
+
+@pytest.mark.parametrize("length", [1e-30, 1e-12, 1e-7, 1e-5, 1e-3, 1e6, 1e15])
+def test_rows_of_any_length_have_a_finite_bounded_gradient(length: float) -> None:
+    a, k = (t.detach().float() for t in pair())
+    a[0] *= length / a[0].norm()
+    a.requires_grad_()
+    loss = node_contrast(a, k, Y)
+    loss.backward()
+    assert loss.isfinite() and a.grad.isfinite().all()
+    # d cos / d a is at most 1 / |a|; 1 / eps is all that a row may ever get.
+    assert a.grad[0].norm() <= 2 / 0.1 * min(1 / length, 1e6)
+
+
+def test_nan_is_not_hidden() -> None:
+    a, k = (t.detach() for t in pair())
+    a[0, 0] = torch.nan
+    assert unit_rows(a)[0].isnan().any()
+    assert node_contrast(a, k, Y).isnan()
+
+
+def test_unit_rows() -> None:
+    x = torch.tensor([[3.0, 4.0], [0.0, 0.0], [6e-7, 0.0], [0.0, -2e-6]], dtype=torch.float64)
+    x.requires_grad_()
+    out = unit_rows(x)
+    torch.testing.assert_close(
+        out.detach(), torch.tensor([[0.6, 0.8], [0, 0], [0, 0], [0, -1]]).double()
+    )
+    out.sum().backward()
+    assert (x.grad[1:3] == 0).all()
+    torch.testing.assert_close(x.grad[0], torch.tensor([0.2 * 0.16, -0.2 * 0.12]).double())
+    assert torch.autograd.gradcheck(unit_rows, torch.randn(4, 3).double().requires_grad_())
+    assert unit_rows(torch.zeros(0, 3)).shape == (0, 3)
+    wide = unit_rows(torch.randn(2, 3, 4))  # any leading dimensions
+    torch.testing.assert_close(wide.norm(dim=-1), torch.ones(2, 3))
+
+
+@options
+def test_the_order_of_nodes_does_not_matter(kwargs: dict[str, Any]) -> None:
+    a, k = pair()
+    order = torch.randperm(N)
+    mask = kwargs["mask"]
+    moved = kwargs | {"mask": None if mask is None else mask[order]}
+    want = node_contrast(a, k, Y, **kwargs)
+    got = node_contrast(a[order], k[order], Y[order], **moved)
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+    for ours, theirs in zip(
+        torch.autograd.grad(got, (a, k)), torch.autograd.grad(want, (a, k)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
+
+
+@options
+def test_renaming_classes_does_not_matter(kwargs: dict[str, Any]) -> None:
+    a, k = pair()
+    want = node_contrast(a, k, Y, **kwargs)
+    torch.testing.assert_close(node_contrast(a, k, 100 - 7 * Y, **kwargs), want)
+
+
+def test_only_directions_count() -> None:
+    a, k = pair()
+    lengths = torch.rand(2, N, 1).double() * 10 + 0.1
+    got = node_contrast(a * lengths[0], k * lengths[1], Y)
+    torch.testing.assert_close(got, node_contrast(a, k, Y), rtol=1e-12, atol=1e-12)
+    (slope,) = torch.autograd.grad(got, a)
+    assert (slope * a).sum(1).abs().max() < 1e-12  # so no gradient along the row
+
+
+def test_symmetric_is_the_mean_of_both_directions() -> None:
+    a, k = pair()
+    both = (node_contrast(a, k, Y) + node_contrast(k, a, Y)) / 2
+    torch.testing.assert_close(node_contrast(a, k, Y, direction="symmetric"), both)
+    assert not torch.isclose(both, node_contrast(a, k, Y))
+
+
+def test_the_temperature_is_inside_the_exponent() -> None:
+    # Outside, as Eq. 7 prints it, it would cancel.
+    h = torch.eye(2).double()
+    for t in (0.05, 0.1, 2.0):
+        want = math.log1p(math.exp(-1 / t))
+        got = node_contrast(h, h, torch.tensor([0, 1]), temperature=t)
+        assert got.item() == pytest.approx(want, rel=1e-12)
+
+
+def test_a_cold_temperature_stays_finite() -> None:
+    a, k = (t.detach().float().requires_grad_() for t in pair())
+    for denominator in ("negatives", "all"):
+        loss = node_contrast(a, k, Y, temperature=1e-4, denominator=denominator)
+        assert loss.isfinite()
+        assert all(g.isfinite().all() for g in torch.autograd.grad(loss, (a, k)))
+
+
+def stacked(clients: int = 3) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    a = torch.randn(clients, N, D, dtype=torch.float64, requires_grad=True)
+    k = torch.randn(clients, N, D, dtype=torch.float64, requires_grad=True)
+    y = torch.randint(3, (clients, N))
+    mask = torch.rand(clients, N) < 0.7
+    mask[-1] = False  # a client without a node to contrast
+    return a, k, y, mask
+
+
+@pytest.mark.parametrize("kwargs", [o for o in OPTIONS if o["mask"] is None])
+def test_vmap_equals_the_loop(kwargs: dict[str, Any]) -> None:
+    rest = {name: value for name, value in kwargs.items() if name != "mask"}
+    a, k, y, mask = stacked()
+
+    def loss(a: Tensor, k: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return node_contrast(a, k, y, mask=mask, **rest)
+
+    got = vmap(loss)(a, k, y, mask)
+    want = torch.stack([loss(*each) for each in zip(a, k, y, mask, strict=True)])
+    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-13)
+    slopes = torch.autograd.grad(want.sum(), (a, k))
+    batch_then_sum = torch.autograd.grad(got.sum(), (a, k))
+    sum_then_grad = grad(lambda a, k: vmap(loss)(a, k, y, mask).sum(), argnums=(0, 1))(a, k)
+    per_client = vmap(grad(loss, argnums=(0, 1)))(a, k, y, mask)
+    for result in (batch_then_sum, sum_then_grad, per_client):
+        for ours, theirs in zip(result, slopes, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
+def test_vmap_with_what_clients_share() -> None:
+    a, k, y, _ = stacked()
+    got = vmap(node_contrast, in_dims=(0, None, None))(a, k[0], y[0])
+    want = torch.stack([node_contrast(each, k[0], y[0]) for each in a])
+    torch.testing.assert_close(got, want)
+    for ours, theirs in zip(
+        torch.autograd.grad(got.sum(), (a, k)), torch.autograd.grad(want.sum(), (a, k)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+    across = vmap(node_contrast, in_dims=(1, 1, None))(a.movedim(0, 1), k.movedim(0, 1), y[0])
+    want = torch.stack([node_contrast(*each, y[0]) for each in zip(a, k, strict=True)])
+    torch.testing.assert_close(across, want)
+
+
+def test_inputs_are_untouched() -> None:
+    a, k = (t.detach() for t in pair())
+    kept = a.clone(), k.clone(), Y.clone(), MASK.clone()
+    node_contrast(a.requires_grad_(), k, Y, mask=MASK, include_self=False).backward()
+    for now, before in zip((a, k, Y, MASK), kept, strict=True):
+        assert torch.equal(now, before)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"keys": torch.ones(N, D + 1)}, r"Expected keys to have the anchor's shape \[13, 5\]"),
+        ({"keys": torch.ones(N - 1, D)}, r"but got \[12, 5\]"),
+        ({"y": Y[1:]}, r"Expected y to have shape \[13\], but got \[12\]"),
+        ({"y": Y[:, None]}, r"Expected y to have shape \[13\], but got \[13, 1\]"),
+        ({"mask": MASK[1:]}, r"Expected mask to have shape \[13\], but got \[12\]"),
+        ({"mask": torch.tensor([0, 3])}, r"Expected mask to have shape \[13\], but got \[2\]"),
+        ({"temperature": 0.0}, "Expected temperature to be positive, but got 0.0"),
+        ({"temperature": -1.0}, "Expected temperature to be positive, but got -1.0"),
+        ({"denominator": "some"}, "Expected denominator to be one of .* but got 'some'"),
+        ({"direction": "back"}, "Expected direction to be one of .* but got 'back'"),
+    ],
+)
+def test_bad_input(change: dict[str, Any], message: str) -> None:
+    good = {"anchor": torch.ones(N, D), "keys": torch.ones(N, D), "y": Y}
+    with pytest.raises(ValueError, match=message):
+        node_contrast(**good | change)
