@@ -51,9 +51,14 @@ def work(folder: Path) -> None:
     method, clients = federation()
     print("started", flush=True)
     result = fgl.run(method, clients, num_rounds=ROUNDS, checkpoint=folder)
-    history = [(record.round, record.participants, record.loss) for record in result.history]
-    torch.save((result.outbox[0], result.server_state, history), folder / "end.pt")
+    torch.save(ending(result), folder / "end.pt")
     print("ended", flush=True)
+
+
+def ending(result: fgl.Result) -> tuple[Any, ...]:
+    """What is compared: the final message, the server's state, the history but its seconds."""
+    history = [(record.round, record.participants, record.loss) for record in result.history]
+    return result.outbox[0], result.server_state, history
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -98,13 +103,11 @@ def equal(a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def trial(
-    folder: Path, kills: int, moments: random.Random, longest: float
-) -> tuple[Any, list[int]]:
+def trial(folder: Path, kills: int, moment: random.Random, longest: float) -> tuple[Any, list[int]]:
     """A run killed `kills` times: its end, and how many rounds were saved at each kill."""
     saved: list[int] = []
     while len(saved) < kills:
-        if stop(folder, moments.uniform(0, longest)):
+        if stop(folder, moment.uniform(0, longest)):
             files = [int(path.stem.removeprefix("round-")) for path in folder.glob("round-*.ckpt")]
             saved.append(max(files, default=0))
         else:  # it was faster than usual and ended: start anew
@@ -125,7 +128,7 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     from reproduce import machine
 
-    moments = random.Random(args.seed)
+    moment = random.Random(args.seed)
     same = 0
     saved: list[int] = []
     with tempfile.TemporaryDirectory() as root:
@@ -135,7 +138,7 @@ def main(argv: list[str] | None = None) -> int:
         for number in range(args.kills):
             folder = Path(root) / str(number)
             folder.mkdir()
-            got, rounds = trial(folder, 1, moments, seconds)
+            got, rounds = trial(folder, 1, moment, seconds)
             same += equal(got, want)
             saved += rounds
             print(f"kill {number + 1}: after round {rounds[0]}, equal so far {same}", flush=True)

@@ -78,7 +78,8 @@ def server_step(
         The new model, and the moments to pass next time.
 
     Raises:
-        ValueError: for an unknown rule.
+        ValueError: for an unknown rule, or if a name is missing from `target` or has another shape
+            there.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
@@ -93,6 +94,11 @@ def server_step(
     first: Params = {}
     second: Params = {}
     for name, old in params.items():
+        if name not in target or target[name].shape != old.shape:
+            got = list(target[name].shape) if name in target else "no such tensor"
+            raise ValueError(
+                f"Expected target[{name!r}] to have shape {list(old.shape)}, but got {got}"
+            )
         if not old.is_floating_point():
             new[name] = target[name]
             continue

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -76,7 +77,7 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
-    _check(clients, num_rounds, participation, dropouts)
+    _check(clients, num_rounds, participation, dropouts, config)
     identity = _identity(method, clients, seed, participation, dropouts, config)
     first: Message = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), first, {}, [])
@@ -220,7 +221,11 @@ def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
 
 
 def _check(
-    clients: Sequence[Graph], num_rounds: int, participation: float, dropouts: Dropouts
+    clients: Sequence[Graph],
+    num_rounds: int,
+    participation: float,
+    dropouts: Dropouts,
+    config: Mapping[str, Any] | None,
 ) -> None:
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
@@ -235,6 +240,10 @@ def _check(
         raise ValueError(f"Expected participation to be in (0, 1], but got {participation}")
     if not callable(dropouts) and not 0 <= dropouts <= 1:
         raise ValueError(f"Expected dropouts to be in [0, 1], but got {dropouts}")
+    try:
+        json.dumps(dict(config or {}))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Expected config to hold JSON's types only, but got {config}") from error
 
 
 def _identity(

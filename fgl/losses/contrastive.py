@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 DENOMINATORS = ("negatives", "all")
 DIRECTIONS = ("anchor", "symmetric")
@@ -76,6 +75,7 @@ def node_contrast(
 
     Raises:
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
+        NotImplementedError: from autograd, if a second derivative is asked for.
 
     Example:
         >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -138,34 +138,60 @@ class _Contrast(Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
         *tensors, ctx.divide_by_all, ctx.include_self, ctx.block = inputs
-        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(output[1], *tensors)
 
     @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor, twice: Tensor | None) -> tuple[Tensor | None, ...]:
+        if twice is not None:
+            raise NotImplementedError("node_contrast has no second derivative")
         slopes, anchor, keys, y, mask = ctx.saved_tensors
         grad_keys = None
         if ctx.needs_input_grad[1]:
-            nodes, counts = _by_class(y, mask)
-            a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
-            total = torch.zeros_like(k)
             options = (ctx.divide_by_all, ctx.include_self, ctx.block)
-            for rows, _, slope in _blocks(a, k, counts, *options):
-                total += slope.t() @ a[rows]
-            grad_keys = torch.zeros_like(keys).index_copy(0, nodes, total * grad)
+            grad_keys = _KeySlopes.apply(anchor, keys, y, mask, *options) * grad  # type: ignore[no-untyped-call]
         return slopes * grad, grad_keys, *[None] * 5
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        tensors = [
-            a.unbind(dim) if dim is not None else [a] * info.batch_size
-            for a, dim in zip(args[:4], in_dims[:4], strict=True)
-        ]
-        each = zip(*tensors, strict=True)
-        out = [_Contrast.apply(*client, *args[4:]) for client in each]  # type: ignore[no-untyped-call]
-        losses, slopes = zip(*out, strict=True)
+        losses, slopes = zip(*_one_by_one(_Contrast, info, in_dims, args), strict=True)
         return (torch.stack(losses), torch.stack(slopes)), (0, 0)
+
+
+class _KeySlopes(Function):
+    """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
+
+    @staticmethod
+    def forward(
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
+    ) -> Tensor:
+        nodes, counts = _by_class(y, mask)
+        a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
+        slopes = torch.zeros_like(k)
+        for rows, _, slope in _blocks(a, k, counts, *options):
+            slopes += slope.t() @ a[rows]
+        return torch.zeros_like(keys).index_copy(0, nodes, slopes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, twice: Tensor) -> tuple[Tensor | None, ...]:
+        raise NotImplementedError("node_contrast has no second derivative")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
+        return torch.stack(_one_by_one(_KeySlopes, info, in_dims, args)), 0
+
+
+def _one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Any]:
+    """The function of every client's tensors."""
+    tensors = [
+        a.unbind(dim) if dim is not None else [a] * info.batch_size
+        for a, dim in zip(args[:4], in_dims[:4], strict=True)
+    ]
+    return [function.apply(*client, *args[4:]) for client in zip(*tensors, strict=True)]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:

@@ -49,6 +49,10 @@ def structure_distillation(
             f"Expected teacher to have the student's shape {list(student.shape)} "
             f"[num_nodes, num_classes], but got {list(teacher.shape)}"
         )
+    if mask is not None and mask.shape != student.shape[:1]:
+        raise ValueError(
+            f"Expected mask to have shape [{student.shape[0]}], but got {list(mask.shape)}"
+        )
     if temperature <= 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if not isinstance(edges, SparseMatrix):

@@ -34,7 +34,8 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        out: Tensor = adjacency(edges, x.shape[0]).gcn_norm @ self.lin(x)
+        h = self.lin(x)
+        out: Tensor = adjacency(edges, x.shape[0]).astype(h.dtype).gcn_norm @ h
         return out + self.bias
 
 

@@ -44,6 +44,7 @@ class SparseMatrix:
             )
         self.pattern = pattern
         self.value = value
+        self._cast: dict[torch.dtype, SparseMatrix] = {}
 
     @staticmethod
     def from_edge_index(
@@ -109,6 +110,15 @@ class SparseMatrix:
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values."""
         return SparseMatrix(self.pattern, value)
+
+    def astype(self, dtype: torch.dtype) -> SparseMatrix:
+        """The same matrix with values of `dtype`, made once per dtype."""
+        if self.dtype == dtype:
+            return self
+        if dtype not in self._cast:
+            value = self.pattern.ones(dtype) if self.value is None else self.value.to(dtype)
+            self._cast[dtype] = self.with_value(value)
+        return self._cast[dtype]
 
     @cached_property
     def present(self) -> Tensor | None:

@@ -149,7 +149,11 @@ class _Sampled(Function):
         if pattern.nnz == 0:
             return left.new_zeros(0)
         matrix = torch.sparse_csr_tensor(
-            pattern.crow, pattern.col, pattern.ones(left.dtype), pattern.shape, check_invariants=False
+            pattern.crow,
+            pattern.col,
+            pattern.ones(left.dtype),
+            pattern.shape,
+            check_invariants=False,
         )
         left, right = left.contiguous(), right.contiguous()
         out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()

@@ -1,0 +1,191 @@
+"""Synthetic attributed graphs: a contextual stochastic block model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from ..graph import Graph
+from ..sparse import Pattern, SparseMatrix
+from .edges import undirected
+
+CORA_CLASSES = (351, 217, 418, 818, 426, 298, 180)
+
+
+def csbm(
+    *,
+    num_nodes: int = 2708,
+    class_weights: Sequence[float] = CORA_CLASSES,
+    communities_per_class: int = 4,
+    degree: float = 3.9,
+    homophily: float = 0.81,
+    closeness: float = 0.9,
+    strays: float = 0.1,
+    tail: float = 2.0,
+    num_features: int = 1433,
+    words_per_node: float = 18.0,
+    words_per_set: int = 100,
+    topic: float = 0.1,
+    flavour: float = 0.2,
+    seed: int = 0,
+) -> Graph:
+    """A contextual stochastic block model: communities with labels, and words that tell of both.
+
+    Every class is made of communities of equal size. An edge joins nodes of one class with
+    probability `homophily`, and then nodes of one community with probability `closeness`. Each node
+    is the first end of one edge; all other ends are drawn in proportion to a Pareto weight of the
+    node. A word of a node is drawn from the set of its class, from the set of its community (both
+    are random and overlap), or else from all words, those of low id being the more frequent.
+
+    The defaults resemble Cora: size, classes, degree, homophily, words per node, and how well words
+    alone tell the class.
+
+    Args:
+        num_nodes: number of nodes.
+        class_weights: relative sizes of the classes.
+        communities_per_class: number of communities that a class is made of.
+        degree: mean degree; below 2 some nodes stay without an edge.
+        homophily: share of the edges within a class.
+        closeness: share of those that stay within a community.
+        tail: exponent of the Pareto weights; the larger, the more equal the degrees.
+        num_features: number of words.
+        words_per_node: mean number of words drawn, Poisson distributed; repeats count once.
+        words_per_set: size of the word set of a class, and of a community.
+        topic: share of the words drawn from the set of the class.
+        flavour: share of the words drawn from the set of the community.
+        seed: of everything.
+
+    Returns:
+        Undirected graph without self-loops and repeated edges; x a `SparseMatrix` of ones, float32;
+        no masks.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    Example:
+        >>> graph = fgl.data.csbm(num_nodes=100, class_weights=(2, 1))
+        >>> graph.num_nodes, graph.num_features, graph.y.bincount().tolist()
+        (100, 1433, [67, 33])
+
+    Source: Deshpande et al., Contextual Stochastic Block Models, https://arxiv.org/abs/1807.09596;
+    Pareto weights: Karrer & Newman, https://arxiv.org/abs/1008.3926
+    """
+    infinity = float("inf")
+    for name, value, low, high in (
+        ("num_nodes", num_nodes, 1, infinity),
+        ("class_weights", min(class_weights, default=-1), 0, infinity),
+        ("sum(class_weights)", sum(class_weights), 1e-9, infinity),
+        ("communities_per_class", communities_per_class, 1, infinity),
+        ("degree", degree, 0, infinity),
+        ("homophily", homophily, 0, 1),
+        ("closeness", closeness, 0, 1),
+        ("strays", strays, 0, 0.99),
+        ("tail", tail, 1, infinity),
+        ("num_features", num_features, 1, infinity),
+        ("words_per_node", words_per_node, 0, infinity),
+        ("words_per_set", words_per_set, 1, num_features),
+        ("topic", topic, 0, 1),
+        ("flavour", flavour, 0, 1 - topic),
+    ):
+        if not low <= value <= high:
+            raise ValueError(f"Expected {name} to be in [{low}, {high}], but got {value}")
+    generator = torch.Generator().manual_seed(seed)
+    y, community = _labels(num_nodes, class_weights, communities_per_class)
+    same = min(homophily / (1 - strays) ** 2, 1.0)
+    close = same * (closeness if communities_per_class > 1 else 1.0)
+    edges = _edges(y, community, round(num_nodes * degree / 2), (close, same), tail, generator)
+    stray = torch.rand(num_nodes, generator=generator) < strays
+    y = torch.where(stray, y[torch.randperm(num_nodes, generator=generator)], y)
+
+    num_words = torch.poisson(torch.full((num_nodes,), float(words_per_node)), generator).long()
+    node = torch.arange(num_nodes).repeat_interleave(num_words)
+    num_sets = len(class_weights) * (1 + communities_per_class)  # of classes, then of communities
+    sets = torch.rand(num_sets, num_features, generator=generator).argsort(1)[:, :words_per_set]
+    word = _words(
+        torch.stack([y, len(class_weights) + community])[:, node],
+        sets,
+        (topic, topic + flavour),
+        num_features,
+        generator,
+    )
+
+    name = torch.randperm(num_nodes, generator=generator)  # so that ids do not tell the class
+    pair = (name[node] * num_features + word).unique()
+    row = pair // num_features
+    crow = torch.cat([row.new_zeros(1), row.bincount(minlength=num_nodes).cumsum(0)])
+    pattern = Pattern(crow, pair % num_features, (num_nodes, num_features))
+    labels = torch.empty_like(y)
+    labels[name] = y
+    return Graph(
+        SparseMatrix(pattern, torch.ones(pattern.nnz)),
+        undirected(name[edges], num_nodes),
+        y=labels,
+        num_classes=len(class_weights),
+    )
+
+
+def _labels(num_nodes: int, weights: Sequence[float], parts: int) -> tuple[Tensor, Tensor]:
+    """Class and community of every node, in order; sizes as proportional as whole numbers are."""
+    share = torch.tensor(weights, dtype=torch.float64) / sum(weights) * num_nodes
+    size = share.long()
+    size[(size - share).argsort(stable=True)[: num_nodes - int(size.sum())]] += 1
+    y = torch.arange(len(weights)).repeat_interleave(size)
+    place = torch.arange(num_nodes) - (size.cumsum(0) - size)[y]
+    return y, y * parts + place * parts // size[y]
+
+
+def _edges(
+    y: Tensor,
+    community: Tensor,
+    num_edges: int,
+    shares: tuple[float, float],
+    tail: float,
+    generator: Generator,
+) -> Tensor:
+    """Edges between different nodes, int64 ``[2, num_edges]``, or fewer where there is no room."""
+    n = y.numel()
+    node = torch.arange(n)
+    # Four ranges of nodes around each: itself, its community, its class, all. An edge of kind k
+    # goes to the range k + 1 without the range k.
+    low = torch.stack([node, *(torch.searchsorted(g, g) for g in (community, y)), node * 0])
+    high = [torch.searchsorted(g, g, right=True) for g in (community, y)]
+    high = torch.stack([node + 1, *high, node * 0 + n])
+    weight = (1 - torch.rand(n, generator=generator, dtype=torch.float64)).pow(-1 / tail)
+    mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
+
+    size = 2 * num_edges + n  # some are drawn twice
+    first = torch.multinomial(weight, size, replacement=True, generator=generator)
+    first[:n] = torch.randperm(n, generator=generator)
+    chance = torch.rand(2, size, generator=generator, dtype=torch.float64)
+    kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
+    outer_low, outer_high = low[kind + 1, first], high[kind + 1, first]
+    inner_low, inner_high = low[kind, first], high[kind, first]
+    hole = mass[inner_high] - mass[inner_low]
+    room = mass[outer_high] - mass[outer_low] - hole
+    goal = mass[outer_low] + chance[1] * room
+    goal = torch.where(goal < mass[inner_low], goal, goal + hole)
+    second = torch.searchsorted(mass, goal, right=True) - 1
+    ends = torch.stack([first, second.clamp(max=n - 1)])[:, room > 0]
+    ends = ends[:, ends[0] != ends[1]]
+
+    pair = ends.amin(0) * n + ends.amax(0)
+    order = pair.argsort(stable=True)
+    new = pair[order].diff(prepend=pair.new_tensor([-1])) != 0
+    return ends[:, order[new].sort().values[:num_edges]]
+
+
+def _words(
+    group: Tensor,
+    sets: Tensor,
+    shares: tuple[float, float],
+    num_features: int,
+    generator: Generator,
+) -> Tensor:
+    """A word for each column of `group`: from the set it names first or second, or from all."""
+    chance = torch.rand(2, group.shape[1], generator=generator, dtype=torch.float64)
+    kind = torch.bucketize(chance[0], chance.new_tensor(shares), right=True)
+    index = (chance[1] * sets.shape[1]).long()
+    special = sets[group.gather(0, kind.clamp(max=1)[None]).squeeze(0), index]
+    return torch.where(kind < 2, special, (chance[1].square() * num_features).long())

@@ -1,0 +1,252 @@
+"""Server-side aggregation against loops over the formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from fgl.aggregate import mean, server_step
+
+K = 5
+RULES = ["sgd", "adam", "yogi", "adagrad"]
+
+
+def stack(dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(2)
+    shapes = {"weight": (4, 3), "bias": (3,), "scale": ()}
+    return {
+        name: torch.randn(K, *shape, generator=g, dtype=torch.float64).to(dtype)
+        for name, shape in shapes.items()
+    }
+
+
+@pytest.mark.parametrize(
+    "weight",
+    [
+        torch.tensor([3, 1, 0, 20, 7]),
+        torch.tensor([0.3, 0.1, 0.0, 2.0, 0.7]),
+        torch.ones(K, dtype=torch.float64),
+        torch.tensor([0, 0, 1, 0, 0]),
+        torch.tensor([True, False, True, True, False]),
+    ],
+)
+def test_mean_equals_loops(weight: Tensor) -> None:
+    models = stack()
+    got = mean(models, weight)
+    assert got.keys() == models.keys()
+    shares = [float(w) / sum(float(w) for w in weight) for w in weight]
+    for name, value in models.items():
+        clients = [value[k].flatten().tolist() for k in range(K)]
+        want = [
+            sum(share * client[i] for share, client in zip(shares, clients, strict=True))
+            for i in range(len(clients[0]))
+        ]
+        assert got[name].shape == value.shape[1:]
+        assert got[name].flatten().tolist() == pytest.approx(want, rel=1e-12, abs=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_mean_keeps_the_dtype(dtype: torch.dtype) -> None:
+    got = mean(stack(dtype), torch.arange(K))
+    want = mean(stack(), torch.arange(K))
+    for name, value in got.items():
+        assert value.dtype == dtype
+        torch.testing.assert_close(value.double(), want[name], rtol=0.05, atol=0.05)
+
+
+def test_mean_does_not_know_the_order_of_clients() -> None:
+    models, weight = stack(), torch.rand(K)
+    order = torch.randperm(K)
+    got = mean({name: value[order] for name, value in models.items()}, weight[order])
+    for name, value in mean(models, weight).items():
+        torch.testing.assert_close(got[name], value, rtol=1e-13, atol=1e-15)
+
+
+def test_mean_knows_only_the_proportions_of_the_weights() -> None:
+    models, weight = stack(), torch.tensor([1, 2, 3, 4, 5])
+    for name, value in mean(models, weight * 100_000_000).items():
+        torch.testing.assert_close(value, mean(models, weight)[name], rtol=1e-14, atol=1e-15)
+
+
+def test_mean_of_equal_models_is_that_model() -> None:
+    value = torch.randn(4, 3)
+    got = mean({"w": value.expand(K, 4, 3)}, torch.rand(K) + 0.1)["w"]
+    torch.testing.assert_close(got, value)
+
+
+def test_mean_of_one_client_is_bitwise_that_client() -> None:
+    value = torch.randn(1, 4, 3)
+    assert torch.equal(mean({"w": value}, torch.tensor([17]))["w"], value[0])
+
+
+def test_mean_rounds_integers() -> None:
+    got = mean(
+        {
+            "steps": torch.tensor([1, 2, 3, 4, 6]),
+            "bytes": torch.tensor([250, 250, 250, 250, 255], dtype=torch.uint8),
+            "large": torch.full((K,), 2**40 + 1),
+        },
+        torch.ones(K),
+    )
+    assert got["steps"].dtype == torch.int64 and got["steps"].item() == 3  # 3.2
+    assert got["bytes"].dtype == torch.uint8 and got["bytes"].item() == 251
+    assert got["large"].item() == 2**40 + 1
+
+
+def test_mean_leaves_its_inputs_alone() -> None:
+    models, weight = stack(), torch.arange(K)
+    kept = {name: value.clone() for name, value in models.items()}
+    mean(models, weight)
+    assert all(torch.equal(models[name], kept[name]) for name in kept)
+    assert torch.equal(weight, torch.arange(K))
+
+
+def test_mean_has_a_gradient() -> None:
+    value = torch.randn(K, 2, dtype=torch.float64, requires_grad=True)
+    weight = torch.tensor([1, 2, 3, 4, 0])
+    mean({"w": value}, weight)["w"].sum().backward()
+    torch.testing.assert_close(value.grad, (weight / 10).double()[:, None].expand(K, 2))
+
+
+def test_mean_of_nothing() -> None:
+    assert mean({}, torch.ones(K)) == {}
+    assert mean({"w": torch.zeros(K, 0)}, torch.ones(K))["w"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("weight", "message"),
+    [
+        (torch.tensor([1.0, 1, -1, 1, 1]), "Expected weight to be finite and >= 0, but got"),
+        (torch.tensor([1.0, 1, math.nan, 1, 1]), "Expected weight to be finite and >= 0, but got"),
+        (torch.tensor([1.0, 1, math.inf, 1, 1]), "Expected weight to be finite and >= 0, but got"),
+        (torch.zeros(K), "Expected weight to have a positive entry, but got"),
+        (torch.zeros(0), "Expected weight to have a positive entry, but got"),
+        (torch.ones(K, 1), r"Expected weight to have shape \[K\], but got \[5, 1\]"),
+        (torch.tensor(1.0), r"Expected weight to have shape \[K\], but got \[\]"),
+        (torch.ones(K - 1), r"Expected stack\['w'\] to have 4 clients, but got shape \[5, 2\]"),
+    ],
+)
+def test_mean_refuses_bad_weights(weight: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mean({"w": torch.ones(K, 2)}, weight)
+
+
+def loops(
+    start: list[float],
+    targets: list[list[float]],
+    rule: str,
+    lr: float,
+    beta1: float,
+    beta2: float,
+    tau: float,
+) -> list[float]:
+    """FedOpt, number by number."""
+    x = list(start)
+    m = [0.0] * len(x)
+    v = [tau**2] * len(x)
+    for target in targets:
+        for i in range(len(x)):
+            d = target[i] - x[i]
+            if rule == "sgd":
+                m[i] = beta1 * m[i] + d
+                x[i] += lr * m[i]
+                continue
+            m[i] = beta1 * m[i] + (1 - beta1) * d
+            if rule == "adam":
+                v[i] = beta2 * v[i] + (1 - beta2) * d**2
+            elif rule == "yogi":
+                sign = (v[i] > d**2) - (v[i] < d**2)
+                v[i] = v[i] - (1 - beta2) * d**2 * sign
+            else:
+                v[i] = v[i] + d**2
+            x[i] += lr * m[i] / (math.sqrt(v[i]) + tau)
+    return x
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    ("lr", "beta1", "beta2", "tau"),
+    [(0.1, 0.9, 0.99, 1e-3), (1.0, 0.0, 0.9, 1e-1), (0.3, 0.5, 0.5, 1e-8)],
+)
+def test_server_step_equals_loops(
+    rule: str, lr: float, beta1: float, beta2: float, tau: float
+) -> None:
+    g = torch.Generator().manual_seed(4)
+    start = torch.randn(3, 2, generator=g, dtype=torch.float64)
+    targets = torch.randn(6, 3, 2, generator=g, dtype=torch.float64)
+    targets[3] *= 1e-3  # so that yogi sees both signs
+    params, state = {"w": start}, {}
+    for target in targets:
+        params, state = server_step(
+            params,
+            {"w": target},
+            state,
+            rule=rule,
+            lr=lr,
+            beta1=beta1,
+            beta2=beta2,
+            tau=tau,
+        )
+    numbers = [target.flatten().tolist() for target in targets]
+    want = loops(start.flatten().tolist(), numbers, rule, lr, beta1, beta2, tau)
+    assert params["w"].flatten().tolist() == pytest.approx(want, rel=1e-11, abs=1e-13)
+
+
+def test_server_step_defaults() -> None:
+    start, targets = torch.randn(4).double(), torch.randn(3, 4).double()
+    numbers = targets.tolist()
+    for rule in RULES:
+        params, state = {"w": start}, {}
+        for target in targets:
+            params, state = server_step(params, {"w": target}, state, rule=rule)
+        want = loops(start.tolist(), numbers, rule, 1.0, 0.9, 0.99, 1e-3)
+        assert params["w"].tolist() == pytest.approx(want, rel=1e-11)
+
+
+def test_plain_server_sgd_is_fedavg() -> None:
+    params, state = {"w": torch.randn(3), "steps": torch.tensor(2)}, {}
+    for _ in range(3):
+        target = {"w": torch.randn(3), "steps": torch.randint(9, ())}
+        params, state = server_step(params, target, state, lr=1.0, beta1=0.0)
+        torch.testing.assert_close(params["w"], target["w"])
+        assert params["steps"] == target["steps"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_server_step_at_its_target_stays(rule: str) -> None:
+    params = {"w": torch.randn(3)}
+    new, _ = server_step(params, params, {}, rule=rule)
+    torch.testing.assert_close(new["w"], params["w"])
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_server_step_is_pure_and_its_state_is_plain_tensors(rule: str) -> None:
+    params, target = {"w": torch.randn(3)}, {"w": torch.randn(3)}
+    first, state = server_step(params, target, {}, rule=rule)
+    kept = [params["w"].clone(), target["w"].clone(), *(m["w"].clone() for m in state.values())]
+    once, once_state = server_step(first, target, state, rule=rule)
+    again, again_state = server_step(first, target, state, rule=rule)
+    assert torch.equal(once["w"], again["w"])
+    now = [params["w"], target["w"], *(m["w"] for m in state.values())]
+    assert all(torch.equal(a, b) for a, b in zip(now, kept, strict=True))
+    assert list(state) == (["m"] if rule == "sgd" else ["m", "v"])
+    for name, moment in once_state.items():
+        assert torch.equal(moment["w"], again_state[name]["w"])
+        assert moment["w"].dtype == params["w"].dtype
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_server_step_with_integers_only(rule: str) -> None:
+    params, state = {"n": torch.tensor(1)}, {}
+    for step in (3, 5):
+        params, state = server_step(params, {"n": torch.tensor(step)}, state, rule=rule)
+        assert params["n"].item() == step
+
+
+def test_server_step_refuses_an_unknown_rule() -> None:
+    message = "Expected rule to be sgd, adam, yogi or adagrad, but got 'lion'"
+    with pytest.raises(ValueError, match=message):
+        server_step({}, {}, {}, rule="lion")

@@ -1,0 +1,293 @@
+"""Checkpoints are whole or not there, know when they are damaged, and belong to one run."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import SGD, end, fedavg, fedopt, graph, graphs, local, model, same
+
+import fgl
+from fgl.federation import Result, Training
+
+ROUNDS = 4
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def go(folder: Path | None, num_rounds: int = ROUNDS, **options: Any) -> Result:
+    return fgl.run(fedopt(model()), graphs(), num_rounds=num_rounds, checkpoint=folder, **options)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Any]:
+    return end(go(None))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A run that was stopped after three rounds, its files of rounds 2 and 3."""
+    go(tmp_path, 3)
+    return tmp_path
+
+
+def test_the_two_newest_are_kept(tmp_path: Path) -> None:
+    kept = []
+    go(
+        tmp_path / "new" / "folder",
+        callbacks=[lambda *_: kept.append(names(tmp_path / "new/folder"))],
+    )
+    assert kept == [
+        ["round-000001.ckpt"],
+        ["round-000001.ckpt", "round-000002.ckpt"],
+        ["round-000002.ckpt", "round-000003.ckpt"],
+        ["round-000003.ckpt", "round-000004.ckpt"],
+    ]
+
+
+def test_saving_changes_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    assert same(end(go(tmp_path)), undisturbed)
+
+
+def test_resume_goes_on_after_the_newest(folder: Path, undisturbed: dict[str, Any]) -> None:
+    seen = []
+    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
+    assert seen == [3]
+    assert same(end(result), undisturbed)
+
+
+def test_a_finished_run_is_given_back(folder: Path, undisturbed: dict[str, Any]) -> None:
+    go(folder)
+    seen: list[int] = []
+    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
+    assert not seen
+    assert same(end(result), undisturbed)
+
+
+@pytest.mark.parametrize("build", [fedavg, fedopt, local])
+def test_everything_comes_back(build: Any, tmp_path: Path) -> None:
+    """Personal and shared outboxes, nested states, dtypes, empty tensors, what was dropped."""
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, _ = method.send(params, context, state, data)
+        kinds = {
+            "bool": torch.tensor([True]),
+            "none": torch.zeros(0, 3),
+            "half": torch.ones(2).half(),
+        }
+        return message, {"rounds": state.get("rounds", torch.tensor(0)) + 1, "kinds": kinds}
+
+    method = build(model())
+    options: Any = {"num_rounds": 2, "dropouts": lambda index, client: (index, client) == (1, 2)}
+    options["evaluate"] = lambda outbox, states: {"score": 0.1 + 0.2, "nothing": float("nan")}
+    first = fgl.run(replace(method, send=send), graphs(), checkpoint=tmp_path, **options)
+    second = fgl.run(replace(method, send=send), graphs(), checkpoint=tmp_path, **options)
+    assert same(end(second), end(first))
+    assert second.history[1].dropped == {2: "dropped out"}
+    assert second.history[0].seconds == first.history[0].seconds
+    assert type(second.outbox) is type(first.outbox)
+
+
+def test_half_written_files_are_never_read_and_cleared_away(
+    folder: Path, undisturbed: dict[str, Any]
+) -> None:
+    whole = (folder / "round-000003.ckpt").read_bytes()
+    (folder / "round-000004.ckpt.partial").write_bytes(whole[: len(whole) // 2])
+    (folder / "round-000009.ckpt.partial").write_bytes(whole)
+    (folder / "notes.txt").write_text("mine")
+    assert same(end(go(folder)), undisturbed)
+    assert names(folder) == ["notes.txt", "round-000003.ckpt", "round-000004.ckpt"]
+
+
+def test_a_file_appears_whole_or_not_at_all(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: dict[str, Any]
+) -> None:
+    """The disk fills up, or power goes, at any moment of a save: the old files are untouched."""
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    for function in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+
+            def fail(*_: Any) -> None:
+                raise OSError("No space left on device")
+
+            patch.setattr(os, function, fail)
+            with pytest.raises(OSError, match="No space left"):
+                go(folder)
+        for name, content in before.items():
+            assert (folder / name).read_bytes() == content
+        assert "round-000004.ckpt" not in names(folder)
+    assert same(end(go(folder)), undisturbed)
+
+
+def damage(path: Path, how: str) -> None:
+    content = bytearray(path.read_bytes())
+    if how == "empty":
+        content.clear()
+    elif how.startswith("cut"):
+        del content[int(float(how.removeprefix("cut ")) * len(content)) :]
+    elif how == "zeros":
+        content[:] = bytes(len(content))
+    elif how == "longer":
+        content += b"x"
+    else:
+        position = {"magic": 3, "checksum": 20, "start": 50, "middle": len(content) // 2}
+        content[position.get(how, len(content) - 1)] ^= 1
+    path.write_bytes(bytes(content))
+
+
+DAMAGES = ["empty", "cut 0.0001", "cut 0.5", "cut 0.999", "zeros", "longer"]
+DAMAGES += ["magic", "checksum", "start", "middle", "end"]
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_damaged_newest_is_named_and_the_previous_is_used(
+    how: str, folder: Path, undisturbed: dict[str, Any]
+) -> None:
+    damage(folder / "round-000003.ckpt", how)
+    seen = []
+    with pytest.warns(UserWarning, match=r"round-000003.ckpt to be a whole .* previous") as caught:
+        result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert seen == [2, 3]
+    assert same(end(result), undisturbed)
+    assert same(end(go(folder)), undisturbed)  # and now there is nothing to warn of
+
+
+def test_damaged_previous_is_no_matter(folder: Path, undisturbed: dict[str, Any]) -> None:
+    damage(folder / "round-000002.ckpt", "middle")
+    assert same(end(go(folder)), undisturbed)
+
+
+def test_both_damaged_starts_anew(folder: Path, undisturbed: dict[str, Any]) -> None:
+    damage(folder / "round-000002.ckpt", "cut 0.5")
+    damage(folder / "round-000003.ckpt", "middle")
+    with pytest.warns(UserWarning) as caught:
+        go(folder, 1)
+    told = [str(warning.message) for warning in caught]
+    assert ["round-000003.ckpt" in told[0], "round-000002.ckpt" in told[1]] == [True, True]
+    assert len(told) == 2
+    assert names(folder) == ["round-000001.ckpt"]  # the new run's file is not taken for an old one
+    seen = []
+    result = go(folder, callbacks=[lambda record, _: seen.append(record.round)])
+    assert seen == [1, 2, 3]
+    assert same(end(result), undisturbed)
+
+
+def test_a_file_of_something_else_is_not_executed(folder: Path) -> None:
+    """Even with a right checksum only tensors and plain values are read."""
+    import hashlib
+    import io
+    import pickle
+
+    class Evil:
+        def __reduce__(self) -> Any:
+            return os.mkdir, (str(folder / "evil"),)
+
+    buffer = io.BytesIO()
+    torch.save({"identity": Evil()}, buffer)
+    payload = buffer.getvalue()
+    content = b"fgl-ckpt" + hashlib.sha256(payload).digest() + payload
+    (folder / "round-000003.ckpt").write_bytes(content)
+    with pytest.raises(pickle.UnpicklingError):
+        go(folder)
+    assert "evil" not in names(folder)
+
+
+OTHERS: dict[str, Any] = {
+    "seed": {"seed": 1},
+    "participation": {"participation": 0.5},
+    "dropouts": {"dropouts": 0.5},
+    "config": {"config": {"lr": 0.2}},
+    "clients": {"clients": graphs()[:3]},
+    "clients ": {"clients": [*graphs()[:3], graph(18)]},
+    "model": {"method": fedopt(fgl.nn.GCN(6, 9, 3))},
+    "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},
+}
+
+
+@pytest.mark.parametrize("what", OTHERS)
+def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    options = {"method": fedopt(model()), "clients": graphs(), **OTHERS[what]}
+    text = rf"checkpoint .*round-000003.ckpt to be of this run with {what.strip()}=.*, but got"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(**options, num_rounds=ROUNDS, checkpoint=folder)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+def test_the_config_of_the_run_may_be_compared(tmp_path: Path) -> None:
+    config = {"lr": 0.1, "views": ("weak", "strong"), "nothing": None}
+    go(tmp_path, 1, config=config)
+    assert len(go(tmp_path, 2, config=config).history) == 2
+    with pytest.raises(ValueError, match=r"with config=.*0.3.* but got .*0.1"):
+        go(tmp_path, 2, config={**config, "lr": 0.3})
+
+
+def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"):
+        go(folder, 2)
+    assert names(folder) == ["round-000002.ckpt", "round-000003.ckpt"]
+
+
+def test_an_interrupted_round_is_all_that_is_lost(
+    tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    """Ctrl-C, wherever it strikes."""
+    for stage in ("receive", "loss", "send", "aggregate"):
+        method = fedopt(model())
+        calls = {"left": {"loss": 11}.get(stage, 5 if stage != "aggregate" else 1)}
+
+        def interrupted(
+            *args: Any, stage: str = stage, method: Any = method, calls: Any = calls
+        ) -> Any:
+            calls["left"] -= 1
+            if calls["left"] < 0:
+                raise KeyboardInterrupt
+            return getattr(method, stage)(*args)
+
+        folder = tmp_path / stage
+        with pytest.raises(KeyboardInterrupt):
+            fgl.run(
+                replace(method, **{stage: interrupted}),
+                graphs(),
+                num_rounds=ROUNDS,
+                checkpoint=folder,
+            )
+        assert names(folder) == ["round-000001.ckpt"]
+        assert same(end(go(folder)), undisturbed)
+
+
+def test_a_callback_that_fails_loses_nothing(tmp_path: Path, undisturbed: dict[str, Any]) -> None:
+    def fail(record: Any, _: Any) -> None:
+        if record.round == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(tmp_path, callbacks=[fail])
+    assert names(tmp_path)[-1] == "round-000003.ckpt"
+    assert same(end(go(tmp_path)), undisturbed)
+
+
+def test_size_on_disk_is_about_the_models(tmp_path: Path) -> None:
+    """One shared model is written once, not once per client (here: outbox and server state)."""
+    net = fgl.nn.GCN(6, 2000, 3)
+    fgl.run(fedavg(net, Training(num_steps=0)), [graph(12)] * 20, num_rounds=1, checkpoint=tmp_path)
+    size = sum(p.numel() * 4 for p in net.parameters())
+    assert size < (tmp_path / "round-000001.ckpt").stat().st_size < 1.3 * size
+
+
+def test_identity_is_json(folder: Path) -> None:
+    from fgl.federation import checkpoint
+
+    content = checkpoint._read(folder / "round-000003.ckpt")
+    assert content is not None
+    identity = json.loads(content["identity"])
+    assert identity["clients"] == [[g.num_nodes, g.num_edges, g.num_train] for g in graphs()]

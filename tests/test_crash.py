@@ -1,0 +1,66 @@
+"""kill -9 and Ctrl-C on a real process: what is left behind goes on, bit for bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import script
+
+import fgl
+
+crash = script("benchmarks/crash.py")
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> Iterator[tuple[Any, float]]:
+    """The same run in this process, on one thread as the workers do: its end and its seconds."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    method, clients = crash.federation()
+    result = fgl.run(method, clients, num_rounds=crash.ROUNDS)
+    torch.set_num_threads(threads)
+    yield crash.ending(result), sum(record.seconds for record in result.history)
+
+
+def test_killed_at_random_moments(tmp_path: Path, undisturbed: tuple[Any, float]) -> None:
+    """Four times the same run, which goes on each time and ends as if nothing had been."""
+    want, seconds = undisturbed
+    got, saved = crash.trial(tmp_path, 4, random.Random(0), seconds / 4)
+    assert crash.equal(got, want)
+    assert len(saved) == 4
+    assert saved == sorted(saved)
+    assert len(list(tmp_path.glob("round-*.ckpt"))) == 2
+
+
+def test_ctrl_c(tmp_path: Path, undisturbed: tuple[Any, float]) -> None:
+    want, seconds = undisturbed
+    assert crash.stop(tmp_path, seconds / 3, signal.SIGINT)
+    assert crash.equal(crash.end(tmp_path)[0], want)
+
+
+def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -> None:
+    message, state, history = undisturbed[0]
+    name = "convs.0.lin.weight"
+    other = {"model": {**message["model"], name: message["model"][name].clone()}}
+    assert crash.equal((other, state, history), undisturbed[0])
+    other["model"][name][3, 5] = other["model"][name][3, 5].nextafter(torch.tensor(1.0))
+    assert not crash.equal((other, state, history), undisturbed[0])
+    assert not crash.equal((message, {}, history), undisturbed[0])
+    assert not crash.equal((message, state, history[:-1]), undisturbed[0])
+
+
+@pytest.mark.slow
+def test_twenty_of_twenty(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "results" / "crash.json"
+    assert crash.main(["--kills", "20", "--json", str(path)]) == 0
+    assert "20 of 20" in capsys.readouterr().out
+    report = json.loads(path.read_text())
+    assert (report["kills"], report["bit_equal"]) == (20, 20)
+    assert len(set(report["rounds_saved_at_kill"])) > 5

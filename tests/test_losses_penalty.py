@@ -1,0 +1,96 @@
+"""`proximal` against loops over the formula."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fgl.losses import proximal
+
+SHAPES = {"conv.weight": (3, 2), "conv.bias": (3,), "scale": ()}
+
+
+def model(seed: int, *batch: int, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn((*batch, *shape), generator=g, dtype=dtype).requires_grad_()
+        for name, shape in SHAPES.items()
+    }
+
+
+def loops(params: dict[str, Tensor], reference: dict[str, Tensor]) -> float:
+    total = 0.0
+    for name, value in params.items():
+        pairs = zip(value.flatten().tolist(), reference[name].flatten().tolist(), strict=True)
+        total += sum((a - b) ** 2 for a, b in pairs)
+    return total / 2
+
+
+def test_equals_loops() -> None:
+    params, reference = model(0), model(1)
+    assert proximal(params, reference).item() == pytest.approx(loops(params, reference), rel=1e-13)
+
+
+def test_the_gradient_is_the_difference_and_the_reference_has_none() -> None:
+    params, reference = model(0), model(1)
+    proximal(params, reference).backward()
+    for name, value in params.items():
+        torch.testing.assert_close(value.grad, (value - reference[name]).detach())
+        assert reference[name].grad is None
+
+
+def test_gradcheck() -> None:
+    reference = model(1)
+    assert torch.autograd.gradcheck(
+        lambda *values: proximal(dict(zip(SHAPES, values, strict=True)), reference),
+        tuple(model(0).values()),
+    )
+
+
+def test_at_the_reference_it_is_zero_with_zero_gradient() -> None:
+    params = model(0)
+    loss = proximal(params, {name: value.detach() for name, value in params.items()})
+    loss.backward()
+    assert loss.item() == 0
+    assert all((value.grad == 0).all() for value in params.values())
+
+
+def test_integers_and_further_names_of_the_reference_do_not_count() -> None:
+    params, reference = model(0), model(1)
+    want = proximal(params, reference)
+    params["num_batches"] = torch.tensor(3)
+    reference |= {"num_batches": torch.tensor(70), "head.weight": torch.ones(9)}
+    torch.testing.assert_close(proximal(params, reference), want)
+
+
+def test_nothing_to_compare_is_zero() -> None:
+    assert proximal({}, {}).item() == 0
+    assert proximal({"n": torch.tensor(1)}, {"n": torch.tensor(5)}).item() == 0
+
+
+def test_vmap_equals_the_loop() -> None:
+    params, reference = model(0, 3), model(1)
+    got = vmap(proximal, in_dims=(0, None))(params, reference)
+    clients = [{name: value[k] for name, value in params.items()} for k in range(3)]
+    want = torch.stack([proximal(client, reference) for client in clients])
+    torch.testing.assert_close(got, want)
+    leaves = tuple(params.values())
+    slopes = torch.autograd.grad(want.sum(), leaves)
+    torch.testing.assert_close(torch.autograd.grad(got.sum(), leaves), slopes)
+    mapped = vmap(grad(proximal), in_dims=(0, None))(params, reference)
+    torch.testing.assert_close(tuple(mapped.values()), slopes)
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ({}, r"Expected reference\['w'\] to have shape \[3\], but got no such tensor"),
+        ({"w": torch.ones(1)}, r"Expected reference\['w'\] to have shape \[3\], but got \[1\]"),
+        ({"w": torch.ones(3, 1)}, r"Expected reference\['w'\] to have shape \[3\], but got \[3, 1"),
+    ],
+)
+def test_bad_input(reference: dict[str, Tensor], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        proximal({"w": torch.ones(3)}, reference)

@@ -1,0 +1,183 @@
+"""A method's defaults are FedAvg, and its randomness is derived."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import ROOT, graph, graphs, model, same, without_training_nodes
+
+import fgl
+from fgl.federation import (
+    Inbox,
+    Method,
+    Training,
+    adopt_model,
+    average,
+    fold_in,
+    keep_own,
+    send_model,
+    supervised,
+)
+
+
+def test_a_method_that_says_nothing_is_fedavg() -> None:
+    method = Method(model())
+    assert method.send is send_model
+    assert method.aggregate is average
+    assert method.train == Training()
+
+
+def test_a_method_is_a_value() -> None:
+    method = Method(model())
+    with pytest.raises(AttributeError):
+        method.train = Training()  # type: ignore[misc]
+    other = replace(method, aggregate=keep_own)
+    assert other.loss is method.loss
+    assert method.aggregate is average
+
+
+def test_initial_is_a_copy_without_gradient() -> None:
+    net = model()
+    first = Method(net).initial()
+    assert same(first, dict(net.state_dict()))
+    assert not any(tensor.requires_grad for tensor in first.values())
+    first["convs.0.bias"] += 1
+    assert not net.state_dict()["convs.0.bias"].any()
+
+
+def test_supervised_is_the_cross_entropy_of_the_training_nodes() -> None:
+    net, data = model(dropout=0.0), graph()
+    mask, y = data.train_mask, data.y
+    want = F.cross_entropy(net(data.x, data.adj)[mask], y[mask])
+    got = supervised(net)(dict(net.named_parameters()), data, {})
+    torch.testing.assert_close(got, want)
+
+
+def test_supervised_takes_the_given_params_not_the_models_own() -> None:
+    net, data = model(dropout=0.0), graph()
+    params = {name: torch.zeros_like(p) for name, p in net.named_parameters()}
+    loss = supervised(net)(params, data, {})
+    torch.testing.assert_close(loss, torch.tensor(3.0).log())
+
+
+def test_supervised_wants_labels() -> None:
+    with pytest.raises(ValueError, match=r"graph.y to be a tensor of labels, but got None"):
+        supervised(model())(Method(model()).initial(), graph(y=None), {})
+
+
+def test_adopt_model_passes_the_message_on_as_context() -> None:
+    net = model()
+    message = {"model": Method(net).initial(), "note": torch.tensor(1)}
+    params, context = adopt_model(net)(message, {}, graph())
+    assert params is message["model"]
+    assert context is message
+
+
+def test_send_model_counts_the_training_nodes() -> None:
+    params, state = {"w": torch.ones(2)}, {"kept": torch.ones(1)}
+    for data in graphs():
+        message, kept = send_model(params, {}, state, data)
+        assert list(message) == ["model", "num_examples"]
+        assert message["num_examples"] == data.train_mask.sum()
+        assert message["num_examples"].dtype == torch.int64
+        assert message["num_examples"].shape == ()
+        assert kept is state
+    data = without_training_nodes()
+    assert send_model(params, {}, state, data)[0]["num_examples"] == 0
+
+
+def messages(weights: list[int]) -> dict[int, fgl.Message]:
+    generator = torch.Generator().manual_seed(0)
+    return {
+        client: {
+            "model": {
+                "w": torch.randn(2, 3, generator=generator),
+                "count": torch.tensor(10 * client),
+            },
+            "num_examples": torch.tensor(weight),
+        }
+        for client, weight in enumerate(weights)
+    }
+
+
+def test_average_is_the_weighted_mean_entry_by_entry() -> None:
+    weights = [3, 0, 5]
+    sent = messages(weights)
+    outbox, state = average(Inbox(sent, 4), {})
+    assert list(outbox) == [0, 1, 2, 3]
+    got = outbox[3]["model"]
+    for i in range(2):
+        for j in range(3):
+            total = sum(weights[c] * float(sent[c]["model"]["w"][i, j]) for c in range(3))
+            assert float(got["w"][i, j]) == pytest.approx(total / 8, abs=1e-6)
+    assert got["count"] == round(20 * 5 / 8)
+    assert got["count"].dtype == torch.int64
+    assert same(state["model"], got)
+
+
+def test_average_of_one_is_that_one() -> None:
+    sent = messages([7])
+    assert same(average(Inbox(sent, 1), {})[0][0]["model"], sent[0]["model"])
+
+
+def test_average_without_an_example_keeps_everything() -> None:
+    state = {"model": {"w": torch.ones(1)}}
+    outbox, kept = average(Inbox(messages([0, 0]), 2), state)
+    assert not outbox
+    assert kept is state
+
+
+@pytest.mark.parametrize("step", [average, keep_own])
+def test_a_server_step_leaves_the_inbox_alone(step: object) -> None:
+    sent = messages([1, 2])
+    step(Inbox(sent, 2), {})  # type: ignore[operator]
+    assert same(sent, messages([1, 2]))
+
+
+def test_keep_own_gives_everybody_their_own() -> None:
+    sent = messages([1, 2])
+    outbox, _ = keep_own(Inbox(sent, 3), {})
+    assert list(outbox) == [0, 1]
+    assert all(same(outbox[client], {"model": sent[client]["model"]}) for client in outbox)
+
+
+def test_fold_in_differs_for_every_party_round_and_purpose() -> None:
+    seeds = [
+        fold_in(seed, index, *rest)
+        for seed in range(5)
+        for index in range(20)
+        for rest in [(client,) for client in range(20)] + [("who",), (3, "dropout"), ("server",)]
+    ]
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 2**63 for seed in seeds)
+
+
+def test_fold_in_does_not_depend_on_the_process() -> None:
+    code = "from fgl.federation import fold_in; print(fold_in(7, 3, 1), fold_in(7, 3, 'who'))"
+    out = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={"PYTHONHASHSEED": "5", "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert out.stdout.split() == [str(fold_in(7, 3, 1)), str(fold_in(7, 3, "who"))]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"num_steps": -1}, "num_steps to be at least 0, but got -1"),
+        ({"max_grad_norm": 0.0}, "max_grad_norm to be > 0, but got 0.0"),
+        ({"max_grad_norm": float("nan")}, "max_grad_norm to be > 0, but got nan"),
+    ],
+)
+def test_training_is_checked(options: dict[str, float], text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        Training(**options)  # type: ignore[arg-type]

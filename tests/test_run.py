@@ -1,0 +1,437 @@
+"""Runs against loops written by hand with nothing but torch."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from federations import (
+    METHODS,
+    SGD,
+    by_hand,
+    close,
+    end,
+    fedavg,
+    fedopt,
+    fedprox,
+    graph,
+    graphs,
+    local,
+    model,
+    same,
+    without_training_nodes,
+)
+from torch import Tensor, nn
+
+import fgl
+from fgl.federation import Broadcast, Result, Round, Training, fold_in
+
+PLAIN = Training(partial(torch.optim.SGD, lr=0.1), num_steps=3)
+OPTIMIZERS = {
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+    "momentum": partial(torch.optim.SGD, lr=0.05, momentum=0.9, weight_decay=5e-4),
+    "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4),
+}
+Weights = dict[str, Tensor]
+
+
+def descend(
+    net: nn.Module,
+    data: fgl.Graph,
+    optimizer: Callable[..., torch.optim.Optimizer],
+    num_steps: int,
+    extra: Callable[[nn.Module], Any] = lambda net: 0.0,
+) -> None:
+    """What one client does in a round, in the way of a torch tutorial."""
+    step = optimizer(net.parameters())
+    net.train()
+    for _ in range(num_steps):
+        step.zero_grad()
+        logits = net(data.x, data.adj)[data.train_mask]
+        loss = F.cross_entropy(logits, data.y[data.train_mask]) + extra(net)
+        loss.backward()
+        step.step()
+
+
+def plain_fedavg(
+    net: nn.Module,
+    clients: Sequence[fgl.Graph],
+    optimizer: Callable[..., torch.optim.Optimizer],
+    *,
+    num_rounds: int,
+    num_steps: int,
+    seed: int | None = None,
+    mu: float = 0.0,
+) -> Weights:
+    server = copy.deepcopy(net)
+    total = sum(int(data.train_mask.sum()) for data in clients)
+    for index in range(num_rounds):
+        mean = {name: torch.zeros_like(t) for name, t in server.state_dict().items()}
+        for client, data in enumerate(clients):
+            mine = copy.deepcopy(server)
+            if seed is not None:
+                torch.manual_seed(fold_in(seed, index, client))
+            there = [p.detach().clone() for p in server.parameters()]
+
+            def pull(net: nn.Module, there: list[Tensor] = there) -> Any:
+                pairs = zip(net.parameters(), there, strict=True)
+                return mu / 2 * sum(((p - q) ** 2).sum() for p, q in pairs)
+
+            descend(mine, data, optimizer, num_steps, pull if mu else lambda net: 0.0)
+            for name, value in mine.state_dict().items():
+                mean[name] += int(data.train_mask.sum()) / total * value
+        server.load_state_dict(mean)
+    return dict(server.state_dict())
+
+
+def weights(result: Result, client: int = 0) -> Weights:
+    params = result.outbox[client]["model"]
+    assert isinstance(params, dict)
+    return params
+
+
+@pytest.mark.parametrize("rule", OPTIMIZERS)
+@pytest.mark.parametrize("kind", ["GCN", "GAT"])
+def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
+    net, clients = model(getattr(fgl.nn, kind), dropout=0.0), graphs()
+    method = fedavg(net, Training(OPTIMIZERS[rule], num_steps=3))
+    result = fgl.run(method, clients, num_rounds=5)
+    close(weights(result), plain_fedavg(net, clients, OPTIMIZERS[rule], num_rounds=5, num_steps=3))
+
+
+def test_fedavg_is_the_plain_loop_with_dropout_too() -> None:
+    net, clients = model(dropout=0.5), graphs()
+    result = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4, seed=7)
+    want = plain_fedavg(net, clients, OPTIMIZERS["sgd"], num_rounds=4, num_steps=3, seed=7)
+    close(weights(result), want)
+
+
+def test_local_is_separate_trainings_bit_for_bit() -> None:
+    net, clients = model(dropout=0.0), graphs()
+    result = fgl.run(local(net, PLAIN), clients, num_rounds=4)
+    for client, data in enumerate(clients):
+        alone = copy.deepcopy(net)
+        descend(alone, data, OPTIMIZERS["sgd"], 4 * 3)
+        assert same(weights(result, client), dict(alone.state_dict()))
+
+
+def test_centralized_is_plain_training_bit_for_bit() -> None:
+    net, data = model(dropout=0.0), graph(60)
+    result = fgl.run(fedavg(net, PLAIN), [data], num_rounds=4)
+    alone = copy.deepcopy(net)
+    descend(alone, data, OPTIMIZERS["sgd"], 4 * 3)
+    assert same(weights(result), dict(alone.state_dict()))
+
+
+def test_fedprox_without_a_pull_is_fedavg_bit_for_bit() -> None:
+    net, clients = model(), graphs()
+    plain = fgl.run(fedavg(net), clients, num_rounds=3)
+    assert same(end(fgl.run(fedprox(net, mu=0.0), clients, num_rounds=3)), end(plain))
+
+
+def test_fedprox_is_the_plain_loop_with_a_pull() -> None:
+    net, clients = model(dropout=0.0), graphs()
+    result = fgl.run(fedprox(net, PLAIN, mu=0.5), clients, num_rounds=4)
+    sgd = OPTIMIZERS["sgd"]
+    want = plain_fedavg(net, clients, sgd, num_rounds=4, num_steps=3, mu=0.5)
+    close(weights(result), want)
+    free = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4)
+    assert not torch.allclose(weights(free)["convs.0.lin.weight"], want["convs.0.lin.weight"])
+
+
+def test_fedopt_sgd_at_rate_one_is_fedavg() -> None:
+    net, clients = model(), graphs()
+    plain = fgl.run(fedavg(net), clients, num_rounds=4)
+    result = fgl.run(fedopt(net, rule="sgd", lr=1.0), clients, num_rounds=4)
+    close(weights(result), weights(plain))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
+def test_fedopt_is_the_papers_step_number_by_number(rule: str) -> None:
+    net, clients, lr = model(dropout=0.0), graphs(), 0.1
+    result = fgl.run(fedopt(net, PLAIN, rule=rule, lr=lr), clients, num_rounds=3)
+    server = copy.deepcopy(net)
+    m = {name: torch.zeros_like(t) for name, t in server.state_dict().items()}
+    v = {name: torch.full_like(t, 1e-6) for name, t in server.state_dict().items()}
+    for _ in range(3):
+        mean = plain_fedavg(server, clients, OPTIMIZERS["sgd"], num_rounds=1, num_steps=3)
+        new = {}
+        for name, old in server.state_dict().items():
+            delta = mean[name] - old
+            if rule == "sgd":
+                new[name] = old + lr * delta
+                continue
+            m[name] = 0.9 * m[name] + 0.1 * delta
+            square = delta * delta
+            if rule == "adagrad":
+                v[name] = v[name] + square
+            elif rule == "adam":
+                v[name] = 0.99 * v[name] + 0.01 * square
+            else:
+                v[name] = v[name] - 0.01 * square * torch.sign(v[name] - square)
+            new[name] = old + lr * m[name] / (torch.sqrt(v[name]) + 1e-3)
+        server.load_state_dict(new)
+    close(weights(result), dict(server.state_dict()), atol=2e-5)
+
+
+def test_no_round_leaves_the_initial_model() -> None:
+    net = model()
+    result = fgl.run(fedavg(net), graphs(), num_rounds=0)
+    assert result.history == []
+    assert result.client_states == {}
+    assert same(weights(result), dict(net.state_dict()))
+
+
+def test_a_run_leaves_model_graphs_and_randomness_alone() -> None:
+    net, clients = model().eval(), graphs()
+    before = copy.deepcopy((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]))
+    random = torch.get_rng_state()
+    fgl.run(fedavg(net), clients, num_rounds=2, evaluate=fgl.evaluate_on(net, graph(40)))
+    assert same((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]), before)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not net.training
+
+
+def test_only_the_seed_decides() -> None:
+    first = end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=1))
+    torch.manual_seed(12345)
+    assert same(end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=1)), first)
+    other = end(fgl.run(fedavg(model()), graphs(), num_rounds=2, seed=2))
+    assert not same(other["outbox"], first["outbox"])
+
+
+def noisy(method: fgl.Method) -> fgl.Method:
+    """Every stage draws from torch's generator, as a method with noise or sampling would."""
+
+    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
+        params, context = method.receive(message, state, data)
+        return {name: p + 0.01 * torch.randn_like(p) for name, p in params.items()}, context
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, _ = method.send(params, context, state, data)
+        return message, {"noise": torch.randn(2)}
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, _ = method.aggregate(inbox, state)
+        model = {name: p + 0.01 * torch.randn_like(p) for name, p in outbox[0]["model"].items()}
+        return Broadcast({"model": model}, inbox.num_clients), {"noise": torch.randn(2)}
+
+    return replace(method, receive=receive, send=send, aggregate=aggregate)
+
+
+def test_randomness_in_every_stage_is_derived() -> None:
+    method, clients = noisy(fedavg(model())), graphs()
+    drawn = []
+
+    def evaluate(outbox: Any, states: Any) -> dict[str, float]:
+        return {"draw": float(torch.rand(()))}
+
+    for start in (1, 2):
+        torch.manual_seed(start)
+        drawn.append(end(fgl.run(method, clients, num_rounds=3, evaluate=evaluate)))
+    assert same(drawn[0], drawn[1])
+    noises = [state["noise"] for state in drawn[0]["clients"].values()]
+    assert len({float(noise[0]) for noise in noises}) == len(clients)
+    metrics = [record["metrics"]["draw"] for record in drawn[0]["history"]]
+    assert len(set(metrics)) == 3
+
+
+def test_an_absent_client_changes_nothing_of_another_ones_randomness() -> None:
+    method, clients = noisy(fedavg(model())), graphs()
+    full = fgl.run(method, clients, num_rounds=1)
+    fewer = fgl.run(method, clients, num_rounds=1, dropouts=lambda index, client: client == 0)
+    for client in (1, 2, 3):
+        assert same(full.client_states[client], fewer.client_states[client])
+
+
+@pytest.mark.parametrize(
+    ("participation", "count"), [(1.0, 10), (0.95, 10), (0.5, 5), (0.26, 3), (0.1, 1), (0.001, 1)]
+)
+def test_participation_takes_the_right_number(participation: float, count: int) -> None:
+    clients = [graph(12)] * 10
+    method = fedavg(model(), Training(num_steps=0))
+    result = fgl.run(method, clients, num_rounds=4, participation=participation)
+    for record in result.history:
+        assert len(set(record.participants)) == len(record.participants) == count
+        assert record.participants == sorted(record.participants)
+        assert set(record.participants) <= set(range(10))
+
+
+def test_participation_is_drawn_anew_each_round_and_by_the_seed() -> None:
+    def who(seed: int) -> list[list[int]]:
+        method, clients = fedavg(model(), Training(num_steps=0)), [graph(12)] * 10
+        result = fgl.run(method, clients, num_rounds=20, participation=0.5, seed=seed)
+        return [record.participants for record in result.history]
+
+    first = who(0)
+    assert first == who(0)
+    assert first != who(1)
+    assert len({tuple(participants) for participants in first}) > 15
+    assert {client for participants in first for client in participants} == set(range(10))
+
+
+def test_who_takes_part_is_who_is_averaged() -> None:
+    net, clients = model(), graphs()
+    result = fgl.run(fedavg(net), clients, num_rounds=3, participation=0.5, seed=3)
+    who = [record.participants for record in result.history]
+    want = by_hand(
+        fedavg(net), clients, num_rounds=3, seed=3, absent=lambda index, c: c not in who[index]
+    )
+    assert same(weights(result), weights(want))
+
+
+def test_dropouts_happen_with_their_probability() -> None:
+    clients = [graph(12)] * 25
+    method = fedavg(model(), Training(num_steps=0))
+    result = fgl.run(method, clients, num_rounds=12, dropouts=0.3)
+    dropped = [client for record in result.history for client in record.dropped]
+    assert 0.2 < len(dropped) / 300 < 0.4
+    assert len(set(dropped)) > 15
+    assert {why for record in result.history for why in record.dropped.values()} == {"dropped out"}
+
+
+def test_everybody_dropped_keeps_the_model() -> None:
+    net = model()
+    result = fgl.run(fedavg(net), graphs(), num_rounds=2, dropouts=1.0)
+    assert same(weights(result), dict(net.state_dict()))
+    assert [len(record.dropped) for record in result.history] == [4, 4]
+    assert all(record.bytes_up == 0 and math.isnan(record.loss) for record in result.history)
+
+
+def test_history_tells_the_mean_local_loss() -> None:
+    net, clients = model(dropout=0.0), graphs()
+    result = fgl.run(fedavg(net, Training(num_steps=1)), clients, num_rounds=1)
+    losses = [
+        F.cross_entropy(net(c.x, c.adj)[c.train_mask], c.y[c.train_mask]).item() for c in clients
+    ]
+    assert result.history[0].loss == pytest.approx(sum(losses) / 4, abs=1e-6)
+    assert result.history[0].seconds > 0
+
+
+def test_client_without_a_training_node_does_not_count_in_the_loss() -> None:
+    method = fedavg(model(dropout=0.0), Training(num_steps=1))
+    alone = fgl.run(method, [graph(20)], num_rounds=1)
+    both = fgl.run(method, [graph(20), without_training_nodes()], num_rounds=1)
+    assert both.history[0].loss == alone.history[0].loss
+    none = fgl.run(method, [without_training_nodes()], num_rounds=2)
+    assert math.isnan(none.history[1].loss)
+    assert same(weights(none), method.initial())
+
+
+def test_one_of_a_client_and_a_client_without_edges() -> None:
+    lonely = graph(1, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    clients = [lonely.replace(train_mask=torch.ones(1, dtype=torch.bool)), graph(20)]
+    for name, build in METHODS.items():
+        result = fgl.run(build(model(fgl.nn.GAT)), clients, num_rounds=2)
+        assert result.history[-1].dropped == {}, name
+        assert math.isfinite(result.history[-1].loss), name
+
+
+def test_client_that_the_outbox_leaves_out_keeps_its_last_message() -> None:
+    method = local(model())
+    result = fgl.run(method, graphs(), num_rounds=3, dropouts=lambda index, client: client == index)
+    for client in range(4):
+        want = by_hand(method, graphs(), num_rounds=3, absent=lambda index, c: c == index)
+        assert same(weights(result, client), weights(want, client))
+
+
+def test_state_comes_back_to_its_client_and_to_nobody_else() -> None:
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, _ = fedavg(model()).send(params, context, state, data)
+        times = state.get("times", torch.tensor(0)) + 1
+        return message, {"times": times, "me": {"nodes": torch.tensor(data.num_nodes)}}
+
+    method = replace(fedavg(model()), send=send)
+    clients = graphs()
+    result = fgl.run(method, clients, num_rounds=5, dropouts=lambda i, c: c == 2 and i % 2 == 0)
+    assert [int(result.client_states[c]["times"]) for c in range(4)] == [5, 5, 2, 5]
+    for client, data in enumerate(clients):
+        assert result.client_states[client]["me"]["nodes"] == data.num_nodes
+
+
+def test_callbacks_see_every_round_and_may_end_the_run() -> None:
+    seen: list[tuple[int, int]] = []
+
+    def note(record: Round, result: Result) -> None:
+        seen.append((record.round, len(result.history)))
+
+    def stop(record: Round, result: Result) -> bool:
+        return record.round == 2
+
+    result = fgl.run(fedavg(model()), graphs(), num_rounds=9, callbacks=[stop, note])
+    assert seen == [(0, 1), (1, 2), (2, 3)]
+    assert len(result.history) == 3
+
+
+def test_evaluate_sees_what_would_be_sent_next() -> None:
+    outboxes = []
+
+    def evaluate(outbox: Any, states: Any) -> dict[str, float]:
+        outboxes.append(copy.deepcopy(outbox[1]["model"]))
+        return {"rounds": torch.tensor(float(len(outboxes)))}  # type: ignore[dict-item]
+
+    result = fgl.run(fedavg(model()), graphs(), num_rounds=3, evaluate=evaluate)
+    assert same(outboxes[-1], weights(result))
+    assert [record.metrics for record in result.history] == [{"rounds": i} for i in (1.0, 2.0, 3.0)]
+    assert all(type(record.metrics["rounds"]) is float for record in result.history)
+
+
+def naive_scores(net: nn.Module, params: Weights, data: fgl.Graph) -> dict[str, float]:
+    other = copy.deepcopy(net).eval()
+    other.load_state_dict(params)
+    logits = other(data.x, data.adj)
+    scores = {}
+    for split, mask in (("val", data.val_mask), ("test", data.test_mask)):
+        nodes = [i for i in range(data.num_nodes) if mask[i]]
+        hits = [int(logits[i].argmax()) == int(data.y[i]) for i in nodes]
+        scores[f"{split}_accuracy"] = sum(hits) / len(nodes)
+        losses = [F.cross_entropy(logits[i], data.y[i]).item() for i in nodes]
+        scores[f"{split}_loss"] = sum(losses) / len(nodes)
+    del scores["test_loss"]
+    return scores
+
+
+def test_scores_are_of_the_global_model_on_the_whole_graph() -> None:
+    net, whole = model(), graph(60)
+    result = fgl.run(fedavg(net), graphs(), num_rounds=2, evaluate=fgl.evaluate_on(net, whole))
+    want = naive_scores(net, weights(result), whole)
+    assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
+
+
+def test_scores_of_local_models_are_the_mean_over_clients() -> None:
+    net, whole = model(), graph(60)
+    result = fgl.run(local(net), graphs(), num_rounds=2, evaluate=fgl.evaluate_on(net, whole))
+    each = [naive_scores(net, weights(result, client), whole) for client in range(4)]
+    want = {name: sum(scores[name] for scores in each) / 4 for name in each[0]}
+    assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
+
+
+def test_evaluate_on_wants_labels_and_masks() -> None:
+    with pytest.raises(ValueError, match=r"y, val_mask and test_mask, but got no \['val_mask'\]"):
+        fgl.evaluate_on(model(), graph(val_mask=None))
+
+
+def test_a_method_of_ones_own_runs_unchanged() -> None:
+    """Median instead of mean, written as a user would."""
+
+    def median(inbox: Any, state: Any) -> Any:
+        stack = inbox.stack("model")
+        message = {"model": {name: t.median(0).values for name, t in stack.items()}}
+        return Broadcast(message, inbox.num_clients), state
+
+    method = replace(fedavg(model(), SGD), aggregate=median)
+    clients = graphs()
+    result = fgl.run(method, clients, num_rounds=1)
+    sent = [
+        weights(fgl.run(local(model(), SGD), clients, num_rounds=1), client) for client in range(4)
+    ]
+    for name, value in weights(result).items():
+        want = torch.stack([params[name] for params in sent]).median(0).values
+        assert torch.equal(value, want)
