@@ -35,12 +35,16 @@ SEEDS = {"pubmed": 3}
 
 @dataclass(frozen=True)
 class Row:
-    """A method of a table: a recipe, its flags, the paper's cells by (dataset, clients)."""
+    """A method of a table: a recipe, its flags, the paper's cells by (dataset, clients).
+
+    `tuned` are flags in the place of the chosen ones, to choose among them.
+    """
 
     name: str
     recipe: str
     flags: tuple[str, ...]
     paper: dict[tuple[str, int], float]
+    tuned: tuple[str, ...] | None = None
 
 
 def cells(cora: str, citeseer: str = "", pubmed: str = "") -> dict[tuple[str, int], float]:
@@ -127,12 +131,39 @@ TABLES: dict[str, list[Row]] = {
         ),
     ],
 }
-# Chosen on validation accuracy alone, see docs/papers/fgssl.md.
-TUNED: dict[str, tuple[str, ...]] = {
-    "cora": ("--lr", "0.25"),
-    "citeseer": ("--lr", "0.25"),
-    "pubmed": ("--lr", "0.3"),
+# Chosen on validation accuracy alone (fgssl-tuning): learning rate, lambda_C, lambda_D.
+TUNED = {
+    "cora": ("0.25", "5", "25"),
+    "citeseer": ("0.1", "1.5", "25"),
+    "pubmed": ("0.3", "1.5", "25"),
 }
+WEIGHTS = (("0.25", "1.5", "25"), ("0.25", "5", "25"), ("0.25", "5", "100"))
+GRID = (*WEIGHTS, ("0.1", "1.5", "25"), ("0.1", "5", "25"))
+ALL_AT_FIVE = {("cora", 5): 0.0, ("citeseer", 5): 0.0, ("pubmed", 5): 0.0}
+
+
+def flags(recipe: str, lr: str, lambda_c: str, lambda_d: str) -> tuple[str, ...]:
+    """Flags of the tuned values; FedAvg has no weights."""
+    weights = ("--lambda-c", lambda_c, "--lambda-d", lambda_d) if recipe == "fgssl" else ()
+    return ("--lr", lr, *weights)
+
+
+TABLES["fgssl-tuning"] = [
+    *(
+        Row(f"FedAvg, lr {lr}", "fedavg", (), ALL_AT_FIVE, flags("fedavg", lr, "", ""))
+        for lr in ("0.1", "0.25", "0.5")
+    ),
+    *(
+        Row(
+            f"FGSSL, lr {point[0]}, lambda_C {point[1]}, lambda_D {point[2]}",
+            "fgssl",
+            (),
+            ALL_AT_FIVE,
+            flags("fgssl", *point),
+        )
+        for point in GRID
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -149,7 +180,8 @@ class Job:
     def argv(self) -> list[str]:
         where = ["--dataset", self.dataset, "--clients", str(self.clients)]
         when = ["--rounds", str(self.rounds), "--seed", str(self.seed)]
-        return [*where, *when, *TUNED.get(self.dataset, ()), *self.row.flags]
+        tuned = self.row.tuned or flags(self.row.recipe, *TUNED[self.dataset])
+        return [*where, *when, *tuned, *self.row.flags]
 
     @property
     def command(self) -> str:
@@ -163,6 +195,7 @@ def jobs(table: str, args: argparse.Namespace) -> list[Job]:
         for dataset in args.datasets
         for seed in range(args.seeds or SEEDS.get(dataset, 5))
         for row in TABLES[table]
+        if not args.methods or row.name in args.methods
         for cell_dataset, clients in row.paper
         if cell_dataset == dataset and (clients in args.clients or clients == 1)
     ]
@@ -190,8 +223,10 @@ def execute(job: Job, path: Path) -> None:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     with contextlib.redirect_stderr(io.StringIO()):
-        report, _ = module.main(job.argv)
-    entry = {"command": job.command, **report, "machine": machine()}
+        report, result = module.main(job.argv)
+    lowest = min(result.history, key=lambda record: record.metrics["val_loss"]).metrics
+    extra = {"test_accuracy_at_lowest_val_loss": lowest["test_accuracy"], "machine": machine()}
+    entry = {"command": job.command, **report, **extra}
     with path.open("a") as file:
         file.write(json.dumps(entry) + "\n")
 
@@ -216,7 +251,8 @@ def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namesp
     found: dict[tuple[str, str, int], dict[int, dict[str, float]]] = defaultdict(dict)
     for job in jobs(table, args):
         if job.command in results:
-            value = results[job.command]["metrics"]["test_accuracy"]
+            metrics = results[job.command]["metrics"]
+            value = {**metrics["test_accuracy"], "val": metrics["val_accuracy"]["best_val"]}
             key = (job.row.name, job.dataset, job.clients)
             found[key][job.seed] = {name: 100 * v for name, v in value.items()}
     return found
@@ -226,9 +262,9 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
     """The table with the paper's cells, mean and standard deviation, and the paired test."""
     found = scores(table, results, args)
     out = [
-        "| dataset | clients | method | paper | best validation | last round | seeds "
-        "| against FedAvg | p |",
-        "|---|---|---|---|---|---|---|---|---|",
+        "| dataset | clients | method | paper | test, best validation | test, last round "
+        "| validation | seeds | against FedAvg | p |",
+        "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for dataset in args.datasets:
         for clients in (1, 5, 7, 10):
@@ -237,12 +273,14 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
                 mine = found.get((row.name, dataset, clients))
                 if not mine:
                     continue
-                best, last = (spread([v[n] for v in mine.values()]) for n in ("best_val", "last"))
+                best, last, val = (
+                    spread([v[n] for v in mine.values()]) for n in ("best_val", "last", "val")
+                )
                 paper = row.paper.get((dataset, clients))
                 gain, p = paired(mine, base) if row.name != "FedAvg" else ("", "")
                 cell = f"{paper:.2f}" if paper else ""
                 out.append(
-                    f"| {dataset} | {clients} | {row.name} | {cell} | {best} | {last} "
+                    f"| {dataset} | {clients} | {row.name} | {cell} | {best} | {last} | {val} "
                     f"| {len(mine)} | {gain} | {p} |"
                 )
     return "\n".join(out) + "\n"
@@ -272,6 +310,7 @@ def main() -> None:
     add("--datasets", nargs="+", default=["cora", "citeseer", "pubmed"])
     add("--clients", nargs="+", type=int, default=[5, 7, 10])
     add("--seeds", type=int, help="how many; default 5, 3 on pubmed")
+    add("--methods", nargs="+", metavar="NAME", help="only these rows, e.g. FedAvg FGSSL")
     add("--rounds", type=int, default=200)
     add("--shard", default="0/1", metavar="I/N")
     add("--threads", type=int, default=1)

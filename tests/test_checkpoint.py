@@ -232,7 +232,9 @@ def test_the_config_of_the_run_may_be_compared(tmp_path: Path) -> None:
 
 
 def test_fewer_rounds_than_were_saved_are_refused(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"):
+    with pytest.raises(
+        ValueError, match=r"num_rounds to be at least the 3 rounds of .*, but got 2"
+    ):
         go(folder, 2)
     assert names(folder) == ["round-000002.ckpt", "round-000003.ckpt"]
 

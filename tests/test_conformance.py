@@ -102,9 +102,9 @@ def test_names_of_the_clients(build: Build, monkeypatch: pytest.MonkeyPatch) -> 
     for view in views:
         monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
     clients, order = graphs(), [2, 0, 3, 1]
-    first = fgl.run(build(model(dropout=0.0)), clients, num_rounds=3)
+    first = fgl.run(build(model(dropout=0.0)), clients, num_rounds=2)
     renamed = [clients[client] for client in order]
-    second = fgl.run(build(model(dropout=0.0)), renamed, num_rounds=3)
+    second = fgl.run(build(model(dropout=0.0)), renamed, num_rounds=2)
     for new, old in enumerate(order):
         close(second.outbox[new], first.outbox[old], atol=2e-5)
 
@@ -115,15 +115,13 @@ def test_resume_is_no_interruption(build: Build, tmp_path: Path) -> None:
     options: Any = {"seed": 2, "participation": 0.75, "dropouts": 0.2}
     method = build(model())
     options["evaluate"] = fgl.evaluate_on(method.model, clients[2])
-    want = end(fgl.run(method, clients, num_rounds=5, **options))
+    want = end(fgl.run(method, clients, num_rounds=4, **options))
     assert any(record["dropped"] for record in want["history"])
-    for last in (1, 2, 4):
+    for last in (1, 3):
         fgl.run(build(model()), clients, num_rounds=last, checkpoint=tmp_path, **options)
     torch.manual_seed(last)
-    got = fgl.run(build(model()), clients, num_rounds=5, checkpoint=tmp_path, **options)
+    got = fgl.run(build(model()), clients, num_rounds=4, checkpoint=tmp_path, **options)
     assert same(end(got), want)
-    again = fgl.run(build(model()), clients, num_rounds=5, checkpoint=tmp_path, **options)
-    assert same(end(again), want)
 
 
 @rows
@@ -211,9 +209,9 @@ def test_all_diverging_keeps_the_old_model(build: Build) -> None:
 @rows
 def test_client_without_a_training_node_counts_for_nothing(build: Build) -> None:
     clients = graphs()
-    result = fgl.run(build(model()), [*clients, without_training_nodes()], num_rounds=3)
-    want = fgl.run(build(model()), clients, num_rounds=3)
-    assert [record.zero_weight for record in result.history] == [[4]] * 3
+    result = fgl.run(build(model()), [*clients, without_training_nodes()], num_rounds=2)
+    want = fgl.run(build(model()), clients, num_rounds=2)
+    assert [record.zero_weight for record in result.history] == [[4]] * 2
     assert all(record.participants == [0, 1, 2, 3, 4] for record in result.history)
     assert all(record.dropped == {} for record in result.history)
     assert [r.loss for r in result.history] == [r.loss for r in want.history]
@@ -226,9 +224,10 @@ def test_seeds_and_participation(build: Build) -> None:
     def go(seed: int) -> dict[str, Any]:
         return end(fgl.run(build(model()), graphs(), num_rounds=2, seed=seed, participation=0.5))
 
-    assert same(go(1), go(1))
-    assert not same(go(1)["outbox"], go(2)["outbox"])
-    assert all(len(record["participants"]) == 2 for record in go(1)["history"])
+    first = go(1)
+    assert same(go(1), first)
+    assert not same(go(2)["outbox"], first["outbox"])
+    assert all(len(record["participants"]) == 2 for record in first["history"])
 
 
 @rows

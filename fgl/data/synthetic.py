@@ -93,11 +93,11 @@ def csbm(
             raise ValueError(f"Expected {name} to be in [{low}, {high}], but got {value}")
     generator = torch.Generator().manual_seed(seed)
     y, community = _labels(num_nodes, class_weights, communities_per_class)
-    same = min(homophily / (1 - strays) ** 2, 1.0)
+    share = y.bincount() / num_nodes
+    changed = strays * (1 - float(share.square().sum()))
+    same = min(homophily / (1 - changed) ** 2, 1.0)
     close = same * (closeness if communities_per_class > 1 else 1.0)
     edges = _edges(y, community, round(num_nodes * degree / 2), (close, same), tail, generator)
-    stray = torch.rand(num_nodes, generator=generator) < strays
-    y = torch.where(stray, y[torch.randperm(num_nodes, generator=generator)], y)
 
     num_words = torch.poisson(torch.full((num_nodes,), float(words_per_node)), generator).long()
     node = torch.arange(num_nodes).repeat_interleave(num_words)
@@ -111,6 +111,8 @@ def csbm(
         generator,
     )
 
+    stray = torch.rand(num_nodes, generator=generator) < strays
+    y = torch.where(stray, y[torch.randperm(num_nodes, generator=generator)], y)
     name = torch.randperm(num_nodes, generator=generator)  # so that ids do not tell the class
     pair = (name[node] * num_features + word).unique()
     row = pair // num_features

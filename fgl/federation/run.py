@@ -165,7 +165,8 @@ def _merged(
     """A client that the new outbox does not name keeps its old message."""
     if not isinstance(new, Mapping):
         raise TypeError(f"Expected outbox to be a dict of messages, but got {type(new).__name__}")
-    unknown = [client for client in new if client not in old]
+    known = set(old)
+    unknown = [client for client in new if client not in known]
     if unknown:
         raise ValueError(f"Expected outbox to name clients of {list(old)}, but got {unknown}")
     for client, message in {id(new[client]): (client, new[client]) for client in new}.values():

@@ -1,0 +1,513 @@
+"""Bad input gets a clear error that names where it happened, and nothing is lost."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import by_hand, end, fedavg, fedopt, graph, graphs, model, same
+
+import fgl
+from fgl import aggregate
+from fgl.federation import Broadcast, Inbox, Method, average, send_model
+
+WEIGHT = "convs.0.lin.weight"
+
+
+# Arguments of a run.
+
+BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"clients": []}, ValueError, r"clients to be at least one graph, but got none"),
+    ({"clients": [graph(), {"x": 1}]}, TypeError, r"client 1 to be a Graph, but got dict"),
+    ({"clients": [None]}, TypeError, r"client 0 to be a Graph, but got NoneType"),
+    ({"num_rounds": -1}, ValueError, r"num_rounds to be at least 0, but got -1"),
+    ({"participation": 0.0}, ValueError, r"participation to be in \(0, 1\], but got 0.0"),
+    ({"participation": -0.5}, ValueError, r"participation to be in \(0, 1\], but got -0.5"),
+    ({"participation": 1.01}, ValueError, r"participation to be in \(0, 1\], but got 1.01"),
+    ({"participation": float("nan")}, ValueError, r"participation to be in \(0, 1\], .* nan"),
+    ({"dropouts": -0.1}, ValueError, r"dropouts to be in \[0, 1\], but got -0.1"),
+    ({"dropouts": 1.1}, ValueError, r"dropouts to be in \[0, 1\], but got 1.1"),
+    ({"dropouts": float("nan")}, ValueError, r"dropouts to be in \[0, 1\], but got nan"),
+    ({"config": {"lr": torch.ones(1)}}, TypeError, r"config to hold JSON's types only, but got"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "text"), BAD_ARGUMENTS)
+def test_bad_argument(
+    options: dict[str, Any], kind: type[Exception], text: str, tmp_path: Path
+) -> None:
+    arguments = {"clients": graphs(), "num_rounds": 1, "checkpoint": tmp_path / "c", **options}
+    with pytest.raises(kind, match=text):
+        fgl.run(fedavg(model()), **arguments)
+    assert not (tmp_path / "c").exists()
+
+
+# Messages.
+
+Change = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def weights(**changes: Any) -> Change:
+    """A change of the model within a message."""
+
+    def change(message: dict[str, Any]) -> dict[str, Any]:
+        params = {**message["model"], **changes}
+        return {**message, "model": {k: v for k, v in params.items() if v is not None}}
+
+    return change
+
+
+BIAS = r"\['model'\]\['convs.1.bias'\]"
+BAD_MODELS: dict[str, tuple[Change, type[Exception], str]] = {
+    "extra key": (weights(head=torch.zeros(1)), ValueError, r"\['model'\] .*extra \['head'\]"),
+    "one number": (
+        weights(**{"convs.1.bias": torch.zeros(1)}),
+        ValueError,
+        rf"{BIAS} to have shape \[3\], but got \[1\]",
+    ),
+    "no dimension": (
+        weights(**{"convs.1.bias": torch.tensor(0.0)}),
+        ValueError,
+        rf"{BIAS} to have shape \[3\], but got \[\]",
+    ),
+    "transposed": (
+        weights(**{WEIGHT: torch.zeros(6, 8)}),
+        ValueError,
+        rf"\['{WEIGHT}'\] to have shape \[8, 6\], but got \[6, 8\]",
+    ),
+    "double": (
+        weights(**{"convs.1.bias": torch.zeros(3, dtype=torch.float64)}),
+        TypeError,
+        rf"{BIAS} to be torch.float32, but got torch.float64",
+    ),
+    "integers": (
+        weights(**{"convs.1.bias": torch.zeros(3, dtype=torch.int64)}),
+        TypeError,
+        rf"{BIAS} to be torch.float32, but got torch.int64",
+    ),
+    "no tensor": (
+        weights(**{"convs.1.bias": [0.0, 0.0, 0.0]}),
+        TypeError,
+        rf"{BIAS} to be a tensor, but got list",
+    ),
+    "two deep": (
+        weights(**{"convs.1.bias": {"value": torch.zeros(3)}}),
+        TypeError,
+        rf"{BIAS} to be a tensor, but got dict",
+    ),
+    "a model that is a tensor": (
+        lambda message: {**message, "model": torch.zeros(3)},
+        TypeError,
+        r"\['model'\] to be a dict.*, but got a Tensor",
+    ),
+    "a number": (
+        lambda message: {**message, "rate": 0.5},
+        TypeError,
+        r"\['rate'\] to be a tensor, but got float",
+    ),
+    "a key that is no name": (
+        lambda message: {**message, 7: torch.zeros(1)},
+        TypeError,
+        r"keys of \S+ to be strings, but got 7",
+    ),
+    "nothing": (lambda message: None, TypeError, r"to be a dict of tensors, but got NoneType"),
+}
+MISSING: tuple[Change, type[Exception], str] = (
+    weights(**{"convs.1.bias": None}),
+    ValueError,
+    r"message\['model'\] to have keys .* missing \['convs.1.bias'\]",
+)
+BAD_UPLOADS: dict[str, tuple[Change, type[Exception], str]] = {
+    **BAD_MODELS,
+    "missing key of the model": MISSING,
+    "missing number of examples": (
+        lambda message: {"model": message["model"]},
+        ValueError,
+        r"message to have keys \['model', 'num_examples'\], but got missing \['num_examples'\]",
+    ),
+    "extra entry": (
+        lambda message: {**message, "gossip": torch.zeros(1)},
+        ValueError,
+        r"message to have keys .* extra \['gossip'\]",
+    ),
+}
+
+
+def sending(change: Change, at: tuple[int, int]) -> Method:
+    """FedAvg in which one client sends something else in one round."""
+    method = fedopt(model())
+    rounds: dict[int, int] = {}
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, data)
+        index = rounds.get(data.num_nodes, 0)
+        rounds[data.num_nodes] = index + 1
+        if (index, data.num_nodes) == (at[0], graphs()[at[1]].num_nodes):
+            return change(dict(message)), state
+        return message, state
+
+    return replace(method, send=send)
+
+
+@pytest.fixture(scope="module")
+def undisturbed() -> dict[str, Any]:
+    return end(fgl.run(fedopt(model()), graphs(), num_rounds=2))
+
+
+@pytest.mark.parametrize("what", BAD_UPLOADS)
+def test_bad_upload_is_refused_and_the_round_before_it_is_safe(
+    what: str, tmp_path: Path, undisturbed: dict[str, Any]
+) -> None:
+    change, kind, text = BAD_UPLOADS[what]
+    clients = graphs()
+    before = copy.deepcopy([(data.x, data.edge_index) for data in clients])
+    method = sending(change, at=(1, 2))
+    with pytest.raises(kind, match=rf"^Round 1, client 2, send: Expected .*{text}"):
+        fgl.run(method, clients, num_rounds=2, checkpoint=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["round-000001.ckpt"]
+    assert same([(data.x, data.edge_index) for data in clients], before)
+    resumed = fgl.run(fedopt(model()), clients, num_rounds=2, checkpoint=tmp_path)
+    assert same(end(resumed), undisturbed)
+
+
+@pytest.mark.parametrize("what", BAD_MODELS)
+def test_bad_outbox_is_refused_where_it_is_made(what: str, tmp_path: Path) -> None:
+    """Before it is saved, let alone sent."""
+    change, kind, text = BAD_MODELS[what]
+
+    def wrong(inbox: Inbox, state: Any) -> Any:
+        outbox, state = average(inbox, state)
+        return {1: change(dict(outbox[1]))}, state
+
+    method = replace(fedavg(model()), aggregate=wrong)
+    with pytest.raises(kind, match=rf"^Round 0, server, aggregate: Expected .*{text}") as caught:
+        fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
+    assert "outbox[1]" in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+def test_part_of_a_model_is_not_adopted_as_a_whole() -> None:
+    def part(inbox: Inbox, state: Any) -> Any:
+        outbox, state = average(inbox, state)
+        return Broadcast(MISSING[0](dict(outbox[0])), inbox.num_clients), state  # type: ignore[arg-type]
+
+    method = replace(fedavg(model()), aggregate=part)
+    with pytest.raises(MISSING[1], match=rf"^Round 1, client 0, receive: Expected {MISSING[2]}"):
+        fgl.run(method, graphs(), num_rounds=2)
+
+
+def test_a_message_without_a_model_is_not_adopted() -> None:
+    method = replace(fedavg(model()), aggregate=lambda inbox, state: ({2: {}}, state))
+    text = r"^Round 1, client 2, receive: Expected message\['model'\] .* but got NoneType"
+    with pytest.raises(TypeError, match=text):
+        fgl.run(method, graphs(), num_rounds=2)
+
+
+@pytest.mark.parametrize(
+    ("outbox", "kind", "text"),
+    [
+        ({4: {}, 0: {}}, ValueError, r"outbox to name clients of \[0, 1, 2, 3\], but got \[4\]"),
+        ({4: {}, 5: {}, 6: {}, 7: {}}, ValueError, r"outbox to name clients of .* \[4, 5, 6, 7\]"),
+        ({"model": {}}, ValueError, r"outbox to name clients of .* but got \['model'\]"),
+        (None, TypeError, r"outbox to be a dict of messages, but got NoneType"),
+    ],
+)
+def test_outbox_for_nobody(outbox: Any, kind: type[Exception], text: str) -> None:
+    method = replace(fedavg(model()), aggregate=lambda inbox, state: (outbox, state))
+    with pytest.raises(kind, match=rf"^Round 0, server, aggregate: Expected {text}"):
+        fgl.run(method, graphs(), num_rounds=1)
+
+
+BAD_STATES: list[tuple[Any, str]] = [
+    ({"rounds": 3}, r"state\['rounds'\] to be a tensor, but got int"),
+    ({"a": {"b": {"c": torch.zeros(1)}}}, r"state\['a'\]\['b'\] to be a tensor, but got dict"),
+    (None, r"state to be a dict of tensors, but got NoneType"),
+]
+
+
+@pytest.mark.parametrize(("state", "text"), BAD_STATES)
+def test_bad_state(state: Any, text: str) -> None:
+    """It could not be saved, so it is refused, with or without a checkpoint."""
+    method = fedavg(model())
+    client = replace(method, send=lambda *args: (send_model(*args)[0], state))
+    with pytest.raises(TypeError, match=rf"^Round 0, client 0, send: Expected {text}"):
+        fgl.run(client, graphs(), num_rounds=1)
+    server = replace(method, aggregate=lambda inbox, _: (average(inbox, {})[0], state))
+    with pytest.raises(TypeError, match=rf"^Round 0, server, aggregate: Expected {text}"):
+        fgl.run(server, graphs(), num_rounds=1)
+
+
+# Updates that are not finite.
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_one_bad_number_drops_the_client(bad: float) -> None:
+    def spoil(message: dict[str, Any]) -> dict[str, Any]:
+        value = message["model"][WEIGHT].clone()
+        value[0, 3] = bad
+        return weights(**{WEIGHT: value})(message)
+
+    with pytest.warns(UserWarning) as caught:
+        result = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2)
+    assert [str(w.message) for w in caught] == [f"Round 1, client 0: model/{WEIGHT} is not finite"]
+    assert caught[0].filename == __file__
+    assert result.history[1].dropped == {0: f"model/{WEIGHT} is not finite"}
+    want = by_hand(
+        fedopt(model()), graphs(), num_rounds=2, absent=lambda i, client: (i, client) == (1, 0)
+    )
+    assert same(dict(result.outbox), want.outbox)
+
+
+def test_a_weight_that_is_not_finite_drops_the_client() -> None:
+    def spoil(message: dict[str, Any]) -> dict[str, Any]:
+        return {**message, "num_examples": torch.tensor(float("nan"))}
+
+    with pytest.warns(UserWarning, match="Round 0, client 3: num_examples is not finite"):
+        result = fgl.run(sending(spoil, at=(0, 3)), graphs(), num_rounds=1)
+    assert result.history[0].dropped == {3: "num_examples is not finite"}
+
+
+def test_a_client_that_is_dropped_keeps_its_old_state() -> None:
+    calls: list[int] = []
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, _ = send_model(params, context, state, data)
+        calls.append(1)
+        if len(calls) == 3:
+            message = {**message, "num_examples": torch.tensor(float("inf"))}
+        return message, {"calls": torch.tensor(len(calls))}
+
+    with pytest.warns(UserWarning, match="Round 2, client 0"):
+        result = fgl.run(replace(fedavg(model()), send=send), [graph()], num_rounds=3)
+    assert result.client_states[0]["calls"] == 2
+
+
+# Weights.
+
+
+def weighted(*numbers: float) -> Method:
+    method = fedavg(model())
+    table = dict(zip((g.num_nodes for g in graphs()), numbers, strict=True))
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return {"model": params, "num_examples": torch.tensor(table[data.num_nodes])}, state
+
+    return replace(method, send=send)
+
+
+def test_negative_weights_are_refused() -> None:
+    text = r"^Round 0, server, aggregate: Expected weight to be finite and >= 0, .* \[1, -2, 3, 4\]"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(weighted(1, -2, 3, 4), graphs(), num_rounds=1)
+
+
+def test_weights_that_cancel_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"weight to be finite and >= 0"):
+        fgl.run(weighted(1, -1, 1, -1), graphs(), num_rounds=1)
+
+
+def test_all_zero_weights_keep_the_model() -> None:
+    result = fgl.run(weighted(0, 0, 0, 0), graphs(), num_rounds=2)
+    assert same(result.outbox[0]["model"], fedavg(model()).initial())
+    assert result.history[1].dropped == {}
+
+
+STACK = {"w": torch.ones(3, 2)}
+
+
+@pytest.mark.parametrize(
+    ("stack", "weight", "text"),
+    [
+        (STACK, torch.tensor([1.0, -1.0, 1.0]), r"weight to be finite and >= 0, but got \[1.0, -1"),
+        (STACK, torch.tensor([1.0, torch.nan, 1.0]), r"weight to be finite and >= 0, .* nan"),
+        (STACK, torch.tensor([1.0, torch.inf, 1.0]), r"weight to be finite and >= 0, .* inf"),
+        (STACK, torch.zeros(3), r"weight to have a positive entry, but got \[0.0, 0.0, 0.0\]"),
+        (STACK, torch.ones(3, 1), r"weight to have shape \[K\], but got \[3, 1\]"),
+        (STACK, torch.tensor(1.0), r"weight to have shape \[K\], but got \[\]"),
+        (STACK, torch.ones(1), r"stack\['w'\] to have 1 clients, but got shape \[3, 2\]"),
+        ({"w": torch.ones(1, 2)}, torch.ones(3), r"stack\['w'\] to have 3 clients, .* \[1, 2\]"),
+    ],
+)
+def test_mean_of_bad_weights(stack: Any, weight: torch.Tensor, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        aggregate.mean(stack, weight)
+
+
+@pytest.mark.parametrize(
+    ("target", "text"),
+    [
+        ({"w": torch.ones(1)}, r"target\['w'\] to have shape \[3\], but got \[1\]"),
+        ({"w": torch.tensor(1.0)}, r"target\['w'\] to have shape \[3\], but got \[\]"),
+        ({"v": torch.ones(3)}, r"target\['w'\] to have shape \[3\], but got no such tensor"),
+    ],
+)
+def test_server_step_does_not_broadcast(target: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        aggregate.server_step({"w": torch.zeros(3)}, target, {})
+
+
+# Errors of others.
+
+
+class TwoArguments(Exception):
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+        self.reason = reason
+
+
+class KeywordOnly(ValueError):
+    def __init__(self, *, detail: str) -> None:
+        super().__init__(detail)
+        self.detail = detail
+
+
+class NoArguments(RuntimeError):
+    def __init__(self) -> None:
+        super().__init__("always the same")
+
+
+class NumberOnly(Exception):
+    def __init__(self, number: int) -> None:
+        super().__init__(int(number) + 1)
+
+
+class OwnText(Exception):
+    def __str__(self) -> str:
+        return "what it always says"
+
+
+class OwnNew(Exception):
+    def __new__(cls, a: int, b: int) -> OwnNew:
+        return super().__new__(cls, a, b)
+
+    def __init__(self, a: int, b: int) -> None:
+        super().__init__(a, b)
+
+
+ERRORS = {
+    "ValueError": lambda: ValueError("bad"),
+    "KeyError": lambda: KeyError("w"),
+    "quotes": lambda: KeyError("w", 'it\'s "quoted"'),
+    "no text": lambda: RuntimeError(),
+    "several": lambda: RuntimeError("a", 2),
+    "ZeroDivisionError": lambda: ZeroDivisionError("division by zero"),
+    "FileNotFoundError": lambda: FileNotFoundError(2, "No such file", "graph.pt"),
+    "UnicodeDecodeError": lambda: UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"),
+    "StopIteration": lambda: StopIteration("no more"),
+    "LinAlgError": lambda: torch.linalg.LinAlgError("singular"),
+    "OutOfMemoryError": lambda: torch.OutOfMemoryError("out of memory"),
+    "TwoArguments": lambda: TwoArguments(7, "no reason"),
+    "KeywordOnly": lambda: KeywordOnly(detail="d"),
+    "NoArguments": lambda: NoArguments(),
+    "NumberOnly": lambda: NumberOnly(3),
+    "OwnText": lambda: OwnText("x"),
+    "OwnNew": lambda: OwnNew(1, 2),
+    "group": lambda: ExceptionGroup("several", [ValueError("one"), KeyError("two")]),
+}
+STAGES = {
+    "receive": "Round 1, client 0, receive",
+    "loss": "Round 1, client 0, loss",
+    "send": "Round 1, client 0, send",
+    "aggregate": "Round 1, server, aggregate",
+    "evaluate": "Round 1, server, evaluate",
+}
+
+
+def failing(stage: str, error: Callable[[], Exception]) -> tuple[Method, dict[str, Any]]:
+    """FedAvg of two clients with an error in round 1, and the options of its run."""
+    method = fedavg(model())
+    per_round = {"loss": 2 * method.train.num_steps, "aggregate": 1, "evaluate": 1}.get(stage, 2)
+    calls: list[int] = []
+
+    def wrapped(*args: Any) -> Any:
+        calls.append(1)
+        if len(calls) > per_round:
+            raise error()
+        return {} if stage == "evaluate" else getattr(method, stage)(*args)
+
+    if stage == "evaluate":
+        return method, {"evaluate": wrapped}
+    return replace(method, **{stage: wrapped}), {}
+
+
+def told(error: BaseException) -> str:
+    """What a traceback shows of an error: its text and its notes."""
+    return "\n".join([str(error), *getattr(error, "__notes__", [])])
+
+
+@pytest.mark.parametrize(
+    ("stage", "name"),
+    [("loss", name) for name in ERRORS]
+    + [(stage, name) for stage in STAGES if stage != "loss" for name in ("KeyError", "OwnText")],
+)
+def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_path: Path) -> None:
+    original = ERRORS[name]()
+    method, options = failing(stage, lambda: original)
+    with pytest.raises(type(original)) as caught:
+        fgl.run(method, graphs()[:2], num_rounds=3, checkpoint=tmp_path, **options)
+    assert type(caught.value) is type(original)
+    assert STAGES[stage] in told(caught.value)
+    assert original in (caught.value, caught.value.__cause__)
+    attributes = {k: v for k, v in vars(original).items() if k != "__notes__"}
+    assert attributes.items() <= vars(caught.value).items()
+    assert [path.name for path in tmp_path.iterdir()] == ["round-000001.ckpt"]
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_the_original_text_stays() -> None:
+    method, _ = failing("loss", ERRORS["TwoArguments"])
+    with pytest.raises(TwoArguments, match=r"^Round 1, client 0, loss: 7: no reason$") as caught:
+        fgl.run(method, graphs()[:2], num_rounds=2)
+    assert (caught.value.code, caught.value.reason) == (7, "no reason")
+    assert str(caught.value.__cause__) == "7: no reason"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit])
+def test_what_is_no_error_passes_as_it_is(stop: type[BaseException]) -> None:
+    original = stop("now")
+    method, _ = failing("loss", lambda: original)  # type: ignore[arg-type, return-value]
+    with pytest.raises(stop) as caught:
+        fgl.run(method, graphs()[:2], num_rounds=2)
+    assert caught.value is original
+    assert told(caught.value) == "now"
+
+
+@pytest.mark.parametrize(
+    ("loss", "text"),
+    [
+        (lambda params, data, context: params["convs.1.bias"], "scalar"),
+        (lambda params, data, context: torch.tensor(1.0), "does not require grad"),
+    ],
+)
+def test_a_loss_that_cannot_be_minimised(loss: Any, text: str) -> None:
+    method = replace(fedavg(model()), loss=loss)
+    with pytest.raises(RuntimeError, match=rf"^Round 0, client 0, loss: .*{text}"):
+        fgl.run(method, graphs(), num_rounds=1)
+
+
+def test_a_stage_that_returns_too_little() -> None:
+    method = replace(fedavg(model()), send=lambda params, context, state, data: {"model": params})
+    with pytest.raises(ValueError, match=r"^Round 0, client 0, send: not enough values"):
+        fgl.run(method, graphs(), num_rounds=1)
+
+
+def test_a_client_of_other_width_is_named() -> None:
+    clients = graphs()
+    clients[2] = clients[2].replace(x=torch.ones(clients[2].num_nodes, 5))
+    with pytest.raises(RuntimeError, match=r"^Round 0, client 2, loss: "):
+        fgl.run(fedavg(model()), clients, num_rounds=1)
+
+
+def test_randomness_is_as_it_was_after_an_error() -> None:
+    method, _ = failing("loss", ERRORS["ValueError"])
+    before = torch.get_rng_state()
+    with pytest.raises(ValueError, match="bad"):
+        fgl.run(method, graphs()[:2], num_rounds=2)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert method.model.training
