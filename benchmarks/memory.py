@@ -29,6 +29,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+import fgl
 from fgl.losses import node_contrast, structure_distillation, unit_rows
 
 MB = 1e6
@@ -162,7 +163,7 @@ def measure(case: Case, threads: int = 1) -> dict[str, float]:
     command = [sys.executable, __file__, "--case", json.dumps(asdict(case))]
     # Freed memory goes back at once, so that what is resident is what is in use.
     environment = os.environ | {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))  # the same fgl as here
+    environment["PYTHONPATH"] = str(Path(fgl.__file__).parents[1])  # the same fgl as here
     out = subprocess.run(
         [*command, "--threads", str(threads)],
         env=environment,

@@ -5,8 +5,8 @@
 
 Every finished run is one line of ``benchmarks/results/fgssl.jsonl``; a run that is there is not
 made again, so an interrupted table goes on where it was. ``--shard 0/2`` and ``--shard 1/2`` divide
-the runs between two processes. ``--report`` only writes ``benchmarks/results/<table>.md`` from what
-is there.
+the runs between two processes. ``--report`` only writes the table into ``docs/results.md`` from
+what is there.
 """
 
 from __future__ import annotations
@@ -301,6 +301,14 @@ def paired(mine: dict[int, dict[str, float]], base: dict[int, dict[str, float]])
     return f"{statistics.mean(gains):+.2f}", f"{p:.3f}"
 
 
+def publish(table: str, text: str) -> None:
+    """Put a table between its markers in ``docs/results.md``."""
+    page = ROOT / "docs" / "results.md"
+    before, rest = page.read_text().split(f"<!-- {table} -->\n")
+    after = rest.split("<!-- end -->", 1)[1]
+    page.write_text(f"{before}<!-- {table} -->\n{text}<!-- end -->{after}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -324,8 +332,10 @@ def main() -> None:
             if job.command not in load_results(args.results):
                 execute(job, args.results)
     args.shard = "0/1"
+    args.methods = None
     text = markdown(args.table, load_results(args.results), args)
-    (args.results.parent / f"{args.table}.md").write_text(text)
+    if args.report:
+        publish(args.table, text)
     sys.stdout.write(text)
 
 

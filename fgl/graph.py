@@ -136,7 +136,9 @@ class Graph:
     def from_pyg(cls, data: Any) -> Graph:
         """From a ``torch_geometric.data.Data``, or anything with the same attributes."""
         names = [field.name for field in fields(cls)]
-        found = {name: getattr(data, name, None) for name in names if name != "num_classes"}
+        found: dict[str, Any] = {
+            name: getattr(data, name, None) for name in names if name != "num_classes"
+        }
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 
     def to_pyg(self, data_class: Any) -> Any:

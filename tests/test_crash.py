@@ -47,7 +47,8 @@ def test_ctrl_c(tmp_path: Path, undisturbed: tuple[Any, float]) -> None:
     want, seconds = undisturbed
     assert crash.stop(tmp_path, 3, seconds / 2, signal.SIGINT)
     assert max(path.name for path in tmp_path.glob("*.ckpt")) >= "round-000003.ckpt"
-    assert crash.equal(crash.end(tmp_path), want)
+    got = crash.end(tmp_path)
+    assert crash.equal(got, want)
 
 
 def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -> None:

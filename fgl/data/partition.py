@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from .edges import undirected
 
 
 def louvain_partition(
@@ -56,7 +57,7 @@ def louvain_partition(
         raise ValueError(f"Expected delta to be at least 0, but got {delta}")
     network: Network[int] = Network()
     network.add_nodes_from(range(graph.num_nodes))
-    network.add_edges_from(graph.edge_index.unique(dim=1).t().tolist())
+    network.add_edges_from(undirected(graph.edge_index, graph.num_nodes).t().tolist())
     communities = louvain_communities(network, resolution=resolution, seed=seed)
 
     size = graph.num_nodes // num_clients

@@ -36,7 +36,7 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
-        >>> outbox = Broadcast({"model": model.state_dict()}, num_clients=3)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=3)
         >>> sorted(evaluate_on(model, graph)(outbox, {}))
         ['test_accuracy', 'val_accuracy', 'val_loss']
     """

@@ -127,8 +127,9 @@ def run_recipe(
         >>> args = arguments("fedavg", "").parse_args(["--rounds", "1", "--hidden", "8"])
         >>> graph, clients = federation(args)
         >>> method = Method(build_model(args, graph), train=training(args))
-        >>> summary, _ = run_recipe(args, method, graph, clients)  # doctest: +ELLIPSIS
-        fedavg synthetic ... test_accuracy ...
+        >>> summary, _ = run_recipe(args, method, graph, clients)
+        fedavg synthetic: test_accuracy last ..., best validation ...
+        fedavg synthetic: val_accuracy last ..., best validation ...
     """
     name = f"{args.recipe} {args.dataset}"
     config = {key: value for key, value in vars(args).items() if key not in NOT_CONFIG}

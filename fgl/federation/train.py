@@ -30,7 +30,7 @@ def train(
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-        >>> method = Method(model, train=Training(num_steps=2))
+        >>> method = fgl.Method(model, train=fgl.Training(num_steps=2))
         >>> params, losses = train(method, method.initial(), graph, {}, seed=0)
         >>> len(losses)
         2

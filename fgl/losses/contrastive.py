@@ -142,9 +142,11 @@ class _Contrast(Function):
         ctx.save_for_backward(output[1], *tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor, twice: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor | None, twice: Tensor | None) -> Any:
         if twice is not None:
             raise NotImplementedError("node_contrast has no second derivative")
+        if grad is None:
+            return (None,) * 7
         slopes, anchor, keys, y, mask = ctx.saved_tensors
         grad_keys = None
         if ctx.needs_input_grad[1]:

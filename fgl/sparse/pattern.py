@@ -9,7 +9,21 @@ from torch import Tensor
 
 
 class Pattern:
-    """Where a matrix has entries: CSR row pointers and columns, and what follows from them."""
+    """Where a matrix has entries: CSR row pointers and columns, and what follows from them.
+
+    What follows (rows, transpose, self-loops) is made once; matrices that differ only in their
+    values share it.
+
+    Args:
+        crow: int64 ``[rows + 1]``, where each row's entries begin.
+        col: int64 ``[nnz]``, the entries' columns, row after row.
+        shape: ``(rows, cols)``.
+
+    Example:
+        >>> pattern = Pattern(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), (2, 2))
+        >>> pattern.row, pattern.nnz
+        (tensor([0, 0, 1]), 3)
+    """
 
     def __init__(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
         self.crow = crow

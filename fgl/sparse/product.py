@@ -60,7 +60,20 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
 
 
 def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Sum of the values in each row, ``[rows]``."""
+    """Sum of the values in each row.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        value: float ``[nnz]``.
+
+    Returns:
+        float ``[rows]``.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
+        >>> row_sum(A.pattern, torch.tensor([1.0, 2.0]))
+        tensor([0., 0., 3.])
+    """
     return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
 
 
