@@ -19,6 +19,7 @@ import json
 import os
 import platform
 import statistics
+import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ from typing import Any
 
 import torch
 from scipy.stats import wilcoxon
+
+import fgl
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -243,7 +246,17 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        "commit": commit(),
     }
+
+
+def commit() -> str:
+    """Of the code that ran, where it is a git checkout."""
+    folder = Path(fgl.__file__).parent
+    found = subprocess.run(
+        ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    return found.stdout.strip()
 
 
 def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namespace) -> Any:

@@ -73,7 +73,8 @@ def run(
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> clients = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
         >>> model = fgl.nn.GCN(graph.num_features, 16, graph.num_classes)
-        >>> result = run(Method(model), clients, num_rounds=2, evaluate=fgl.evaluate_on(model, graph))
+        >>> evaluate = fgl.evaluate_on(model, graph)
+        >>> result = run(Method(model), clients, num_rounds=2, evaluate=evaluate)
         >>> [r.round for r in result.history]
         [0, 1]
     """

@@ -37,7 +37,7 @@ def train(
     """
     trainable = {name for name, p in method.model.named_parameters() if p.requires_grad}
     local = {
-        name: _copy(value.detach()).requires_grad_(name in trainable)
+        name: value.detach().clone().requires_grad_(name in trainable)
         for name, value in params.items()
     }
     leaves = [value for value in local.values() if value.requires_grad]
@@ -61,10 +61,3 @@ def train(
         method.model.train(was_training)
     history = torch.stack(losses).tolist() if losses else []
     return {name: value.detach() for name, value in local.items()}, history
-
-
-def _copy(value: Tensor) -> Tensor:
-    """A copy, matrices by columns: ``x @ weight.t()`` of a sparse `x` then transposes nothing."""
-    if value.dim() != 2:
-        return value.clone()
-    return value.t().clone(memory_format=torch.contiguous_format).t()

@@ -1,0 +1,401 @@
+"""`SparseMatrix` and the products against dense matrices and loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.autograd import gradcheck, gradgradcheck
+from torch.func import grad, vmap
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
+
+from fgl.sparse import (
+    SparseMatrix,
+    row_log_softmax,
+    row_softmax,
+    row_sum,
+    sampled_product,
+    weighted_product,
+)
+
+ROWS, COLS, WIDTH, BATCH = 5, 4, 3, 6
+D = torch.float64
+Op = Callable[..., Tensor]
+
+
+def matrix(rows: int = ROWS, cols: int = COLS, *, density: float = 0.5, seed: int = 0) -> Any:
+    """A random matrix; row 1 and column 2 are empty where there are that many."""
+    g = torch.Generator().manual_seed(seed)
+    dense = torch.randn(rows, cols, generator=g, dtype=D)
+    dense = dense * (torch.rand(rows, cols, generator=g) < density)
+    dense[1:2] = 0
+    dense[:, 2:3] = 0
+    return SparseMatrix.from_dense(dense)
+
+
+def repeated() -> SparseMatrix:
+    """Edges 0 -> 1 (three times), 2 -> 1, 1 -> 1 and 1 -> 3 (twice), of different weights."""
+    edges = torch.tensor([[0, 2, 0, 1, 1, 0, 1], [1, 1, 1, 3, 1, 1, 3]])
+    weight = torch.arange(1, 8, dtype=D)
+    return SparseMatrix.from_edge_index(edges, 4, weight)
+
+
+CASES = {
+    "random": matrix(),
+    "full": matrix(density=1.0),
+    "empty": matrix(density=0.0),
+    "no rows": matrix(rows=0),
+    "no columns": matrix(cols=0),
+    "repeated": repeated(),
+}
+cases = pytest.mark.parametrize("A", CASES.values(), ids=CASES.keys())
+
+
+def draw(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=D)
+
+
+def entries(A: SparseMatrix) -> list[tuple[int, int]]:
+    """(row, column) of every entry, from the raw pointers."""
+    crow, col = A.pattern.crow.tolist(), A.pattern.col.tolist()
+    return [(r, col[e]) for r in range(A.shape[0]) for e in range(crow[r], crow[r + 1])]
+
+
+def softmax_loops(A: SparseMatrix, logit: Tensor, mask: Tensor | None = None) -> Tensor:
+    out = [0.0] * A.nnz
+    where = entries(A)
+    for row in range(A.shape[0]):
+        mine = [e for e in range(A.nnz) if where[e][0] == row and (mask is None or bool(mask[e]))]
+        total = sum(math.exp(float(logit[e])) for e in mine)
+        for e in mine:
+            out[e] = math.exp(float(logit[e])) / total
+    return torch.tensor(out, dtype=logit.dtype)
+
+
+@cases
+def test_dense_is_the_sum_of_the_entries(A: SparseMatrix) -> None:
+    want = torch.zeros(A.shape, dtype=D)
+    for e, (row, col) in enumerate(entries(A)):
+        want[row, col] += A.value[e]
+    torch.testing.assert_close(A.to_dense(), want)
+    torch.testing.assert_close(A.T.to_dense(), want.T)
+    torch.testing.assert_close(A.T.T.to_dense(), want)
+    assert A.pattern.row.tolist() == [row for row, _ in entries(A)]
+    assert (A.dtype, A.T.shape, A.T.nnz) == (D, A.shape[::-1], A.nnz)
+
+
+@cases
+def test_product(A: SparseMatrix) -> None:
+    x = draw(A.shape[1], WIDTH)
+    torch.testing.assert_close(A @ x, A.to_dense() @ x)
+    torch.testing.assert_close(A.T @ draw(A.shape[0], 2), A.to_dense().T @ draw(A.shape[0], 2))
+    torch.testing.assert_close(A.with_value(None) @ x, A.with_value(None).to_dense().double() @ x)
+    assert (A @ x[:, :0]).shape == (A.shape[0], 0)
+
+
+@cases
+def test_product_of_a_view(A: SparseMatrix) -> None:
+    x = draw(WIDTH, A.shape[1]).T
+    torch.testing.assert_close(A @ x, A.to_dense() @ x)
+
+
+@cases
+def test_sampled_product(A: SparseMatrix) -> None:
+    left, right = draw(A.shape[0], WIDTH), draw(A.shape[1], WIDTH, seed=2)
+    want = [float((left[r] * right[c]).sum()) for r, c in entries(A)]
+    got = sampled_product(A.pattern, left, right)
+    torch.testing.assert_close(got, torch.tensor(want, dtype=D))
+    transposed = draw(WIDTH, A.shape[0]).T
+    torch.testing.assert_close(
+        sampled_product(A.pattern, transposed, right),
+        sampled_product(A.pattern, transposed.contiguous(), right),
+    )
+
+
+@cases
+def test_row_sum(A: SparseMatrix) -> None:
+    torch.testing.assert_close(row_sum(A.pattern, A.value), A.to_dense().sum(1))
+
+
+@cases
+def test_row_softmax(A: SparseMatrix) -> None:
+    logit = draw(A.nnz)
+    torch.testing.assert_close(row_softmax(A.pattern, logit), softmax_loops(A, logit))
+    torch.testing.assert_close(
+        row_log_softmax(A.pattern, logit), softmax_loops(A, logit).log(), equal_nan=True
+    )
+    mask = draw(A.nnz, seed=3) > 0
+    mask[:1] = False
+    got = row_softmax(A.pattern, logit, mask)
+    torch.testing.assert_close(got, softmax_loops(A, logit, mask))
+    assert not row_softmax(A.pattern, logit, torch.zeros_like(mask)).any()
+
+
+def test_softmax_of_large_logits() -> None:
+    pattern = SparseMatrix.from_dense(torch.ones(2, 2)).pattern
+    logit = torch.tensor([1e4, 1e4 + 1, -1e4, -1e4 - 1], dtype=D)
+    p = 1 / (1 + math.e)
+    want = torch.tensor([p, 1 - p, 1 - p, p], dtype=D)
+    torch.testing.assert_close(row_softmax(pattern, logit), want)
+    torch.testing.assert_close(row_log_softmax(pattern, logit), want.log())
+
+
+def test_a_masked_entry_gets_no_gradient() -> None:
+    A = SparseMatrix.from_dense(torch.ones(2, 3))
+    mask = torch.tensor([True, False, True, False, False, False])  # row 1 has nothing left
+    logit = draw(6).requires_grad_()
+    (row_softmax(A.pattern, logit, mask) * draw(6, seed=5)).sum().backward()
+    assert logit.grad is not None
+    assert torch.isfinite(logit.grad).all()
+    assert logit.grad[mask].all()
+    assert not logit.grad[~mask].any()
+
+
+def masked_softmax(A: SparseMatrix) -> Op:
+    mask = torch.arange(A.nnz) % 3 > 0
+    return lambda logit: row_softmax(A.pattern, logit, mask)
+
+
+OPS: dict[str, tuple[Callable[[SparseMatrix], Op], Callable[[SparseMatrix], list[Any]]]] = {
+    "weighted_product": (
+        lambda A: lambda value, x: weighted_product(A.pattern, value, x),
+        lambda A: [(A.nnz,), (A.shape[1], WIDTH)],
+    ),
+    "sampled_product": (
+        lambda A: lambda left, right: sampled_product(A.pattern, left, right),
+        lambda A: [(A.shape[0], WIDTH), (A.shape[1], WIDTH)],
+    ),
+    "row_sum": (lambda A: lambda value: row_sum(A.pattern, value), lambda A: [(A.nnz,)]),
+    "row_softmax": (lambda A: lambda e: row_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
+    "row_softmax masked": (masked_softmax, lambda A: [(A.nnz,)]),
+    "row_log_softmax": (lambda A: lambda e: row_log_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
+}
+ops = pytest.mark.parametrize("name", OPS)
+
+
+@ops
+@pytest.mark.parametrize("case", ["random", "repeated"])
+def test_gradients(name: str, case: str) -> None:
+    A = CASES[case]
+    op, shapes = OPS[name]
+    inputs = [draw(*s, seed=i).requires_grad_() for i, s in enumerate(shapes(A))]
+    assert gradcheck(op(A), inputs)
+    assert gradgradcheck(op(A), inputs)
+
+
+@ops
+@pytest.mark.parametrize("case", ["empty", "no rows", "no columns"])
+def test_gradients_where_there_is_nothing(name: str, case: str) -> None:
+    A = CASES[case]
+    op, shapes = OPS[name]
+    inputs = [draw(*s, seed=i).requires_grad_() for i, s in enumerate(shapes(A))]
+    op(A)(*inputs).sum().backward()
+    assert all(t.grad is not None and not t.grad.any() for t in inputs)
+
+
+def batched(name: str) -> list[Any]:
+    """Every combination of batched (in dimension 0 or 1) and shared inputs, not all shared."""
+    n = 2 if "product" in name else 1
+    dims: list[tuple[int | None, ...]] = [()]
+    for _ in range(n):
+        dims = [(*old, new) for old in dims for new in (None, 0, 1)]
+    return [pytest.param(name, d, id=f"{name}-{d}") for d in dims if any(v is not None for v in d)]
+
+
+combinations = pytest.mark.parametrize(("name", "dims"), [p for name in OPS for p in batched(name)])
+
+
+def stacked(name: str, dims: tuple[int | None, ...], A: SparseMatrix) -> list[Tensor]:
+    inputs = []
+    for i, (shape, dim) in enumerate(zip(OPS[name][1](A), dims, strict=True)):
+        size = list(shape)
+        if dim is not None:
+            size.insert(dim, BATCH)
+        inputs.append(draw(*size, seed=i))
+    return inputs
+
+
+@combinations
+def test_vmap_equals_the_loop(name: str, dims: tuple[int | None, ...]) -> None:
+    for A in (CASES["random"], CASES["repeated"], CASES["empty"]):
+        op, inputs = OPS[name][0](A), stacked(name, dims, A)
+        want = []
+        for b in range(BATCH):
+            one = [t if d is None else t.select(d, b) for t, d in zip(inputs, dims, strict=True)]
+            want.append(op(*one))
+        torch.testing.assert_close(vmap(op, in_dims=dims)(*inputs), torch.stack(want))
+
+
+@combinations
+def test_gradients_under_vmap(name: str, dims: tuple[int | None, ...]) -> None:
+    """Of a batched loss by all inputs, and per example by `vmap(grad)`."""
+    A = CASES["repeated"]
+    op, inputs = OPS[name][0](A), stacked(name, dims, A)
+    argnums = tuple(range(len(dims)))
+
+    def loss(*tensors: Tensor) -> Tensor:
+        return op(*tensors).square().sum() + op(*tensors).exp().sum()
+
+    each: Any = vmap(grad(loss, argnums=argnums), in_dims=dims)(*inputs)
+    leaves = [t.clone().requires_grad_() for t in inputs]
+    vmap(loss, in_dims=dims)(*leaves).sum().backward()
+    for i, (leaf, dim) in enumerate(zip(leaves, dims, strict=True)):
+        want = []
+        for b in range(BATCH):
+            one = [t if d is None else t.select(d, b) for t, d in zip(inputs, dims, strict=True)]
+            want.append(torch.func.grad(loss, argnums=i)(*one))
+        torch.testing.assert_close(each[i], torch.stack(want))
+        assert leaf.grad is not None
+        total = torch.stack(want, dim) if dim is not None else torch.stack(want).sum(0)
+        torch.testing.assert_close(leaf.grad, total)
+
+
+def test_a_mask_per_example_under_vmap() -> None:
+    A = CASES["full"]
+    logit = draw(A.nnz)
+    mask = draw(BATCH, A.nnz, seed=4) > 0
+    got = vmap(lambda m: row_softmax(A.pattern, logit, m))(mask)
+    torch.testing.assert_close(got, torch.stack([softmax_loops(A, logit, m) for m in mask]))
+
+
+def test_repeat_is_block_diagonal() -> None:
+    for A in CASES.values():
+        tiled = SparseMatrix(A.pattern.repeat(3), A.value.repeat(3))
+        torch.testing.assert_close(tiled.to_dense(), torch.block_diag(*[A.to_dense()] * 3))
+
+
+@given(seed=st.integers(0, 10**6), n=st.integers(1, 8), loops=st.booleans(), weighted=st.booleans())
+def test_edge_index_and_pyg(seed: int, n: int, loops: bool, weighted: bool) -> None:
+    g = torch.Generator().manual_seed(seed)
+    edges = torch.randint(n, (2, 3 * n), generator=g)
+    own = edges[0] == edges[1]
+    edges = edges[:, ~own]
+    if loops:  # at most one per node: of several PyG keeps a random one
+        own_node = torch.randperm(n, generator=g)[: n // 2]
+        edges = torch.cat([edges, own_node.expand(2, -1)], dim=1)
+    weight = torch.rand(edges.shape[1], generator=g, dtype=D) + 0.1 if weighted else None
+    A = SparseMatrix.from_edge_index(edges, n, weight)
+
+    def dense(index: Tensor, value: Tensor | None) -> Tensor:
+        return to_dense_adj(index, edge_attr=value, max_num_nodes=n)[0].T.double()
+
+    torch.testing.assert_close(A.to_dense().double(), dense(edges, weight))
+    index, value = add_remaining_self_loops(edges, weight, 1.0, n)
+    torch.testing.assert_close(A.with_self_loops.to_dense().double(), dense(index, value))
+    index, value = gcn_norm(edges, weight, n, dtype=D)
+    torch.testing.assert_close(
+        A.gcn_norm.to_dense().double(), dense(index, value), atol=1e-6, rtol=0
+    )
+    assert A.pattern.crow[-1] == A.nnz == edges.shape[1]
+
+
+def test_columns_are_sorted_within_a_row() -> None:
+    edges = torch.randint(20, (2, 200), generator=torch.Generator().manual_seed(0))
+    A = SparseMatrix.from_edge_index(edges, 20)
+    for B in (A, A.T, A.with_self_loops):
+        assert entries(B) == sorted(entries(B))
+
+
+def test_zero_values_are_absent() -> None:
+    A = SparseMatrix.from_edge_index(
+        torch.tensor([[0, 1, 2, 1], [1, 2, 0, 1]]), 3, torch.tensor([2.0, 0.0, 3.0, 0.0])
+    )
+    without = SparseMatrix.from_edge_index(
+        torch.tensor([[0, 2], [1, 0]]), 3, torch.tensor([2.0, 3])
+    )
+    assert A.present is not None
+    assert A.present.sum() == 2
+    assert without.with_value(None).present is None
+    torch.testing.assert_close(A.with_self_loops.to_dense(), without.with_self_loops.to_dense())
+    torch.testing.assert_close(A.gcn_norm.to_dense(), without.gcn_norm.to_dense())
+
+
+def test_norm_of_an_empty_graph_is_the_identity() -> None:
+    A = SparseMatrix.from_edge_index(torch.empty(2, 0, dtype=torch.int64), 3)
+    torch.testing.assert_close(A.gcn_norm.to_dense(), torch.eye(3))
+    nothing = SparseMatrix.from_edge_index(torch.empty(2, 0, dtype=torch.int64), 0)
+    assert nothing.gcn_norm.shape == (0, 0)
+
+
+def test_norm_has_a_gradient_to_the_weights() -> None:
+    edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 0]])
+
+    def norm(weight: Tensor) -> Tensor:
+        return SparseMatrix.from_edge_index(edges, 3, weight).gcn_norm.to_dense()
+
+    assert gradcheck(norm, [torch.rand(4, dtype=D).requires_grad_()])
+
+
+@pytest.mark.parametrize("index", [[], [3], [1], [4, 0, 2], [2, 2, 1, 2]])
+@cases
+def test_rows(A: SparseMatrix, index: list[int]) -> None:
+    index = [i for i in index if i < A.shape[0]]
+    picked = torch.tensor(index, dtype=torch.int64)
+    torch.testing.assert_close(A.rows(picked).to_dense(), A.to_dense()[picked])
+    ones = A.with_value(None)
+    torch.testing.assert_close(ones.rows(picked).to_dense(), ones.to_dense()[picked])
+
+
+def test_scipy_and_back() -> None:
+    given = scipy.sparse.random(6, 5, 0.4, format="coo", rng=np.random.default_rng(0))
+    for form in ("coo", "csr", "csc"):
+        A = SparseMatrix.from_scipy(given.asformat(form), torch.float64)
+        np.testing.assert_array_equal(A.to_dense().numpy(), given.toarray())
+        back = scipy.sparse.csr_matrix(
+            (A.value.numpy(), A.pattern.col.numpy(), A.pattern.crow.numpy()), shape=A.shape
+        )
+        assert (back != given).nnz == 0
+    assert SparseMatrix.from_scipy(given).dtype == torch.float32
+    unsorted = scipy.sparse.csr_matrix(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
+    assert SparseMatrix.from_scipy(unsorted).pattern.col.tolist() == [0, 2]
+
+
+def test_from_scipy_leaves_its_input_alone() -> None:
+    given = scipy.sparse.csr_matrix(([1.0, 2.0], [2, 0], [0, 2]), shape=(1, 3))
+    A = SparseMatrix.from_scipy(given, torch.float64)
+    A.value.mul_(5)
+    assert given.indices.tolist() == [2, 0]
+    assert given.data.tolist() == [1.0, 2.0]
+
+
+def test_to_device_keeps_everything() -> None:
+    A = matrix()
+    torch.testing.assert_close(A.to("cpu").to_dense(), A.to_dense())
+    assert A.to("meta").device.type == "meta"
+    assert A.with_value(None).to("cpu").value is None
+
+
+def test_errors() -> None:
+    A = matrix()
+    with pytest.raises(
+        ValueError, match=rf"Expected value to have shape \[{A.nnz}\], but got \[1\]"
+    ):
+        SparseMatrix(A.pattern, torch.ones(1))
+    for x, got in ((draw(ROWS, 2), r"\[5, 2\]"), (draw(COLS), r"\[4\]")):
+        with pytest.raises(ValueError, match=rf"Expected x to have shape \[4, \*\], but got {got}"):
+            A @ x
+    with pytest.raises(ValueError, match="Expected the matrix to be square"):
+        _ = A.with_self_loops
+    assert repr(A) == f"SparseMatrix(shape=(5, 4), nnz={A.nnz}, dtype=torch.float64)"
+
+
+def test_permuting_nodes_permutes_the_product() -> None:
+    g = torch.Generator().manual_seed(0)
+    edges = torch.randint(9, (2, 30), generator=g)
+    weight = torch.rand(30, generator=g, dtype=D)
+    order = torch.randperm(9, generator=g)
+    x = draw(9, 2)
+    A = SparseMatrix.from_edge_index(edges, 9, weight).gcn_norm
+    B = SparseMatrix.from_edge_index(order[edges], 9, weight).gcn_norm
+    moved = torch.empty_like(x)
+    moved[order] = x
+    torch.testing.assert_close((B @ moved)[order], A @ x)
