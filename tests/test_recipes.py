@@ -23,7 +23,7 @@ PARTS: dict[tuple[int, int, int], list[torch.Tensor]] = {}
 FLAGS = [
     *("--dataset", "--split", "--clients", "--rounds", "--seed", "--participation", "--model"),
     *("--hidden", "--dropout", "--optimizer", "--lr", "--momentum", "--weight-decay", "--steps"),
-    *("--device", "--checkpoint", "--json"),
+    *("--device", "--threads", "--checkpoint", "--json"),
 ]
 OWN_FLAGS = {
     "fedavg": ["--local", "--centralized", "--fedprox", "--fedopt", "--server-lr"],

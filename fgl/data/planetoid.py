@@ -110,7 +110,8 @@ def _unpickle(path: Path) -> Any:
         raise
     except Exception as error:  # a malformed pickle can raise anything
         raise ValueError(
-            f"Expected {path} to be a pickle of arrays, csr_matrix or lists, but got {error!r}"
+            f"Expected {path} to be a pickle of arrays, csr_matrix or lists, "
+            f"but got {str(error) or type(error).__name__}"
         ) from error
 
 

@@ -55,6 +55,7 @@ def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
     add("--weight-decay", type=float, default=5e-4)
     add("--steps", type=int, default=4, help="local full-batch steps per round")
     add("--device", default="cpu")
+    add("--threads", type=int, default=1, help="of torch; small graphs are fastest on one")
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
     add("--json", metavar="PATH", help="write the report there")
     return parser
@@ -131,6 +132,7 @@ def run_recipe(
         fedavg synthetic: test_accuracy last ..., best validation ...
         fedavg synthetic: val_accuracy last ..., best validation ...
     """
+    torch.set_num_threads(args.threads)
     name = f"{args.recipe} {args.dataset}"
     config = {key: value for key, value in vars(args).items() if key not in NOT_CONFIG}
     result = run(

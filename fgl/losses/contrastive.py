@@ -75,7 +75,7 @@ def node_contrast(
 
     Raises:
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
-        NotImplementedError: from autograd, if a second derivative is asked for.
+        RuntimeError: from autograd, if a second derivative is asked for.
 
     Example:
         >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
@@ -144,7 +144,7 @@ class _Contrast(Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor | None, twice: Tensor | None) -> Any:
         if twice is not None:
-            raise NotImplementedError("node_contrast has no second derivative")
+            raise RuntimeError("node_contrast has no second derivative")
         if grad is None:
             return (None,) * 7
         slopes, anchor, keys, y, mask = ctx.saved_tensors
@@ -180,7 +180,7 @@ class _KeySlopes(Function):
 
     @staticmethod
     def backward(ctx: Any, twice: Tensor) -> tuple[Tensor | None, ...]:
-        raise NotImplementedError("node_contrast has no second derivative")
+        raise RuntimeError("node_contrast has no second derivative")
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:

@@ -1,0 +1,232 @@
+"""Downloads, and datasets by name: where files are looked for, and that they are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_data_planetoid import NAME, write
+
+import fgl
+from fgl import SparseMatrix
+from fgl.data import datasets, download, files, load
+from fgl.data.planetoid import PARTS
+
+SHA256 = datasets.SHA256
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(os.urandom(200_000))
+    return path
+
+
+@pytest.mark.parametrize("tqdm", [True, False])
+def test_download(
+    tmp_path: Path, source: Path, tqdm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    target = tmp_path / "a" / "b" / "copy"
+    assert download(source.as_uri(), target, checksum(source.read_bytes())) == target
+    assert target.read_bytes() == source.read_bytes()
+    assert [p.name for p in target.parent.iterdir()] == ["copy"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask  # as readable as any new file
+
+
+def test_download_of_other_content(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "a" / "copy"
+    found, expected = checksum(source.read_bytes()), "0" * 64
+    with pytest.raises(
+        ValueError, match=rf"Expected file:.*source to have sha256 {expected}, but got {found}"
+    ):
+        download(source.as_uri(), target, expected)
+    assert not [*target.parent.iterdir()]
+
+
+def test_download_replaces_only_by_the_right_content(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "copy"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="sha256"):
+        download(source.as_uri(), target, "0" * 64)
+    assert target.read_text() == "old"
+    download(source.as_uri(), target, checksum(source.read_bytes()))
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_download_of_what_is_not_there(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "copy"
+    url = (tmp_path / "missing").as_uri()
+    with pytest.raises(OSError, match=rf"Expected {url} to be reachable, but got .*{target}"):
+        download(url, target, "0" * 64)
+    assert not [*target.parent.iterdir()]
+
+
+class Broken(io.BytesIO):
+    """A connection that breaks after the first block."""
+
+    headers = Message()
+
+    def __init__(self, content: bytes, error: BaseException | None) -> None:
+        super().__init__(content)
+        self.error = error
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() and self.error:
+            raise self.error
+        return super().read(size)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionResetError("reset"), None])
+def test_an_interrupted_download_leaves_nothing(
+    tmp_path: Path, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"x" * 100_000
+    broken = Broken(content if error else content[:70_000], error)
+    monkeypatch.setattr(files, "urlopen", lambda url, timeout: broken)
+    with pytest.raises(type(error) if error else ValueError):
+        download("https://example.org/x", tmp_path / "a" / "x", checksum(content))
+    assert not [*(tmp_path / "a").iterdir()]
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A public home on disk, with one known dataset; nothing cached, no FGL_DATA."""
+    home = write(tmp_path / "home", "known")
+    sums = {part: checksum((home / f"ind.known.{part}").read_bytes()) for part in PARTS}
+    monkeypatch.setattr(datasets, "SHA256", {"known": sums})
+    monkeypatch.setattr(datasets, "URL", home.as_uri())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FGL_DATA", raising=False)
+    return home
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+RAW = sorted(f"known/raw/ind.known.{part}" for part in PARTS)
+
+
+def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None:
+    graph = load("known")
+    assert graph.num_nodes == 12
+    cache = tmp_path / "cache" / "fgl"
+    assert names(cache) == RAW
+    offline.rename(tmp_path / "gone")
+    assert torch.equal(load("known").edge_index, graph.edge_index)
+    (cache / RAW[3]).unlink()
+    with pytest.raises(OSError, match=rf"Expected file:.*{Path(RAW[3]).name} to be reachable"):
+        load("known")
+
+
+def test_only_missing_files_are_downloaded(offline: Path, tmp_path: Path) -> None:
+    load("known", tmp_path / "root")
+    assert names(tmp_path / "root") == RAW
+    (tmp_path / "root" / RAW[2]).unlink()
+    for file in offline.iterdir():
+        if file.name != Path(RAW[2]).name:
+            file.unlink()
+    load("known", str(tmp_path / "root"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_corrupt_file_is_named(offline: Path, tmp_path: Path) -> None:
+    load("known")
+    path = tmp_path / "cache" / "fgl" / RAW[0]
+    expected, content = checksum(path.read_bytes()), path.read_bytes()[:-1]
+    path.write_bytes(content)
+    message = rf"Expected {path} to have sha256 {expected}, but got {checksum(content)}"
+    with pytest.raises(ValueError, match=message):
+        load("known")
+
+
+@pytest.mark.parametrize("below", ["raw", "."])
+def test_fgl_data_comes_first_and_is_only_read(
+    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    write(mine / "known" / below, "known")
+    monkeypatch.setenv("FGL_DATA", str(mine))
+    before = names(mine)
+    load("known")
+    assert names(mine) == before
+    assert not (tmp_path / "cache").exists()
+    (mine / "known" / below / "ind.known.tx").unlink()  # incomplete: as if it were not there
+    load("known")
+    assert len(names(mine)) == len(before) - 1
+    assert names(tmp_path / "cache" / "fgl") == RAW
+
+
+def test_fgl_data_must_be_a_folder(offline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGL_DATA", str(offline / "missing"))
+    with pytest.raises(ValueError, match="Expected FGL_DATA to be a folder, but got '.*missing'"):
+        load("known")
+    monkeypatch.setenv("FGL_DATA", "")  # the same as unset
+    assert load("known").num_nodes == 12
+
+
+@pytest.mark.parametrize("below", ["raw", "."])
+def test_any_folder_with_planetoid_files(
+    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "mine" / NAME / below)
+    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
+    assert load(NAME).num_nodes == 12
+    assert load(NAME, tmp_path / "mine").num_nodes == 12
+    (folder / f"ind.{NAME}.graph").unlink()
+    with pytest.raises(ValueError, match=rf"to hold 8 files, but .*ind\.{NAME}\.graph"):
+        load(NAME)
+
+
+@pytest.mark.parametrize("name", ["nothing", "../mine/tiny", "", "other", "Known"])
+def test_unknown_name_lists_what_there_is(
+    offline: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "mine" / NAME / "raw")
+    write(tmp_path / "mine" / "other", "misnamed")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
+    message = rf"one of known, synthetic, .*mine.*\(found: {NAME}\), but got '{name}'"
+    with pytest.raises(ValueError, match=message):
+        load(name)
+
+
+def test_known_names() -> None:
+    assert [*SHA256] == ["cora", "citeseer", "pubmed"]
+    assert all([*sums] == [*PARTS] for sums in SHA256.values())
+    every = [sha256 for sums in SHA256.values() for sha256 in sums.values()]
+    assert len({*every}) == 24
+    assert all(len(sha256) == 64 for sha256 in every)
+
+
+def test_synthetic_and_dense(offline: Path) -> None:
+    sparse, dense = load("synthetic"), load("synthetic", dense=True)
+    assert isinstance(sparse.x, SparseMatrix)
+    assert isinstance(dense.x, torch.Tensor)
+    assert torch.equal(sparse.x.to_dense(), dense.x)
+    assert torch.equal(sparse.edge_index, fgl.data.csbm().edge_index)
+    known: Any = load("known", dense=True)
+    assert torch.equal(known.x, load("known").x.to_dense())
+
+
+def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = os.environ.get("FGL_DATA")
+    if not root:
+        pytest.skip("FGL_DATA does not name a folder with the public datasets")
+    for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
+        graph = load(name)
+        assert (graph.num_nodes, graph.num_edges) == size

@@ -1,0 +1,278 @@
+"""The Planetoid reader: equal to PyG's and to loops, and what it says of malformed files."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import warnings
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+import torch
+from torch_geometric.io import read_planetoid_data
+
+from fgl import Graph, SparseMatrix
+from fgl.data.planetoid import PARTS, read_planetoid
+
+NAME = "tiny"
+PUBLIC = {  # edges, public masks, missing test ids
+    "cora": (10556, [140, 500, 1000], 0),
+    "citeseer": (9104, [120, 500, 1000], 15),
+    "pubmed": (88648, [60, 500, 1000], 0),
+}
+
+
+def parts(*, gap: bool = False) -> dict[str, Any]:
+    """Twelve nodes, of which 8..11 are the test's; with `gap` a 13th and no row for node 9."""
+    rng = np.random.default_rng(0)
+    n = 13 if gap else 12
+    test = [11, 8, 12, 10] if gap else [11, 8, 9, 10]
+    features = rng.integers(0, 3, (12, 5)).astype(np.float32)
+    onehot = np.eye(3, dtype=np.int32)[rng.integers(0, 3, 12)]
+    graph = defaultdict(list, {i: [(i + 1) % n, (i * 5) % n, i] for i in range(n)})
+    graph[3].append(4)  # a second time
+    sparse = scipy.sparse.csr_matrix
+    return {
+        "x": sparse(features[:3]),
+        "allx": sparse(features[:8]),
+        "tx": sparse(features[8:]),
+        "y": onehot[:3],
+        "ally": onehot[:8],
+        "ty": onehot[8:],
+        "graph": graph,
+        "test.index": "".join(f"{i}\n" for i in test).encode(),
+    }
+
+
+def write(folder: Path, name: str = NAME, **changes: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, value in {**parts(gap=changes.pop("gap", False)), **changes}.items():
+        content = value if isinstance(value, bytes) else pickle.dumps(value, protocol=4)
+        (folder / f"ind.{name}.{part}").write_bytes(content)
+    return folder
+
+
+def masks(graph: Graph) -> list[list[int]]:
+    found = (graph.train_mask, graph.val_mask, graph.test_mask)
+    return [mask.nonzero().flatten().tolist() for mask in found if mask is not None]
+
+
+@pytest.mark.parametrize("gap", [False, True])
+def test_equals_loops(tmp_path: Path, gap: bool) -> None:
+    raw = parts(gap=gap)
+    graph = read_planetoid(write(tmp_path, gap=gap), NAME)
+    n = 13 if gap else 12
+    test = [int(i) for i in raw["test.index"].split()]
+    x, y = np.zeros((n, 5), np.float32), [0] * n
+    for rows, labels, nodes in (("allx", "ally", range(8)), ("tx", "ty", test)):
+        for row, node in enumerate(nodes):
+            x[node] = raw[rows].toarray()[row]
+            y[node] = int(raw[labels][row].argmax())
+    edges = set()
+    for node, targets in raw["graph"].items():
+        for target in targets:
+            if node != target:
+                edges |= {(node, target), (target, node)}
+    assert isinstance(graph.x, SparseMatrix)
+    np.testing.assert_array_equal(graph.x.to_dense().numpy(), x)
+    assert graph.x.dtype == torch.float32
+    assert graph.x.nnz == (x != 0).sum()
+    assert graph.y.tolist() == y
+    pairs = [*zip(*graph.edge_index.tolist(), strict=True)]
+    assert pairs == sorted(edges, key=lambda pair: pair[::-1])
+    assert graph.num_classes == 3
+    assert masks(graph) == [[0, 1, 2], [3, 4, 5, 6, 7], sorted(test)]
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_equals_pyg_on_public_data(name: str) -> None:
+    root = os.environ.get("FGL_DATA")
+    if not root:
+        pytest.skip("FGL_DATA does not name a folder with the public datasets")
+    folder = Path(root, name, "raw")
+    graph = read_planetoid(folder, name)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pyg = read_planetoid_data(str(folder), name)
+    assert torch.equal(graph.x.to_dense(), pyg.x)
+    assert torch.equal(graph.edge_index, pyg.edge_index)
+    for field in ("y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(graph, field), getattr(pyg, field))
+    num_edges, sizes, missing = PUBLIC[name]
+    assert graph.num_edges == num_edges
+    assert [len(mask) for mask in masks(graph)] == sizes
+    test = torch.tensor(masks(graph)[2])
+    absent = sorted({*range(int(test.min()), graph.num_nodes)} - {*test.tolist()})
+    assert len(absent) == missing
+    assert not graph.y[absent].any()
+    assert not graph.x.to_dense()[absent].any()
+
+
+def test_the_names_of_python_2_and_of_today(tmp_path: Path) -> None:
+    today = {
+        part: pickle.dumps(value, 3) for part, value in parts().items() if part != "test.index"
+    }
+    old = {
+        part: content.replace(b"cnumpy._core.multiarray\n", b"cnumpy.core.multiarray\n")
+        .replace(b"cscipy.sparse._csr\n", b"cscipy.sparse.csr\n")
+        .replace(b"cbuiltins\n", b"c__builtin__\n")
+        for part, content in today.items()
+    }
+    assert b"scipy.sparse.csr\n" in old["x"]
+    one, two = (
+        read_planetoid(write(tmp_path / d, **p), NAME) for d, p in (("a", today), ("b", old))
+    )
+    assert torch.equal(one.x.to_dense(), two.x.to_dense())
+    assert torch.equal(one.edge_index, two.edge_index)
+
+
+def test_dense_features_are_read_too(tmp_path: Path) -> None:
+    raw = parts()
+    dense = {part: raw[part].toarray() for part in ("x", "tx", "allx")}
+    got = read_planetoid(write(tmp_path / "a", **dense), NAME)
+    want = read_planetoid(write(tmp_path / "b"), NAME)
+    assert torch.equal(got.x.to_dense(), want.x.to_dense())
+
+
+class Evil:
+    def __init__(self, *call: Any) -> None:
+        self.call = call
+
+    def __reduce__(self) -> Any:
+        function, *arguments = self.call
+        return function, tuple(arguments)
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "test.index"])
+def test_malicious_pickle_is_refused(tmp_path: Path, part: str) -> None:
+    marker = tmp_path / "marker"
+    folder = write(tmp_path / "data", **{part: Evil(os.mkdir, str(marker))})
+    with pytest.raises(
+        ValueError, match=rf"ind\.tiny\.{part}.*, but got the global (posix|nt)\.mkdir"
+    ):
+        read_planetoid(folder, NAME)
+    assert not marker.exists()
+
+
+@pytest.mark.parametrize(
+    "evil",
+    [
+        Evil(eval, "1"),
+        Evil(getattr, [], "append"),
+        Evil(np.load, "file.npy"),
+        Evil(scipy.sparse.load_npz, "file.npz"),
+        [Evil(os.getcwd)],
+        np.array([Evil(os.getcwd)], dtype=object),
+        np.array([{}], dtype=object),
+    ],
+    ids=["eval", "getattr", "numpy", "scipy", "in a list", "in an array", "array of objects"],
+)
+def test_nothing_else_is_made(tmp_path: Path, evil: Any) -> None:
+    with pytest.raises(ValueError, match=r"Expected .*ind\.tiny\.ally to be a pickle of arrays"):
+        read_planetoid(write(tmp_path, ally=evil), NAME)
+
+
+def test_any_truncation_is_an_error_naming_the_file(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    for part in PARTS:
+        path = folder / f"ind.{NAME}.{part}"
+        content = path.read_bytes()
+        cuts = {0, 1, len(content) // 2, len(content) - 2} if part != "test.index" else {0, 5}
+        for cut in cuts:
+            path.write_bytes(content[:cut])
+            with pytest.raises(ValueError, match=rf"Expected .*ind\.tiny\.{part}"):
+                read_planetoid(folder, NAME)
+        path.write_bytes(content)
+    read_planetoid(folder, NAME)
+
+
+def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    rng = np.random.default_rng(0)
+    for part in PARTS:
+        path = folder / f"ind.{NAME}.{part}"
+        content = path.read_bytes()
+        for _ in range(40):
+            damaged = bytearray(content)
+            for place in rng.integers(0, len(content), 2):
+                damaged[place] = rng.integers(0, 256)
+            path.write_bytes(damaged)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                try:
+                    read_planetoid(folder, NAME)
+                except ValueError as error:
+                    assert "Expected" in str(error)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_missing_file(tmp_path: Path, part: str) -> None:
+    folder = write(tmp_path)
+    (folder / f"ind.{NAME}.{part}").unlink()
+    with pytest.raises(ValueError, match=rf"Expected .* to hold 8 files, .*'ind\.tiny\.{part}'"):
+        read_planetoid(folder, NAME)
+
+
+def csr(**fields: Any) -> Any:
+    """A csr_matrix whose pickle says something wrong."""
+    matrix = parts()["tx"]
+    vars(matrix).update(fields)
+    return matrix
+
+
+def index(*ids: object) -> bytes:
+    return "\n".join(map(str, ids)).encode()
+
+
+NONE = np.zeros(0, np.float32)
+WRONG: list[tuple[str, Any, str]] = [
+    ("tx", csr(indices=np.full(parts()["tx"].nnz, 99, np.int32)), "tx to hold a csr_matrix"),
+    ("tx", csr(indices=np.full(parts()["tx"].nnz, -1, np.int32)), "tx to hold a csr_matrix"),
+    ("tx", csr(indptr=np.array([0, 10**6, 0, 3, 2], np.int32)), "tx to hold a csr_matrix"),
+    ("tx", csr(indptr=np.array([0, 1], np.int32)), "tx to hold a csr_matrix"),
+    ("tx", csr(_shape=(4, -5)), "tx to hold a csr_matrix"),
+    ("tx", csr(_shape="ab"), "tx to hold a csr_matrix"),
+    ("tx", csr(data=NONE), "tx to hold a csr_matrix"),
+    ("tx", csr(data=[1.0]), "tx to hold arrays of 1 dimensions, but got <class 'list'>"),
+    ("tx", [1, 2], "tx to hold arrays of 2 dimensions, but got <class 'list'>"),
+    ("tx", csr(data=np.full(parts()["tx"].nnz, np.nan)), "Expected x to be finite"),
+    ("tx", parts()["x"], r"ty and its features to have \(rows, features, classes\) \(3, 5, 3\)"),
+    ("tx", parts()["tx"][:, :4], r"ty and its features .* but got \(4, 4, 3\)"),
+    ("ty", parts()["ty"][:, :2], r"ty and its features .* but got \(4, 5, 2\)"),
+    ("ty", parts()["ty"][0], r"ty to hold arrays of 2 dimensions, but got int32 \(3,\)"),
+    ("ty", {1: [2]}, "ty to hold arrays of 2 dimensions, but got <class 'dict'>"),
+    ("graph", [1], "graph to map nodes to lists"),
+    ("graph", {0: 1}, "graph to map nodes to lists"),
+    ("graph", {0: ["a"]}, "graph to name nodes by integers"),
+    ("graph", {0: [1.5]}, "graph to name nodes by integers"),
+    ("graph", {0: [True]}, "graph to name nodes by integers"),
+    ("graph", {0: [10**30]}, "graph to name nodes by integers"),
+    ("graph", {0: [12]}, r"graph to name nodes in \[0, 12\), but got 12"),
+    ("graph", {0: [-1]}, r"graph to name nodes in \[0, 12\), but got -1"),
+    ("test.index", index(8, 9, 10), "test.index to hold 4 different ids, but got 3 in 3 lines"),
+    ("test.index", index(8, 9, 10, 10), "test.index to hold 4 different ids, but got 3 in 4 lines"),
+    ("test.index", index(8, 9, 10, 12), r"test.index to hold ids in \[8, 12\), but got 12"),
+    ("test.index", index(8, 9, 10, 7), r"test.index to hold ids in \[8, 12\), but got 7"),
+    ("test.index", index(8, 9, 10, -11), "test.index to hold one node id a line"),
+    ("test.index", index(8, 9, 10, 11.5), "test.index to hold one node id a line"),
+    ("test.index", index(8, 9, 10, 10**20), "test.index to hold one node id a line"),
+    ("test.index", b"\xff\xfe", "test.index to hold one node id a line"),
+]
+
+
+@pytest.mark.parametrize(("part", "value", "message"), WRONG)
+def test_malformed_content(tmp_path: Path, part: str, value: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        read_planetoid(write(tmp_path, **{part: value}), NAME)
+
+
+def test_no_edges_and_one_way_edges(tmp_path: Path) -> None:
+    empty = read_planetoid(write(tmp_path / "a", graph={}), NAME)
+    assert (empty.num_nodes, empty.num_edges) == (12, 0)
+    one_way = read_planetoid(write(tmp_path / "b", graph={0: [5], 7: [7]}), NAME)
+    assert one_way.edge_index.tolist() == [[5, 0], [0, 5]]

@@ -1,0 +1,251 @@
+"""`Graph`: what it refuses, what it is made from and cut into."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import subgraph as pyg_subgraph
+
+from fgl import Graph, SparseMatrix
+
+EDGES = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 0, 1, 3, 2, 0]])
+TRUE = torch.ones(4, dtype=torch.bool)
+
+
+def graph(**changes: Any) -> Graph:
+    """Four nodes, six edges, everything given."""
+    fields: dict[str, Any] = {
+        "x": torch.arange(8.0).view(4, 2),
+        "edge_index": EDGES,
+        "y": torch.tensor([0, 2, 1, 0]),
+        "num_classes": 4,
+        "train_mask": torch.tensor([True, False, False, True]),
+        "val_mask": torch.tensor([False, True, False, False]),
+        "test_mask": torch.tensor([False, False, True, False]),
+        "node_id": torch.tensor([10, 11, 12, 13]),
+        "edge_weight": torch.arange(1.0, 7),
+    }
+    return Graph(**{**fields, **changes})
+
+
+def same(a: Graph, b: Graph) -> bool:
+    def equal(v: Any, w: Any) -> bool:
+        return torch.equal(v, w) if isinstance(v, Tensor) and isinstance(w, Tensor) else v == w
+
+    return all(equal(v, vars(b)[name]) for name, v in vars(a).items() if name != "adj")
+
+
+def changed(tensor: Tensor, index: Any, value: float) -> Tensor:
+    tensor = tensor.clone()
+    tensor[index] = value
+    return tensor
+
+
+X = torch.ones(4, 2)
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"x": [[1.0]]}, TypeError, "Expected x to be a Tensor or SparseMatrix, but got list"),
+    ({"x": None}, TypeError, "Expected x to be a Tensor or SparseMatrix, but got NoneType"),
+    (
+        {"x": torch.ones(4)},
+        ValueError,
+        r"Expected x to have shape \[num_nodes, num_features\], but got \[4\]",
+    ),
+    ({"x": X.long()}, TypeError, "Expected x to be floating point, but got torch.int64"),
+    ({"x": changed(X, (0, 1), float("nan"))}, ValueError, "Expected x to be finite, but got 1 NaN"),
+    ({"x": changed(X, 0, float("inf"))}, ValueError, "Expected x to be finite, but got 2 NaN or"),
+    (
+        {"x": SparseMatrix.from_dense(changed(X, 0, float("-inf")))},
+        ValueError,
+        "Expected x to be finite, but got 2 NaN or infinite values",
+    ),
+    (
+        {"edge_index": EDGES.float()},
+        TypeError,
+        "Expected edge_index to be an int64 tensor, but got torch.float32",
+    ),
+    (
+        {"edge_index": EDGES.int()},
+        TypeError,
+        "edge_index to be an int64 tensor, but got torch.int32",
+    ),
+    ({"edge_index": [[0], [1]]}, TypeError, "edge_index to be an int64 tensor, but got list"),
+    (
+        {"edge_index": EDGES.T},
+        ValueError,
+        r"Expected edge_index to have shape \[2, '\*'\], but got \[6, 2\]",
+    ),
+    ({"edge_index": EDGES[0]}, ValueError, r"edge_index to have shape .* but got \[6\]"),
+    (
+        {"edge_index": changed(EDGES, (0, 0), 4)},
+        ValueError,
+        r"Expected edge_index to be in \[0, 4\), but got 4",
+    ),
+    ({"edge_index": changed(EDGES, (1, 3), -1)}, ValueError, r"edge_index to be .* but got -1"),
+    ({"y": torch.ones(4)}, TypeError, "Expected y to be an int64 tensor, but got torch.float32"),
+    ({"y": torch.tensor([0, 1])}, ValueError, r"Expected y to have shape \[4\], but got \[2\]"),
+    ({"y": torch.zeros(4, 1).long()}, ValueError, r"y to have shape \[4\], but got \[4, 1\]"),
+    ({"y": torch.tensor([0, 1, 2, 4])}, ValueError, r"Expected y to be in \[0, 4\), but got 4"),
+    (
+        {"y": torch.tensor([0, 1, 2, -1]), "num_classes": None},
+        ValueError,
+        "Expected y to be at least 0, but got -1",
+    ),
+    ({"num_classes": 0}, ValueError, "Expected num_classes to be at least 1, but got 0"),
+    *(
+        ({name: value}, error, f"Expected {name} to {message}")
+        for name in ("train_mask", "val_mask", "test_mask")
+        for value, error, message in (
+            (TRUE[:3], ValueError, r"have shape \[4\], but got \[3\]"),
+            (TRUE[:, None], ValueError, r"have shape \[4\], but got \[4, 1\]"),
+            (TRUE.long(), TypeError, "be a bool tensor, but got torch.int64"),
+            ([True] * 4, TypeError, "be a bool tensor, but got list"),
+        )
+    ),
+    ({"node_id": torch.tensor([0, 1, 2, -3])}, ValueError, "node_id to be at least 0, but got -3"),
+    ({"node_id": torch.arange(3)}, ValueError, r"node_id to have shape \[4\], but got \[3\]"),
+    ({"node_id": torch.rand(4)}, TypeError, "node_id to be an int64 tensor, but got torch.float32"),
+    ({"edge_weight": torch.ones(5)}, ValueError, r"edge_weight to have shape \[6\], but got \[5\]"),
+    ({"edge_weight": EDGES[0]}, TypeError, "edge_weight to be a float tensor, but got torch.int64"),
+    ({"edge_weight": [1.0] * 6}, TypeError, "edge_weight to be a float tensor, but got list"),
+    (
+        {"edge_weight": changed(torch.ones(6), 2, float("nan"))},
+        ValueError,
+        "Expected edge_weight to be finite, but got NaN or infinite values",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "error", "message"), BAD, ids=[f"{b[0]}"[:40] for b in BAD])
+def test_refuses(change: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        graph(**change)
+    with pytest.raises(error, match=message):  # a changed copy is checked again
+        graph().replace(**change)
+
+
+def test_sizes() -> None:
+    g = graph()
+    assert (g.num_nodes, g.num_features, g.num_edges, g.num_classes) == (4, 2, 6, 4)
+    assert g.num_train == 2
+    assert g.replace(train_mask=None).num_train == 4
+    assert g.device.type == "cpu"
+    assert graph(num_classes=None).num_classes == 3  # the largest label plus one
+    assert graph(num_classes=None, y=None).num_classes is None
+
+
+def test_is_frozen() -> None:
+    with pytest.raises(AttributeError):
+        graph().x = X  # type: ignore[misc]
+
+
+def test_adjacency_is_target_by_source() -> None:
+    g = graph()
+    want = torch.zeros(4, 4)
+    for (source, target), weight in zip(EDGES.T.tolist(), range(1, 7), strict=True):
+        want[target, source] += weight
+    torch.testing.assert_close(g.adj.to_dense(), want)
+    torch.testing.assert_close(g.replace(edge_weight=None).adj.to_dense(), (want > 0).float())
+    assert g.adj is g.adj
+    assert g.replace(edge_weight=None).adj is not g.adj
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_graph_without_edges(n: int) -> None:
+    g = Graph(torch.ones(n, 2), torch.empty(2, 0, dtype=torch.int64))
+    assert (g.num_nodes, g.num_edges, g.adj.nnz) == (n, 0, 0)
+    part = g.subgraph(torch.arange(n)[1:])
+    assert part.num_nodes == max(n - 1, 0)
+    assert not (g.adj @ g.x).any()
+
+
+def loops(g: Graph, nodes: list[int]) -> list[tuple[int, int, float]]:
+    """Edges of the induced subgraph, in the order of the whole graph's."""
+    assert g.edge_weight is not None
+    return [
+        (nodes.index(s), nodes.index(t), w)
+        for s, t, w in zip(*g.edge_index.tolist(), g.edge_weight.tolist(), strict=True)
+        if s in nodes and t in nodes
+    ]
+
+
+@pytest.mark.parametrize("nodes", [[], [2], [3, 0, 2], [1, 0], [0, 1, 2, 3]])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_subgraph(nodes: list[int], sparse: bool) -> None:
+    g = graph()
+    if sparse:
+        g = g.replace(x=SparseMatrix.from_dense(g.x))
+    index = torch.tensor(nodes, dtype=torch.int64)
+    part = g.subgraph(index)
+    x, whole = (h.x.to_dense() if isinstance(h.x, SparseMatrix) else h.x for h in (part, g))
+    torch.testing.assert_close(x, whole[index])
+    for name in ("y", "train_mask", "val_mask", "test_mask"):
+        assert torch.equal(getattr(part, name), getattr(g, name)[index])
+    assert part.node_id.tolist() == [10 + i for i in nodes]
+    assert part.num_classes == 4
+    got = [*zip(*part.edge_index.tolist(), part.edge_weight.tolist(), strict=True)]
+    assert got == loops(g, nodes)
+    if nodes == sorted(nodes):
+        edges, weight = pyg_subgraph(
+            index, g.edge_index, g.edge_weight, relabel_nodes=True, num_nodes=4
+        )
+        assert torch.equal(part.edge_index, edges)
+        assert torch.equal(part.edge_weight, weight)
+
+
+def test_subgraph_of_a_subgraph_keeps_the_first_ids() -> None:
+    bare = graph(node_id=None)
+    part = bare.subgraph(torch.tensor([3, 1, 0])).subgraph(torch.tensor([2, 0]))
+    assert part.node_id.tolist() == [0, 3]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "error", "message"),
+    [
+        (torch.tensor([0, 4]), ValueError, r"Expected nodes to be in \[0, 4\), but got 4"),
+        (torch.tensor([-1]), ValueError, r"Expected nodes to be in \[0, 4\), but got -1"),
+        (torch.tensor([1, 1]), ValueError, "Expected nodes to be without repeats"),
+        (TRUE, TypeError, "Expected nodes to be an int64 tensor, but got torch.bool"),
+        ([0], TypeError, "Expected nodes to be an int64 tensor, but got list"),
+        (torch.tensor([[0]]), ValueError, "Expected nodes to have shape"),
+    ],
+)
+def test_subgraph_refuses(nodes: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        graph().subgraph(nodes)
+
+
+def test_pyg_round_trip() -> None:
+    g = graph()
+    data = g.to_pyg(Data)
+    assert isinstance(data, Data)
+    data.validate(raise_on_error=True)
+    assert data.num_nodes == 4
+    assert data.num_edges == 6
+    assert same(Graph.from_pyg(data), g)
+
+
+def test_pyg_without_the_optional_fields() -> None:
+    data = Data(x=X, edge_index=EDGES)
+    g = Graph.from_pyg(data)
+    assert (g.y, g.num_classes, g.train_mask, g.node_id) == (None, None, None, None)
+    assert sorted(g.to_pyg(Data).keys()) == ["edge_index", "x"]
+    assert same(Graph.from_pyg(SimpleNamespace(x=X, edge_index=EDGES)), g)
+    with pytest.raises(TypeError, match="Expected x"):
+        Graph.from_pyg(Data(edge_index=EDGES))
+
+
+def test_sparse_features_become_dense_in_pyg() -> None:
+    g = graph(x=SparseMatrix.from_dense(torch.eye(4)))
+    assert torch.equal(g.to_pyg(Data).x, torch.eye(4))
+
+
+def test_to_device() -> None:
+    g = graph()
+    assert same(g.to("cpu"), g)
+    sparse = graph(x=SparseMatrix.from_dense(torch.eye(4))).to("cpu")
+    assert isinstance(sparse.x, SparseMatrix)
