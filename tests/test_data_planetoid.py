@@ -196,7 +196,7 @@ def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
     for part in PARTS:
         path = folder / f"ind.{NAME}.{part}"
         content = path.read_bytes()
-        for _ in range(40):
+        for _ in range(20):
             damaged = bytearray(content)
             for place in rng.integers(0, len(content), 2):
                 damaged[place] = rng.integers(0, 256)
@@ -269,6 +269,13 @@ WRONG: list[tuple[str, Any, str]] = [
 def test_malformed_content(tmp_path: Path, part: str, value: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         read_planetoid(write(tmp_path, **{part: value}), NAME)
+
+
+def test_more_training_nodes_than_known_ones(tmp_path: Path) -> None:
+    raw = parts()
+    many = {"x": scipy.sparse.vstack([raw["allx"], raw["tx"]]).tocsr(), "y": np.eye(3)[[0] * 12]}
+    with pytest.raises(ValueError, match="to have at most 8 rows, as ally, but got 12"):
+        read_planetoid(write(tmp_path, **many), NAME)
 
 
 def test_no_edges_and_one_way_edges(tmp_path: Path) -> None:

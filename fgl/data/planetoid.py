@@ -46,6 +46,10 @@ def read_planetoid(folder: Path, name: str) -> Graph:
                 f"{same}, but got {found}"
             )
     num_known = allx.shape[0]
+    if len(y) > num_known:
+        raise ValueError(
+            f"Expected {paths['y']} to have at most {num_known} rows, as ally, but got {len(y)}"
+        )
     edges, num_listed = _edges(paths["graph"])
     n = max(num_known + tx.shape[0], num_listed)
     if edges.size and (edges.min() < 0 or edges.max() >= n):

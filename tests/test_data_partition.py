@@ -1,0 +1,195 @@
+"""Partitions: the capacity rule in loops, properties, and the same parts in every process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import networkx.algorithms.community as community
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgl import Graph
+from fgl.data import csbm, louvain_partition, partition_graph, random_partition
+
+SMALL = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1)
+
+
+def bare(num_nodes: int, edges: Any = ((), ())) -> Graph:
+    return Graph(torch.ones(num_nodes, 1), torch.tensor(edges, dtype=torch.int64).view(2, -1))
+
+
+def deal(communities: list[set[int]], n: int, m: int, delta: int) -> list[list[int]]:
+    """The rule as papers.md words it, one community after the other."""
+    size = n // m
+    limit = max(size - delta, 1)
+    pieces = []
+    for nodes in communities:
+        rest = sorted(nodes)
+        while len(rest) > limit:
+            pieces.append(rest[:limit])
+            rest = rest[limit:]
+        pieces.append(rest)
+    clients: list[list[int]] = [[] for _ in range(m)]
+    pointer = 0
+    while pieces:
+        best = pieces[0]
+        for piece in pieces:
+            if len(piece) > len(best) or (len(piece) == len(best) and min(piece) < min(best)):
+                best = piece
+        pieces.remove(best)
+        skipped = 0
+        while len(clients[pointer]) + len(best) > size + delta and skipped < m:
+            pointer = (pointer + 1) % m
+            skipped += 1
+        if skipped == m:  # fits nowhere
+            sizes = [len(client) for client in clients]
+            pointer = sizes.index(min(sizes))
+        clients[pointer] += best
+        pointer = (pointer + 1) % m
+    return [sorted(client) for client in clients]
+
+
+@given(data=st.data())
+def test_capacity_rule(data: st.DataObject) -> None:
+    n = data.draw(st.integers(1, 60), label="nodes")
+    m = data.draw(st.integers(1, n), label="clients")
+    delta = data.draw(st.integers(0, 25), label="delta")
+    label = data.draw(st.lists(st.integers(0, 6), min_size=n, max_size=n), label="community")
+    found = [{i for i in range(n) if label[i] == c} for c in {*label}]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(community, "louvain_communities", lambda *args, **options: found)
+        parts = louvain_partition(bare(n), m, delta=delta)
+    assert [part.tolist() for part in parts] == deal(found, n, m, delta)
+    assert sorted(torch.cat(parts).tolist()) == [*range(n)]
+    assert all(part.dtype == torch.int64 and part.numel() for part in parts)
+
+
+def test_what_fits_nowhere_goes_to_the_smallest_client(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(community, "louvain_communities", lambda *_, **__: [{*range(10)}])
+    parts = louvain_partition(bare(10), 3, delta=0)
+    assert [part.tolist() for part in parts] == [[0, 1, 2, 9], [3, 4, 5], [6, 7, 8]]
+    parts = louvain_partition(bare(11), 3, delta=0)  # the communities do not cover node 10
+    assert sum(part.numel() for part in parts) == 10
+
+
+def test_a_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
+    """20 nodes, 2 clients, delta 4: chunks of 6, at most 14 nodes a client."""
+    communities = [{*range(13)}, {*range(13, 18)}, {18, 19}]
+    monkeypatch.setattr(community, "louvain_communities", lambda *_, **__: communities)
+    first, second = louvain_partition(bare(20), 2, delta=4)
+    # 0-5 | 6-11 | 13-17 | 18 19 | 12
+    assert first.tolist() == [*range(6), 12, *range(13, 18)]
+    assert second.tolist() == [*range(6, 12), 18, 19]
+
+
+@pytest.mark.parametrize("m", [1, 2, 5, 13, 300])
+def test_louvain_properties(m: int) -> None:
+    parts = louvain_partition(SMALL, m)
+    assert len(parts) == m
+    assert torch.cat(parts).sort().values.tolist() == [*range(300)]
+    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
+    assert max(part.numel() for part in parts) <= 300 // m + 20
+
+
+def test_louvain_cuts_fewer_edges_than_chance() -> None:
+    def kept(parts: list[torch.Tensor]) -> int:
+        return sum(client.num_edges for client in partition_graph(SMALL, parts))
+
+    assert kept(louvain_partition(SMALL, 5)) > 2 * kept(random_partition(SMALL, 5))
+
+
+def test_louvain_depends_on_the_graph_and_seed_alone() -> None:
+    parts = louvain_partition(SMALL, 4)
+    order = torch.randperm(SMALL.num_edges)
+    half = SMALL.edge_index[:, SMALL.edge_index[0] < SMALL.edge_index[1]]
+    for edges in (SMALL.edge_index[:, order], half, torch.cat([half, half, half.flip(0)], 1)):
+        again = louvain_partition(SMALL.replace(edge_index=edges), 4)
+        assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    other = louvain_partition(SMALL, 4, seed=1)
+    assert not all(torch.equal(a, b) for a, b in zip(parts, other, strict=True))
+
+
+def test_resolution_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: dict[str, Any] = {}
+
+    def fake(network: Any, **options: Any) -> list[set[int]]:
+        seen.update(options, nodes=sorted(network), edges=sorted(map(sorted, network.edges)))
+        return [{0, 1, 2}]
+
+    monkeypatch.setattr(community, "louvain_communities", fake)
+    louvain_partition(bare(3, [[0, 1, 2, 2], [1, 0, 1, 2]]), 1, resolution=2.5, seed=7)
+    assert seen == {"resolution": 2.5, "seed": 7, "nodes": [0, 1, 2], "edges": [[0, 1], [1, 2]]}
+
+
+def test_same_parts_whatever_the_hash_seed() -> None:
+    code = (
+        "from fgl.data import *; g = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1);"
+        "print([p.tolist() for f in (louvain_partition, random_partition) for p in f(g, 4)])"
+    )
+    other = "2" if os.environ.get("PYTHONHASHSEED") == "1" else "1"  # unset means random
+    there = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": other},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    here = [p.tolist() for f in (louvain_partition, random_partition) for p in f(SMALL, 4)]
+    assert there.stdout.strip() == str(here)
+
+
+@pytest.mark.parametrize("partition", [louvain_partition, random_partition])
+def test_graph_without_edges(partition: Any) -> None:
+    parts = partition(bare(50), 3)
+    assert torch.cat(parts).sort().values.tolist() == [*range(50)]
+    assert all(part.numel() for part in parts)
+
+
+@pytest.mark.parametrize("m", [1, 3, 7, 300])
+def test_random_partition(m: int) -> None:
+    parts = random_partition(SMALL, m)
+    assert torch.cat(parts).sort().values.tolist() == [*range(300)]
+    assert all(torch.equal(part, part.unique()) for part in parts)
+    sizes = {part.numel() for part in parts}
+    assert max(sizes) - min(sizes) <= 1
+    again, other = random_partition(SMALL, m), random_partition(SMALL, m, seed=1)
+    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    assert m == 1 or not all(torch.equal(a, b) for a, b in zip(parts, other, strict=True))
+
+
+@pytest.mark.parametrize("partition", [louvain_partition, random_partition])
+@pytest.mark.parametrize("m", [0, -1, 6])
+def test_number_of_clients_is_checked(partition: Any, m: int) -> None:
+    with pytest.raises(ValueError, match=rf"Expected num_clients to be in \[1, 5\], but got {m}"):
+        partition(bare(5), m)
+
+
+def test_delta_is_checked() -> None:
+    with pytest.raises(ValueError, match="Expected delta to be at least 0, but got -1"):
+        louvain_partition(bare(5), 2, delta=-1)
+
+
+def test_partition_graph() -> None:
+    parts = louvain_partition(SMALL, 4)
+    clients = partition_graph(SMALL, parts)
+    owner = {node: k for k, part in enumerate(parts) for node in part.tolist()}
+    edges = {*zip(*SMALL.edge_index.tolist(), strict=True)}
+    for k, (part, client) in enumerate(zip(parts, clients, strict=True)):
+        assert torch.equal(client.node_id, part)
+        assert client.num_classes == SMALL.num_classes
+        assert torch.equal(client.y, SMALL.y[part])
+        assert torch.equal(client.x.to_dense(), SMALL.x.to_dense()[part])
+        got = {*zip(*part[client.edge_index].tolist(), strict=True)}
+        assert got == {(s, t) for s, t in edges if owner[s] == owner[t] == k}
+
+
+def test_partition_graph_refuses_a_bad_part() -> None:
+    with pytest.raises(ValueError, match="without repeats"):
+        partition_graph(SMALL, [torch.tensor([0, 0])])
+    with pytest.raises(ValueError, match=r"Expected nodes to be in \[0, 300\), but got 300"):
+        partition_graph(SMALL, [torch.tensor([300])])

@@ -1,0 +1,189 @@
+"""Splits: disjoint, complete, of the sizes that the paper and the arguments name."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fgl
+from fgl import Graph
+from fgl.data import CLASS_CAPPED, class_capped_split, csbm, public_split, random_split, split
+
+# Class sizes as in the public data; CiteSeer's missing nodes count as class 0.
+COUNTS = {
+    "cora": ((351, 217, 418, 818, 426, 298, 180), (1557, 542, 609)),
+    "citeseer": ((264, 590, 668, 701, 596, 508), (1924, 665, 738)),
+    "pubmed": ((4103, 7739, 7875), (11829, 3943, 3945)),
+}
+
+
+def labelled(*sizes: int) -> Graph:
+    y = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    y = y[torch.randperm(y.numel(), generator=torch.Generator().manual_seed(0))]
+    edges = torch.empty(2, 0, dtype=torch.int64)
+    return Graph(torch.ones(y.numel(), 1), edges, y=y, num_classes=len(sizes))
+
+
+def masks(graph: Graph) -> list[torch.Tensor]:
+    found = (graph.train_mask, graph.val_mask, graph.test_mask)
+    return [mask for mask in found if mask is not None]
+
+
+def counts(graph: Graph) -> tuple[int, ...]:
+    """Sizes of the three sets, once they are found to be disjoint and complete."""
+    assert (torch.stack(masks(graph)).sum(0) == 1).all()
+    return tuple(int(mask.sum()) for mask in masks(graph))
+
+
+@pytest.mark.parametrize("name", CLASS_CAPPED)
+def test_class_capped_counts_of_the_paper(name: str) -> None:
+    sizes, want = COUNTS[name]
+    graph = labelled(*sizes)
+    assert counts(split(graph, "class_capped", dataset=name)) == want
+    assert counts(class_capped_split(graph)) == want  # the presets are the rule
+
+
+@pytest.mark.parametrize("name", CLASS_CAPPED)
+def test_class_capped_counts_on_public_data(name: str) -> None:
+    if not os.environ.get("FGL_DATA"):
+        pytest.skip("FGL_DATA does not name a folder with the public datasets")
+    graph = fgl.data.load(name)
+    for seed in (0, 1):
+        done = split(graph, "class_capped", dataset=name, seed=seed)
+        assert counts(done) == COUNTS[name][1]
+        assert counts(class_capped_split(graph, seed=seed)) == COUNTS[name][1]
+
+
+@given(data=st.data())
+def test_class_capped_in_loops(data: st.DataObject) -> None:
+    sizes = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(sum))
+    cap = data.draw(st.integers(0, 25))
+    rest = sum(max(size - cap, 0) for size in sizes)
+    num_val = data.draw(st.integers(0, rest))
+    graph = class_capped_split(labelled(*sizes), train_per_class=cap, num_val=num_val)
+    assert counts(graph) == (sum(sizes) - rest, num_val, rest - num_val)
+    for label, size in enumerate(sizes):
+        assert int((graph.y[graph.train_mask] == label).sum()) == min(size, cap)
+    with pytest.raises(ValueError, match=rf"num_val to be in \[0, {rest}\], but got {rest + 1}"):
+        class_capped_split(graph, train_per_class=cap, num_val=rest + 1)
+
+
+@given(
+    n=st.integers(1, 200),
+    train=st.floats(0, 1),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 2**32),
+)
+def test_random_split(n: int, train: float, share: float, seed: int) -> None:
+    val = share * (1 - train)
+    first, second, third = counts(random_split(labelled(n), train=train, val=val, seed=seed))
+    assert first == round(train * n)
+    assert abs(second - val * n) <= 1
+    assert abs(third - (1 - train - val) * n) <= 1
+
+
+def test_random_split_defaults() -> None:
+    assert counts(random_split(labelled(1000))) == (600, 200, 200)
+    assert counts(random_split(labelled(10), train=0.7, val=0.3)) == (7, 3, 0)
+    assert counts(random_split(labelled(10), train=0.0, val=0.0)) == (0, 0, 10)
+
+
+@pytest.mark.parametrize("name", ["class_capped", "random"])
+def test_split_is_random_by_seed_alone(name: str) -> None:
+    graph = labelled(300, 200, 100)
+    torch.manual_seed(1)
+    one = split(graph, name, seed=3)
+    torch.manual_seed(2)
+    two, other = split(graph, name, seed=3), split(graph, name, seed=4)
+    assert all(torch.equal(a, b) for a, b in zip(masks(one), masks(two), strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(masks(one), masks(other), strict=True))
+
+
+def test_splits_of_today() -> None:
+    """Pinned, so that a new version does not silently change every published number."""
+    graph = labelled(40, 10)
+    assert split(graph, "random").test_mask.nonzero().flatten().tolist() == [
+        3,
+        4,
+        5,
+        12,
+        15,
+        16,
+        25,
+        30,
+        40,
+        48,
+    ]
+    assert split(graph, "class_capped").test_mask.nonzero().flatten().tolist() == [
+        3,
+        4,
+        5,
+        11,
+        12,
+        14,
+        15,
+        16,
+        18,
+        28,
+        30,
+        35,
+        42,
+        48,
+        49,
+    ]
+
+
+def test_a_split_leaves_its_input_alone() -> None:
+    graph = random_split(labelled(50))
+    before = [mask.clone() for mask in masks(graph)]
+    done = class_capped_split(graph)
+    assert all(torch.equal(a, b) for a, b in zip(masks(graph), before, strict=True))
+    assert done.x is graph.x
+    assert done.y is graph.y
+
+
+def test_public_split() -> None:
+    graph = random_split(labelled(50))
+    assert public_split(graph) is graph
+    assert split(graph, "public", seed=5) is graph
+    with pytest.raises(
+        ValueError, match="Expected graph to have a public split, but got no val_mask"
+    ):
+        public_split(graph.replace(val_mask=None))
+
+
+BAD: list[tuple[Any, str]] = [
+    (
+        lambda g: split(g, "other"),
+        "name to be one of class_capped, random, public, but got 'other'",
+    ),
+    (
+        lambda g: class_capped_split(g.replace(y=None)),
+        "Expected graph to have labels, but got none",
+    ),
+    (
+        lambda g: class_capped_split(g, train_per_class=-1),
+        "Expected train_per_class to be at least 0, but got -1",
+    ),
+    (lambda g: class_capped_split(g, num_val=-1), r"Expected num_val to be in \[0, .*, but got -1"),
+    (lambda g: random_split(g, train=-0.1), "Expected train and val to be .*but got -0.1 and 0.2"),
+    (lambda g: random_split(g, val=0.5), "their sum at most 1, but got 0.6 and 0.5"),
+    (lambda g: random_split(g, train=float("nan")), "Expected train and val to be .* got nan"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD, ids=[message[:30] for _, message in BAD])
+def test_refuses(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        call(labelled(30, 20))
+
+
+def test_synthetic_has_every_split() -> None:
+    graph = csbm()
+    assert counts(split(graph, "random")) == (1625, 541, 542)
+    assert counts(split(graph, "class_capped", dataset="synthetic"))[1] == 542

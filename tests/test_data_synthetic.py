@@ -1,0 +1,206 @@
+"""`csbm`: a clean graph, of the statistics that its arguments name, the same for a seed."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgl import Graph
+from fgl.data import class_capped_split, csbm, louvain_partition, partition_graph
+from fgl.data.synthetic import CORA_CLASSES
+
+DEFAULT = csbm()
+
+
+def homophily(graph: Graph) -> float:
+    source, target = graph.edge_index
+    return float((graph.y[source] == graph.y[target]).double().mean())
+
+
+def degrees(graph: Graph) -> torch.Tensor:
+    return graph.edge_index[1].bincount(minlength=graph.num_nodes)
+
+
+def check(graph: Graph) -> None:
+    """Undirected, no self-loop, no repeat; words 0 or 1."""
+    edges = [*zip(*graph.edge_index.tolist(), strict=True)]
+    assert len({*edges}) == len(edges)
+    assert {*edges} == {(t, s) for s, t in edges}
+    assert all(s != t for s, t in edges)
+    assert edges == sorted(edges, key=lambda pair: pair[::-1])
+    x: Any = graph.x
+    dense = x.to_dense()
+    assert dense.dtype == torch.float32
+    assert ((dense == 0) | (dense == 1)).all()
+    assert x.nnz == dense.sum()
+    assert graph.train_mask is None
+
+
+def test_defaults_resemble_cora() -> None:
+    check(DEFAULT)
+    assert (DEFAULT.num_nodes, DEFAULT.num_features, DEFAULT.num_classes) == (2708, 1433, 7)
+    assert DEFAULT.num_edges == 2 * round(2708 * 3.9 / 2)
+    assert homophily(DEFAULT) == pytest.approx(0.81, abs=0.02)
+    degree = degrees(DEFAULT)
+    assert degree.min() == 1
+    assert degree.median() == 3
+    assert degree.max() > 40
+    words = DEFAULT.x.pattern.crow.diff().double()
+    assert float(words.mean()) == pytest.approx(18, abs=0.5)
+    sizes = DEFAULT.y.bincount().double()
+    assert torch.allclose(sizes, torch.tensor(CORA_CLASSES).double(), rtol=0.15)
+
+
+def test_takes_less_than_half_a_second() -> None:
+    start = time.process_time()
+    csbm(seed=1)
+    assert time.process_time() - start < 0.5
+
+
+def fingerprint(graph: Graph) -> str:
+    tensors = (graph.edge_index, graph.y, graph.x.pattern.crow, graph.x.pattern.col)
+    return hashlib.sha256(b"".join(t.numpy().tobytes() for t in tensors)).hexdigest()
+
+
+def test_the_seed_decides() -> None:
+    torch.manual_seed(5)
+    assert fingerprint(csbm()) == fingerprint(DEFAULT)
+    assert fingerprint(csbm(seed=1)) != fingerprint(DEFAULT)
+    before = torch.random.get_rng_state()
+    csbm(num_nodes=50)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_ids_do_not_tell_the_class() -> None:
+    first = DEFAULT.y[:500].bincount(minlength=7) / 500
+    whole = DEFAULT.y.bincount(minlength=7) / DEFAULT.num_nodes
+    assert (first - whole).abs().max() < 0.07
+
+
+@pytest.mark.parametrize("goal", [0.1, 0.5, 0.8])
+@pytest.mark.parametrize("strays", [0.0, 0.1])
+def test_homophily(goal: float, strays: float) -> None:
+    graph = csbm(homophily=goal, strays=strays, num_features=100)
+    assert homophily(graph) == pytest.approx(goal, abs=0.05)
+
+
+@pytest.mark.parametrize("degree", [2.0, 5.0, 12.0])
+def test_degree(degree: float) -> None:
+    graph = csbm(degree=degree, num_features=100)
+    assert graph.num_edges == 2 * round(2708 * degree / 2)
+    assert degrees(graph).min() >= (1 if degree > 2 else 0)
+    even = csbm(degree=degree, num_features=100, tail=100.0)
+    assert degrees(even).max() < degrees(graph).max()
+
+
+def test_words_tell_of_class_and_community() -> None:
+    """Nodes of one class share more words if there are topics, and none are told by chance."""
+
+    def overlap(graph: Graph) -> float:
+        x = graph.x.to_dense().double()
+        together = x @ x.T
+        same = graph.y[:, None] == graph.y
+        off = ~torch.eye(graph.num_nodes, dtype=torch.bool)
+        return float(together[same & off].mean() / together[~same].mean())
+
+    options: Any = {"num_nodes": 600, "strays": 0.0, "flavour": 0.0}
+    assert overlap(csbm(**options, topic=0.0)) == pytest.approx(1, abs=0.1)
+    assert overlap(csbm(**options, topic=0.4)) > 1.5
+    assert overlap(csbm(**{**options, "flavour": 0.4}, topic=0.0)) > 1.1
+
+
+def test_strays_change_class_but_not_place() -> None:
+    options: Any = {"num_features": 100, "homophily": 0.6}
+    stray = csbm(**options, strays=0.5)
+    assert homophily(stray) < homophily(csbm(**options, strays=0.0)) - 0.05
+
+
+def test_louvain_clients_are_skewed_but_not_of_one_class() -> None:
+    parts = louvain_partition(DEFAULT, 5)
+    clients = partition_graph(DEFAULT, parts)
+    share = torch.stack([c.y.bincount(minlength=7) / c.num_nodes for c in clients])
+    whole = DEFAULT.y.bincount(minlength=7) / DEFAULT.num_nodes
+    assert (share.amax(1) < 0.8).all()
+    assert ((share - whole).abs().sum(1) / 2 > 0.2).all()
+    assert sum(c.num_edges for c in clients) > 0.85 * DEFAULT.num_edges
+
+
+def test_words_alone_tell_some_of_the_classes() -> None:
+    graph = class_capped_split(DEFAULT)
+    weight = torch.zeros(graph.num_features, 7, requires_grad=True)
+    optimizer = torch.optim.Adam([weight], lr=0.05, weight_decay=1e-3)
+    for _ in range(25):
+        optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(
+            (graph.x @ weight)[graph.train_mask], graph.y[graph.train_mask]
+        )
+        loss.backward()
+        optimizer.step()
+    right = (graph.x @ weight).argmax(1) == graph.y
+    assert 0.58 < float(right[graph.test_mask].double().mean()) < 0.72
+
+
+@given(data=st.data())
+def test_small_graphs(data: st.DataObject) -> None:
+    weights = data.draw(
+        st.lists(st.floats(0, 5), min_size=1, max_size=4).filter(lambda w: sum(w) > 0.1)
+    )
+    graph = csbm(
+        num_nodes=data.draw(st.integers(1, 40)),
+        class_weights=weights,
+        communities_per_class=data.draw(st.integers(1, 5)),
+        degree=data.draw(st.floats(0, 10)),
+        homophily=data.draw(st.floats(0, 1)),
+        closeness=data.draw(st.floats(0, 1)),
+        strays=data.draw(st.floats(0, 0.9)),
+        num_features=data.draw(st.integers(3, 12)),
+        words_per_node=data.draw(st.floats(0, 6)),
+        words_per_set=3,
+        seed=data.draw(st.integers(0, 1000)),
+    )
+    check(graph)
+    assert graph.num_classes == len(weights)
+
+
+def test_class_sizes() -> None:
+    graph = csbm(num_nodes=100, class_weights=(2, 1, 0, 1), strays=0.0)
+    assert graph.y.bincount(minlength=4).tolist() == [50, 25, 0, 25]
+    sizes = csbm(num_nodes=101, class_weights=(1, 1, 1), strays=0.0).y.bincount()
+    assert sorted(sizes.tolist()) == [33, 34, 34]
+
+
+def test_one_community_a_class_keeps_the_homophily() -> None:
+    graph = csbm(communities_per_class=1, strays=0.0, num_features=100)
+    assert homophily(graph) == pytest.approx(0.81, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ({"num_nodes": 0}, "Expected num_nodes to be in .*, but got 0"),
+        ({"class_weights": ()}, "Expected class_weights to be .*, but got -1"),
+        ({"class_weights": (1, -2)}, "Expected class_weights to be .*, but got -2"),
+        ({"class_weights": (0, 0)}, r"Expected sum\(class_weights\) to be .*, but got 0"),
+        ({"communities_per_class": 0}, "Expected communities_per_class to be"),
+        ({"degree": -1}, "Expected degree to be"),
+        ({"homophily": 1.1}, r"Expected homophily to be in \[0, 1\], but got 1.1"),
+        ({"homophily": float("nan")}, "Expected homophily to be .*, but got nan"),
+        ({"closeness": -0.1}, "Expected closeness to be"),
+        ({"strays": 1.0}, "Expected strays to be"),
+        ({"tail": 0.5}, "Expected tail to be"),
+        ({"num_features": 0}, "Expected num_features to be"),
+        ({"words_per_node": -1}, "Expected words_per_node to be"),
+        ({"num_features": 50}, r"Expected words_per_set to be in \[1, 50\], but got 100"),
+        ({"topic": 1.5}, "Expected topic to be"),
+        ({"topic": 0.7, "flavour": 0.5}, "Expected flavour to be in .*, but got 0.5"),
+    ],
+)
+def test_refuses(argument: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        csbm(**argument)
