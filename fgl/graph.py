@@ -66,7 +66,7 @@ class Graph:
         if self.y is not None:
             _check_index("y", self.y, (n,), self.num_classes)
             if self.num_classes is None:
-                object.__setattr__(self, "num_classes", int(self.y.max()) + 1 if n else 0)
+                object.__setattr__(self, "num_classes", int(self.y.max()) + 1 if n else None)
 
     @property
     def num_nodes(self) -> int:
@@ -154,6 +154,8 @@ class Graph:
 def _check_features(x: Any) -> None:
     if not isinstance(x, (Tensor, SparseMatrix)):
         raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        raise TypeError(f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor")
     if len(x.shape) != 2:
         raise ValueError(
             f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"

@@ -249,3 +249,15 @@ def test_to_device() -> None:
     assert same(g.to("cpu"), g)
     sparse = graph(x=SparseMatrix.from_dense(torch.eye(4))).to("cpu")
     assert isinstance(sparse.x, SparseMatrix)
+
+
+def test_empty_graph_with_labels_moves() -> None:
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    graph = Graph(torch.zeros(0, 2), edges, y=torch.zeros(0, dtype=torch.int64))
+    assert graph.to("cpu").num_nodes == 0
+
+
+def test_torch_sparse_features_are_refused() -> None:
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    with pytest.raises(TypeError, match="Expected x to be dense or a SparseMatrix"):
+        Graph(torch.eye(3).to_sparse_csr(), edges)

@@ -399,3 +399,37 @@ def test_permuting_nodes_permutes_the_product() -> None:
     moved = torch.empty_like(x)
     moved[order] = x
     torch.testing.assert_close((B @ moved)[order], A @ x)
+
+
+def test_edge_outside_the_nodes_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Expected edge_index to be in \[0, 3\), but got 50000"):
+        SparseMatrix.from_edge_index(torch.tensor([[2, 50000], [0, 1]]), 3)
+    with pytest.raises(ValueError, match=r"but got -1"):
+        SparseMatrix.from_edge_index(torch.tensor([[-1], [0]]), 3)
+
+
+def test_scipy_duplicates_are_summed() -> None:
+    twice = scipy.sparse.csr_matrix(([1.0, 2.0], [1, 1], [0, 2, 2]), shape=(2, 2))
+    matrix = SparseMatrix.from_scipy(twice)
+    assert matrix.nnz == 1
+    assert matrix.to_dense().tolist() == [[0.0, 3.0], [0.0, 0.0]]
+    assert twice.nnz == 2
+
+
+@pytest.mark.parametrize(("rows", "width"), [(0, 2), (3, 0)])
+def test_vmap_of_empty_products(rows: int, width: int) -> None:
+    pattern = SparseMatrix.from_dense(torch.ones(rows, 2)).pattern
+    x = torch.ones(4, 2, width)
+    value = torch.ones(4, pattern.nnz)
+    shared = torch.func.vmap(lambda x: weighted_product(pattern, value[0], x))(x)
+    assert shared.shape == (4, rows, width)
+    each = torch.func.vmap(lambda v, x: weighted_product(pattern, v, x))(value, x)
+    assert each.shape == (4, rows, width)
+
+
+def test_normalised_matrix_with_trained_values_can_be_used_twice() -> None:
+    value = torch.ones(2, requires_grad=True)
+    matrix = SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 0]]), 2).with_value(value)
+    for _ in range(2):
+        (matrix.gcn_norm @ torch.eye(2)).square().sum().backward()
+    assert value.grad is not None

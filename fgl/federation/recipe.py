@@ -149,6 +149,9 @@ def run_recipe(
     summary = report(args, result)
     for metric, value in summary["metrics"].items():
         print(f"{name}: {metric} last {value['last']:.4f}, best validation {value['best_val']:.4f}")
+    dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
+    if dropped:
+        print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
     if args.json:
         Path(args.json).parent.mkdir(parents=True, exist_ok=True)
         Path(args.json).write_text(json.dumps(summary, indent=1) + "\n")

@@ -6,6 +6,7 @@ pattern, so shapes, transposes and everything cached on the pattern stay valid.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -44,7 +45,7 @@ class SparseMatrix:
             )
         self.pattern = pattern
         self.value = value
-        self._cast: dict[torch.dtype, SparseMatrix] = {}
+        self._made: dict[str, SparseMatrix] = {}
 
     @staticmethod
     def from_edge_index(
@@ -53,8 +54,16 @@ class SparseMatrix:
         """Adjacency matrix with ``A[target, source]`` from ``edge_index [2, num_edges]``.
 
         Repeated edges stay separate entries, so a product adds them up.
+
+        Raises:
+            ValueError: if an end of an edge is not in ``[0, num_nodes)``.
         """
         source, target = edge_index
+        if edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
+            low, high = (int(end) for end in edge_index.aminmax())
+            raise ValueError(
+                f"Expected edge_index to be in [0, {num_nodes}), but got {low if low < 0 else high}"
+            )
         shape = (num_nodes, num_nodes)
         order = row_major(target, source, num_nodes)
         pattern = Pattern(pointers(target, num_nodes), source[order], shape)
@@ -70,7 +79,8 @@ class SparseMatrix:
     @staticmethod
     def from_scipy(matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
         """A scipy sparse matrix, duplicates summed."""
-        csr = matrix.tocsr().sorted_indices()
+        csr = matrix.tocsr().copy()
+        csr.sum_duplicates()
         crow, col = (torch.from_numpy(np.asarray(a, np.int64)) for a in (csr.indptr, csr.indices))
         pattern = Pattern(crow, col, (csr.shape[0], csr.shape[1]))
         return SparseMatrix(pattern, torch.from_numpy(csr.data.copy()).to(dtype))
@@ -91,14 +101,23 @@ class SparseMatrix:
     def dtype(self) -> torch.dtype:
         return torch.get_default_dtype() if self.value is None else self.value.dtype
 
-    @cached_property
+    @property
     def T(self) -> SparseMatrix:
+        return self._once("T", self._transposed)
+
+    def _transposed(self) -> SparseMatrix:
         pattern, order = self.pattern.transpose
         return SparseMatrix(pattern, None if self.value is None else self.value[order])
 
-    @cached_property
+    @property
     def gcn_norm(self) -> SparseMatrix:
-        """``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017), D the row sums of ``A + I``."""
+        """``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017), D the row sums of ``A + I``.
+
+        Made once, unless the values are being trained.
+        """
+        return self._once("gcn_norm", self._normalised)
+
+    def _normalised(self) -> SparseMatrix:
         matrix = self.with_self_loops
         pattern = matrix.pattern
         value = pattern.ones(self.dtype) if matrix.value is None else matrix.value
@@ -115,25 +134,39 @@ class SparseMatrix:
         """The same matrix with values of `dtype`, made once per dtype."""
         if self.dtype == dtype:
             return self
-        if dtype not in self._cast:
-            value = self.pattern.ones(dtype) if self.value is None else self.value.to(dtype)
-            self._cast[dtype] = self.with_value(value)
-        return self._cast[dtype]
+        if self.value is None:
+            return self._once(str(dtype), lambda: self.with_value(self.pattern.ones(dtype)))
+        value = self.value
+        return self._once(str(dtype), lambda: self.with_value(value.to(dtype)))
 
     @cached_property
     def present(self) -> Tensor | None:
         """Which entries count, bool ``[nnz]``: those that are not zero; ``None`` means all."""
         return None if self.value is None else self.value != 0
 
-    @cached_property
+    @property
     def with_self_loops(self) -> SparseMatrix:
-        """The matrix with a full diagonal: 1, or a row's own value where that is not 0."""
+        """The matrix with a full diagonal: 1, or a row's own value where that is not 0.
+
+        Of a row's repeated self-loops the last one counts, as in PyG.
+        """
+        return self._once("with_self_loops", self._looped)
+
+    def _looped(self) -> SparseMatrix:
         pattern, source = self.pattern.loops
         if self.value is None:
             return SparseMatrix(pattern)
         value = torch.cat([self.value, self.value.new_ones(self.shape[0])]).index_select(0, source)
         empty = (pattern.row == pattern.col) & (value == 0)
         return SparseMatrix(pattern, value + empty)
+
+    def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
+        """What `make` makes, kept; but not where its values hang on a graph of gradients."""
+        if self.value is not None and self.value.requires_grad:
+            return make()
+        if name not in self._made:
+            self._made[name] = make()
+        return self._made[name]
 
     def rows(self, index: Tensor) -> SparseMatrix:
         """The rows named by `index` (int64 ``[m]``), in that order."""

@@ -150,10 +150,10 @@ class _Product(Function):
         if in_dims[0] is None:
             flat = x.movedim(in_dims[1], 1)
             out = weighted_product(pattern, value, flat.flatten(1))
-            return out.view(-1, size, flat.shape[2]), 1
+            return out.view(pattern.shape[0], size, flat.shape[2]), 1
         value, x = _batched(value, in_dims[0], size), _batched(x, in_dims[1], size)
         out = weighted_product(pattern.repeat(size), value.flatten(), x.flatten(0, 1))
-        return out.view(size, pattern.shape[0], -1), 0
+        return out.view(size, pattern.shape[0], x.shape[2]), 0
 
 
 class _Sampled(Function):
