@@ -92,7 +92,8 @@ class Graph:
     @cached_property
     def adj(self) -> SparseMatrix:
         """Adjacency with ``A[target, source]``, made once; without self-loops of its own making."""
-        return SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
+        with torch.inference_mode(False):  # or training could not use what evaluation made
+            return SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed, checked again."""

@@ -7,8 +7,10 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -31,7 +33,7 @@ from federations import (
 from torch import Tensor, nn
 
 import fgl
-from fgl.federation import Broadcast, Result, Round, Training, fold_in
+from fgl.federation import Broadcast, Inbox, Message, Result, Round, Training, average, fold_in
 
 PLAIN = Training(partial(torch.optim.SGD, lr=0.1), num_steps=3)
 OPTIMIZERS = {
@@ -435,3 +437,53 @@ def test_a_method_of_ones_own_runs_unchanged() -> None:
     for name, value in weights(result).items():
         want = torch.stack([params[name] for params in sent]).median(0).values
         assert torch.equal(value, want)
+
+
+def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe(
+    tmp_path: Path,
+) -> None:
+    """The good model must not be overwritten by one that nobody can train from."""
+
+    def broken(inbox: Inbox, state: Message) -> Any:
+        outbox, state = average(inbox, state)
+        if len(rounds) == 2:
+            outbox[0]["model"]["convs.0.bias"].fill_(math.inf)
+        return outbox, state
+
+    rounds: list[int] = []
+    method = replace(fgl.Method(model()), aggregate=broken)
+    note = [lambda record, result: rounds.append(record.round)]
+    with pytest.raises(ValueError, match=r"Round 2, server, aggregate: Expected outbox\[0\] to be"):
+        fgl.run(method, graphs(), num_rounds=4, checkpoint=tmp_path, callbacks=note)
+    again = fgl.run(fgl.Method(model()), graphs(), num_rounds=2, checkpoint=tmp_path)
+    assert torch.isfinite(again.outbox[0]["model"]["convs.0.bias"]).all()
+
+
+def test_numpy_seed_is_the_same_seed(tmp_path: Path) -> None:
+    method = fgl.Method(model())
+    one = fgl.run(method, graphs(), num_rounds=2, seed=np.int64(3), checkpoint=tmp_path)
+    two = fgl.run(method, graphs(), num_rounds=2, seed=3)
+    assert torch.equal(
+        one.outbox[0]["model"]["convs.0.bias"], two.outbox[0]["model"]["convs.0.bias"]
+    )
+
+
+def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
+    graph = graphs()[0]
+    mask = torch.ones(graph.num_nodes, dtype=torch.bool)
+    net = model()
+    evaluate = fgl.evaluate_on(net, graph.replace(val_mask=mask, test_mask=mask))
+    part = {name: t for name, t in net.state_dict().items() if name != "convs.0.bias"}
+    with pytest.raises(ValueError, match=r"missing \['convs.0.bias'\]"):
+        evaluate({0: {"model": part}}, {})
+    with pytest.raises(ValueError, match="Expected test_mask to have a node"):
+        fgl.evaluate_on(net, graph.replace(val_mask=mask, test_mask=~mask))
+
+
+def test_training_after_evaluation_in_inference_mode() -> None:
+    graph = graphs()[0]
+    net = model()
+    with torch.inference_mode():
+        net(graph.x, graph.adj)
+    net(graph.x, graph.adj).sum().backward()
+    assert net.convs[0].bias.grad is not None

@@ -94,7 +94,9 @@ def _read(path: Path) -> dict[str, Any] | None:
     data = path.read_bytes()
     if hashlib.sha256(data[HEAD:]).digest() != data[len(MAGIC) : HEAD] or data[:8] != MAGIC:
         return None
-    content: dict[str, Any] = torch.load(io.BytesIO(data[HEAD:]), weights_only=True)
+    content: dict[str, Any] = torch.load(
+        io.BytesIO(data[HEAD:]), map_location="cpu", weights_only=True
+    )
     return content
 
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy
-from .message import Message
+from .message import Message, check_model
 from .method import State
 
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
@@ -31,7 +31,8 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
         where they have models of their own.
 
     Raises:
-        ValueError: if the graph lacks labels or a mask.
+        ValueError: if the graph lacks labels or a mask, or a mask is empty; and, when called, if a
+            model is not whole.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -44,9 +45,14 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
     if y is None or val_mask is None or test_mask is None:
         missing = [n for n in ("y", "val_mask", "test_mask") if getattr(graph, n) is None]
         raise ValueError(f"Expected graph to have y, val_mask and test_mask, but got no {missing}")
+    for name, mask in (("val_mask", val_mask), ("test_mask", test_mask)):
+        if not mask.any():
+            raise ValueError(f"Expected {name} to have a node, but got none")
+    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
 
     @torch.no_grad()
     def score(params: Any) -> dict[str, float]:
+        check_model(params, template)
         logits = functional_call(model, params, (graph.x, graph.adj))
         return {
             "val_accuracy": accuracy(logits, y, val_mask),
@@ -58,8 +64,10 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
         was_training = model.training
         model.eval()
         distinct = {id(message["model"]): message["model"] for message in outbox.values()}
-        scores = {key: score(params) for key, params in distinct.items()}
-        model.train(was_training)
+        try:
+            scores = {key: score(params) for key, params in distinct.items()}
+        finally:
+            model.train(was_training)
         each = [scores[id(message["model"])] for message in outbox.values()]
         return {name: sum(s[name] for s in each) / len(each) for name in each[0]}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -209,5 +210,6 @@ def fold_in(seed: int, *path: int | str) -> int:
         >>> fold_in(0, 3, 1) == fold_in(0, 3, 1), fold_in(0, 3, 1) == fold_in(0, 1, 3)
         (True, False)
     """
-    digest = hashlib.blake2b(repr((seed, *path)).encode(), digest_size=8).digest()
+    parts = tuple(p if isinstance(p, str) else operator.index(p) for p in (seed, *path))
+    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1

@@ -133,6 +133,8 @@ def run_recipe(
         fedavg synthetic: val_accuracy last ..., best validation ...
     """
     torch.set_num_threads(args.threads)
+    if args.json and Path(args.json).is_dir():
+        raise ValueError(f"Expected --json to name a file, but got the folder {args.json}")
     name = f"{args.recipe} {args.dataset}"
     config = {key: value for key, value in vars(args).items() if key not in NOT_CONFIG}
     result = run(

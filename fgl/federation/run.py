@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import operator
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -56,7 +59,9 @@ def run(
         evaluate: ``(outbox, client_states) -> metrics``, called after every round.
         callbacks: called with the round and the result so far; one that returns True ends the run.
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
-        config: JSON-able values that a checkpoint must agree with to be resumed.
+        config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
+            the clients' sizes, the model's shapes and the optimiser: name here the method and what
+            hides in its functions (a loss's weight), as the recipes do.
 
     Returns:
         The `Result`.
@@ -78,11 +83,13 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
+    seed = operator.index(seed)
     _check(clients, num_rounds, participation, dropouts, config)
     identity = _identity(method, clients, seed, participation, dropouts, config)
     first: Message = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), first, {}, [])
     if checkpoint is not None:
+        Path(checkpoint).mkdir(parents=True, exist_ok=True)
         result = files.load(checkpoint, identity, clients[0].device) or result
         if len(result.history) > num_rounds:
             raise ValueError(
@@ -172,6 +179,9 @@ def _merged(
         raise ValueError(f"Expected outbox to name clients of {list(old)}, but got {unknown}")
     for client, message in {id(new[client]): (client, new[client]) for client in new}.values():
         check_message(message, model=template, name=f"outbox[{client}]")
+        bad = first_not_finite(message)
+        if bad is not None:
+            raise ValueError(f"Expected outbox[{client}] to be finite, but got {bad} that is not")
     if len(new) == len(old):
         return new
     return {client: new.get(client, old[client]) for client in old}
@@ -264,5 +274,13 @@ def _identity(
         "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
         "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
         "num_steps": method.train.num_steps,
+        "optimizer": _name(method.train.optimizer),
         "config": dict(config or {}),
     }
+
+
+def _name(function: Any) -> str:
+    """A function by its name, with what `functools.partial` fixed."""
+    if isinstance(function, functools.partial):
+        return f"{_name(function.func)}{function.args}{sorted(function.keywords.items())}"
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"

@@ -58,6 +58,12 @@ class SparseMatrix:
         Raises:
             ValueError: if an end of an edge is not in ``[0, num_nodes)``.
         """
+        if edge_index.dtype != torch.int64:
+            raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
+        if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+            raise ValueError(
+                f"Expected edge_index to have shape [2, *], but got {list(edge_index.shape)}"
+            )
         source, target = edge_index
         if edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
             low, high = (int(end) for end in edge_index.aminmax())
@@ -165,7 +171,8 @@ class SparseMatrix:
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:
-            self._made[name] = make()
+            with torch.inference_mode(False):  # or training could not use what evaluation made
+                self._made[name] = make()
         return self._made[name]
 
     def rows(self, index: Tensor) -> SparseMatrix:
@@ -194,6 +201,8 @@ class SparseMatrix:
                 f"Expected x to have shape [{self.shape[1]}, *], but got {list(x.shape)}"
             )
         value = self.pattern.ones(x.dtype) if self.value is None else self.value
+        if value.dtype != x.dtype:
+            raise TypeError(f"Expected x to be {value.dtype} as the matrix, but got {x.dtype}")
         return weighted_product(self.pattern, value, x)
 
     def __repr__(self) -> str:

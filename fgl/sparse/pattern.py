@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from collections.abc import Callable
+from functools import cached_property, wraps
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+T = TypeVar("T")
+
+
+def _kept(make: Callable[[Any], T]) -> cached_property[T]:
+    """`cached_property` that training can use even if evaluation in inference mode made it."""
+
+    @wraps(make)
+    def normal(self: Any) -> T:
+        with torch.inference_mode(False):
+            return make(self)
+
+    return cached_property(normal)
 
 
 class Pattern:
@@ -35,20 +50,20 @@ class Pattern:
     def nnz(self) -> int:
         return self.col.numel()
 
-    @cached_property
+    @_kept
     def row(self) -> Tensor:
         """Row of every entry, int64 ``[nnz]``."""
         rows = torch.arange(self.shape[0], device=self.crow.device)
         return torch.repeat_interleave(rows, self.crow.diff(), output_size=self.nnz)
 
-    @cached_property
+    @_kept
     def transpose(self) -> tuple[Pattern, Tensor]:
         """The transposed pattern, and the permutation that takes values there."""
         order = torch.argsort(self.col, stable=True)
         pattern = Pattern(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
 
-    @cached_property
+    @_kept
     def loops(self) -> tuple[Pattern, Tensor]:
         """The pattern with a full diagonal, and each entry's index in ``cat([value, ones(n)])``."""
         n = self.shape[0]
@@ -68,7 +83,8 @@ class Pattern:
     def ones(self, dtype: torch.dtype) -> Tensor:
         """Unit values for every entry, made once per dtype."""
         if dtype not in self._ones:
-            self._ones[dtype] = torch.ones(self.nnz, dtype=dtype, device=self.col.device)
+            with torch.inference_mode(False):
+                self._ones[dtype] = torch.ones(self.nnz, dtype=dtype, device=self.col.device)
         return self._ones[dtype]
 
     def repeat(self, times: int) -> Pattern:
