@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,6 +210,7 @@ OTHERS: dict[str, Any] = {
     "clients": {"clients": graphs()[:3]},
     "clients ": {"clients": [*graphs()[:3], graph(18)]},
     "model": {"method": fedopt(fgl.nn.GCN(6, 9, 3))},
+    "optimizer": {"method": fedopt(model(), Training(partial(SGD.optimizer, lr=0.2), 2))},
     "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},
 }
 
@@ -221,6 +223,22 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
     with pytest.raises(ValueError, match=text):
         fgl.run(**options, num_rounds=ROUNDS, checkpoint=folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+
+class Factory:
+    """An optimiser factory that is an object: its address is not the same in another process."""
+
+    def __call__(self, tensors: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(tensors, lr=0.1)
+
+
+@pytest.mark.parametrize("wrap", [lambda factory: factory, lambda factory: partial(factory)])
+def test_an_optimizer_made_again_is_the_same_optimizer(wrap: Any, tmp_path: Path) -> None:
+    for rounds in (1, 2):
+        method = fedavg(model(), Training(wrap(Factory())))
+        assert (
+            len(fgl.run(method, graphs(), num_rounds=rounds, checkpoint=tmp_path).history) == rounds
+        )
 
 
 def test_the_config_of_the_run_may_be_compared(tmp_path: Path) -> None:

@@ -283,4 +283,5 @@ def _name(function: Any) -> str:
     """A function by its name, with what `functools.partial` fixed."""
     if isinstance(function, functools.partial):
         return f"{_name(function.func)}{function.args}{sorted(function.keywords.items())}"
-    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', function)}"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
