@@ -94,7 +94,7 @@ def node_contrast(
             raise ValueError(
                 f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
             )
-    if temperature <= 0:
+    if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if denominator not in DENOMINATORS:
         raise ValueError(

@@ -53,7 +53,7 @@ def structure_distillation(
         raise ValueError(
             f"Expected mask to have shape [{student.shape[0]}], but got {list(mask.shape)}"
         )
-    if temperature <= 0:
+    if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if not isinstance(edges, SparseMatrix):
         edges = SparseMatrix.from_edge_index(edges, student.shape[0])
