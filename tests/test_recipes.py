@@ -15,7 +15,7 @@ import torch
 from federations import ROOT, end, graph, same, script
 
 import fgl
-from fgl.federation import recipe
+from fgl.federation import Result, Round, recipe
 
 SMALL = ["--rounds", "3", "--hidden", "8", "--model", "gcn", "--clients", "3", "--steps", "1"]
 RECIPES = ["fedavg", "fgssl"]
@@ -109,19 +109,39 @@ def test_report(variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert (report["bytes_down"], report["bytes_up"]) == (sent * size, sent * (size + 8))
 
 
+def told(*rounds: tuple[float, float, float, float]) -> dict[str, Any]:
+    """The report of rounds with these validation accuracies and losses, test scores, seconds."""
+    names = ("val_accuracy", "val_loss", "test_accuracy")
+    history = [
+        Round(index, [0], seconds=seconds, metrics=dict(zip(names, scores, strict=True)))
+        for index, (*scores, seconds) in enumerate(rounds)
+    ]
+    args = recipe.arguments("fedavg", "").parse_args([])
+    return recipe.report(args, Result({}, {}, {}, history))
+
+
 def test_best_is_the_round_of_best_validation() -> None:
-    report, result = go("fedavg", small=[*SMALL, "--rounds", "8"])
-    metrics = [record.metrics for record in result.history]
-    best = max(m["val_accuracy"] for m in metrics)
-    tied = [m for m in metrics if m["val_accuracy"] == best]
-    chosen = min(tied, key=lambda m: m["val_loss"])
-    for name in ("test_accuracy", "val_accuracy"):
-        assert report["metrics"][name] == {"last": metrics[-1][name], "best_val": chosen[name]}
+    """Highest accuracy, then smallest loss, then the earlier round; never by the test score."""
+    metrics = told(
+        (0.70, 0.1, 0.99, 1),
+        (0.80, 0.4, 0.50, 1),
+        (0.80, 0.2, 0.60, 1),
+        (0.80, 0.2, 0.90, 1),
+        (0.75, 0.1, 0.70, 1),
+    )["metrics"]
+    assert metrics == {
+        "test_accuracy": {"last": 0.70, "best_val": 0.60},
+        "val_accuracy": {"last": 0.75, "best_val": 0.80},
+    }
 
 
-def test_seconds_are_the_median_from_the_third_round_on() -> None:
-    report, result = go("fedavg", small=[*SMALL, "--rounds", "5"])
-    assert report["seconds_per_round"] == sorted(r.seconds for r in result.history[2:])[1]
+@pytest.mark.parametrize(
+    ("seconds", "median"),
+    [([90, 80, 3, 1, 2], 2), ([90, 80, 3, 1], 2), ([90, 80, 3], 3), ([4, 2], 3), ([5], 5), ([], 0)],
+)
+def test_seconds_are_the_median_from_the_third_round_on(seconds: list[int], median: int) -> None:
+    report = told(*[(0.5, 0.5, 0.5, value) for value in seconds])
+    assert report["seconds_per_round"] == median
 
 
 @pytest.mark.parametrize("name", RECIPES)
