@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -11,11 +11,11 @@ from torch import Tensor
 Params = dict[str, Tensor]
 
 
-def mean(stack: Mapping[str, Tensor], weight: Tensor) -> Params:
+def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Params:
     """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
 
     Args:
-        stack: name to ``[K, ...]``; integer tensors are averaged and rounded.
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
         weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
 
     Returns:
@@ -34,15 +34,28 @@ def mean(stack: Mapping[str, Tensor], weight: Tensor) -> Params:
     share = _shares(weight)
     out = {}
     for name, value in stack.items():
-        if value.shape[:1] != share.shape:
+        if len(value) != share.numel():
             raise ValueError(
-                f"Expected stack[{name!r}] to have {share.numel()} clients, "
-                f"but got shape {list(value.shape)}"
+                f"Expected stack[{name!r}] to have {share.numel()} clients, but got {len(value)}"
             )
-        exact = value if value.is_floating_point() else value.double()
-        average = torch.tensordot(share.to(exact), exact, dims=1)
-        out[name] = average if value.is_floating_point() else average.round().to(value.dtype)
+        average = _weighted_sum(share, value)
+        dtype = value[0].dtype
+        out[name] = average if dtype.is_floating_point else average.round().to(dtype)
     return out
+
+
+def _weighted_sum(share: Tensor, value: Tensor | Sequence[Tensor]) -> Tensor:
+    """``sum_k share_k value_k`` in floating point, in the order of memory."""
+    if isinstance(value, Tensor):
+        exact = value if value.is_floating_point() else value.double()
+        turned = exact.dim() == 3 and exact.mT.is_contiguous()  # tensordot would copy it
+        total = torch.tensordot(share.to(exact), exact.mT if turned else exact, dims=1)
+        return total.mT if turned else total
+    dtype = value[0].dtype if value[0].is_floating_point() else torch.float64
+    total = torch.zeros_like(value[0], dtype=dtype)
+    for part, tensor in zip(share.tolist(), value, strict=True):
+        total.add_(tensor, alpha=part)
+    return total
 
 
 def server_step(

@@ -89,6 +89,11 @@ class Graph:
         """Number of training nodes; every node where there is no training mask."""
         return self.num_nodes if self.train_mask is None else int(self.train_mask.sum())
 
+    @property
+    def node_mask(self) -> Tensor:
+        """Which nodes are there: all, but in a batch of clients, where a loss meets padding."""
+        return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+
     @cached_property
     def adj(self) -> SparseMatrix:
         """Adjacency with ``A[target, source]``, made once; without self-loops of its own making."""

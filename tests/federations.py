@@ -132,7 +132,7 @@ def by_hand(
             data, state = clients[client], states.get(client, {})
             params, context = method.receive(outbox[client], state, data)
             local_seed = fold_in(seed, index, client)
-            params, _ = train(method, params, data, context, seed=local_seed)
+            params, *_ = train(method, params, data, context, seed=local_seed)
             inbox[client], states[client] = method.send(params, context, state, data)
             bytes_up += num_bytes(inbox[client])
         if inbox:

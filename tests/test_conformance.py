@@ -273,6 +273,6 @@ def test_a_round_by_hand_uses_the_documented_seeds(build: Build) -> None:
     fgl.run(replace(method, aggregate=aggregate), clients, num_rounds=1, seed=8)
     first: Any = {"model": method.initial()}
     params, context = method.receive(first, {}, clients[3])
-    params, _ = train(method, params, clients[3], context, seed=fold_in(8, 0, 3))
+    params, *_ = train(method, params, clients[3], context, seed=fold_in(8, 0, 3))
     message, _ = method.send(params, context, {}, clients[3])
     assert same(message, seen[3])

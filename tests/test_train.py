@@ -72,13 +72,13 @@ def test_training_equals_a_plain_loop_bit_for_bit(kind: str, rule: str) -> None:
     data = graph()
     method = Method(net, train=Training(OPTIMIZERS[rule], num_steps=3))
     got = train(method, method.initial(), data, {}, seed=11)
-    assert same(got, plain_training(net, data, OPTIMIZERS[rule], num_steps=3, seed=11))
+    assert same(got[:2], plain_training(net, data, OPTIMIZERS[rule], num_steps=3, seed=11))
 
 
 def test_buffers_move_and_frozen_parameters_stay() -> None:
     net = Normalised()
     method = Method(net, train=Training(num_steps=4))
-    params, _ = train(method, method.initial(), graph(), {}, seed=0)
+    params, *_ = train(method, method.initial(), graph(), {}, seed=0)
     assert params["norm.num_batches_tracked"] == 4
     assert params["norm.running_mean"].any()
     assert params["scale"] == 2
@@ -103,7 +103,7 @@ def test_gradient_is_clipped() -> None:
 def test_no_step_changes_nothing() -> None:
     method = fedavg(model(), Training(num_steps=0))
     start = method.initial()
-    assert same(train(method, start, graph(), {}, seed=0), (start, []))
+    assert same(train(method, start, graph(), {}, seed=0)[:2], (start, []))
 
 
 def test_training_leaves_everything_else_alone() -> None:
@@ -113,7 +113,7 @@ def test_training_leaves_everything_else_alone() -> None:
     start = method.initial()
     before = copy.deepcopy((start, dict(net.state_dict()), data.x, data.edge_index))
     random = torch.get_rng_state()
-    got, _ = train(method, start, data, {}, seed=0)
+    got, *_ = train(method, start, data, {}, seed=0)
     assert same((start, dict(net.state_dict()), data.x, data.edge_index), before)
     assert torch.equal(torch.get_rng_state(), random)
     assert all(p.grad is None for p in net.parameters())
@@ -124,7 +124,7 @@ def test_training_leaves_everything_else_alone() -> None:
 def test_result_shares_no_memory_with_the_start() -> None:
     method = fedavg(model(), Training(num_steps=0))
     start = method.initial()
-    got, _ = train(method, start, graph(), {}, seed=0)
+    got, *_ = train(method, start, graph(), {}, seed=0)
     for name, tensor in got.items():
         assert tensor.data_ptr() != start[name].data_ptr()
 
@@ -160,7 +160,7 @@ def test_training_happens_also_without_gradients_around_it() -> None:
 def test_losses_are_those_before_each_step() -> None:
     net, data = model(dropout=0.0), graph()
     method = fedavg(net, Training(OPTIMIZERS["sgd"], num_steps=5))
-    _, losses = train(method, method.initial(), data, {}, seed=0)
+    _, losses, _ = train(method, method.initial(), data, {}, seed=0)
     mask = data.train_mask
     first = F.cross_entropy(net(data.x, data.adj)[mask], data.y[mask]).item()
     assert losses[0] == pytest.approx(first, abs=1e-6)
@@ -186,13 +186,13 @@ def test_double_precision_stays() -> None:
     data = graph()
     method = fedavg(net)
     data = data.replace(x=data.x.double())
-    params, _ = train(method, method.initial(), data, {}, seed=0)
+    params, *_ = train(method, method.initial(), data, {}, seed=0)
     assert {tensor.dtype for tensor in params.values()} == {torch.float64}
 
 
 def test_client_without_a_training_node_moves_nowhere() -> None:
     method = fedavg(model(), Training(OPTIMIZERS["sgd"], num_steps=3))
     start = method.initial()
-    params, losses = train(method, start, without_training_nodes(), {}, seed=0)
+    params, losses, _ = train(method, start, without_training_nodes(), {}, seed=0)
     assert same(params, start)
     assert losses == [0, 0, 0]

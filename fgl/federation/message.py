@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -99,7 +100,9 @@ def check_model(received: Any, model: Mapping[str, Tensor]) -> None:
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
     """Path of the first tensor with a NaN or an infinity, if there is one."""
     for path, tensor in leaves(message):
-        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+        if not tensor.is_floating_point() or math.isfinite(tensor.sum()):
+            continue  # a NaN or an infinity in any entry makes the sum one
+        if not torch.isfinite(tensor).all():
             return path
     return None
 
@@ -173,11 +176,22 @@ class Inbox(Mapping[int, Message]):
     def stack(self, key: str) -> Any:
         """One tensor ``[K, ...]`` per entry of `key`: a dict of them, or a single tensor.
 
+        Not a copy where the batch executor made the messages of one cohort.
+
         Raises:
             TypeError: if an entry is no tensor or has another dtype than the first client's.
             ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
                 shapes of two clients differ.
         """
+        return self._entries(key, _stack)
+
+    def each(self, key: str) -> Any:
+        """As `stack`, but where that would copy, the list of the K tensors."""
+        return self._entries(
+            key, lambda tensors: tensors if _whole(tensors) is None else _stack(tensors)
+        )
+
+    def _entries(self, key: str, join: Callable[[list[Tensor]], Any]) -> Any:
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
         values: dict[int, Any] = {}
@@ -189,19 +203,19 @@ class Inbox(Mapping[int, Message]):
             values[client] = message[key]
         first = next(iter(values.values()))
         if not isinstance(first, Mapping):
-            return _stacked(values, key)
+            return join(_checked(values, key))
         for client, value in values.items():
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
             _check_keys(value, first, f"client {client}'s {key}")
         return {
-            name: _stacked({c: value[name] for c, value in values.items()}, f"{key}/{name}")
+            name: join(_checked({c: value[name] for c, value in values.items()}, f"{key}/{name}"))
             for name in first
         }
 
 
-def _stacked(values: Mapping[int, Any], path: str) -> Tensor:
+def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     first = next(iter(values.values()))
     for client, value in values.items():
         who = f"client {client}'s {path}"
@@ -213,7 +227,30 @@ def _stacked(values: Mapping[int, Any], path: str) -> Tensor:
             )
         if value.dtype != first.dtype:
             raise TypeError(f"Expected {who} to be {first.dtype}, but got {value.dtype}")
-    return torch.stack(list(values.values()))
+    return list(values.values())
+
+
+def _whole(tensors: list[Tensor]) -> Tensor | None:
+    """The tensor ``[K, ...]`` whose parts, in order, these are; None if there is none."""
+    first = tensors[0]
+    step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
+    storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
+    if step < first.numel() or first.numel() == 0:
+        return None
+    for i, tensor in enumerate(tensors):
+        same = tensor.untyped_storage().data_ptr() == storage and tensor.stride() == first.stride()
+        if not same or tensor.storage_offset() != start + i * step:
+            return None
+    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    whole = _whole(tensors)
+    if whole is not None:
+        return whole
+    if tensors[0].dim() == 2 and tensors[0].mT.is_contiguous():
+        return torch.stack([tensor.mT for tensor in tensors]).mT  # in the order of memory
+    return torch.stack(tensors)
 
 
 class Broadcast(Mapping[int, Message]):

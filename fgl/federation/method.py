@@ -28,15 +28,20 @@ OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 @dataclass(frozen=True)
 class Training:
-    """How a client trains: a fresh optimiser each round, full-batch steps.
+    """How a client trains.
 
     Args:
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
-        num_steps: local steps per round.
+        num_steps: local steps per round, each on all training nodes; with `batch_size`, passes over
+            the training nodes, a step for each minibatch.
+        batch_size: training nodes per step: the loss sees the whole graph, its `train_mask` holds
+            the minibatch. Default all.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
+        keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
+            ``"optimizer"``; default a fresh optimiser each round.
 
     Raises:
-        ValueError: if `num_steps` is negative or `max_grad_norm` not positive.
+        ValueError: if `num_steps` is negative, or `batch_size` or `max_grad_norm` not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -46,12 +51,16 @@ class Training:
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
     num_steps: int = 1
     max_grad_norm: float | None = None
+    batch_size: int | None = None
+    keep_optimizer: bool = False
 
     def __post_init__(self) -> None:
         if self.num_steps < 0:
             raise ValueError(f"Expected num_steps to be at least 0, but got {self.num_steps}")
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
+        if self.batch_size is not None and self.batch_size < 1:
+            raise ValueError(f"Expected batch_size to be at least 1, but got {self.batch_size}")
 
 
 @dataclass(frozen=True)
@@ -183,7 +192,7 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     weight = inbox.stack("num_examples")
     if not weight.any():
         return {}, state
-    message: Message = {"model": server.mean(inbox.stack("model"), weight)}
+    message: Message = {"model": server.mean(inbox.each("model"), weight)}
     return Broadcast(message, inbox.num_clients), message
 
 
@@ -213,3 +222,18 @@ def fold_in(seed: int, *path: int | str) -> int:
     parts = tuple(p if isinstance(p, str) else operator.index(p) for p in (seed, *path))
     digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def set_seed(seed: int) -> None:
+    """Seed torch's generators.
+
+    Without a GPU `torch.manual_seed` notes every seed, and the stack of its caller, for later.
+
+    Example:
+        >>> set_seed(1)
+        >>> torch.initial_seed()
+        1
+    """
+    torch.default_generator.manual_seed(seed)
+    if torch.cuda.is_initialized():
+        torch.cuda.manual_seed_all(seed)

@@ -54,6 +54,7 @@ def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
     add("--momentum", type=float, default=0.0, help="of sgd")
     add("--weight-decay", type=float, default=5e-4)
     add("--steps", type=int, default=4, help="local full-batch steps per round")
+    add("--clients-at-once", type=_at_once, default=1, help="a number, or all: train as one batch")
     add("--device", default="cpu")
     add("--threads", type=int, default=1, help="of torch; small graphs are fastest on one")
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
@@ -143,6 +144,7 @@ def run_recipe(
         num_rounds=args.rounds,
         seed=args.seed,
         participation=args.participation,
+        clients_at_once=args.clients_at_once,
         evaluate=evaluate_on(method.model, graph),
         callbacks=[progress(args.rounds, name)],
         checkpoint=args.checkpoint,
@@ -218,6 +220,10 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
             bar.close()
 
     return show
+
+
+def _at_once(text: str) -> int | str:
+    return text if text == "all" else int(text)
 
 
 def _validation(record: Round) -> tuple[float, float]:

@@ -20,6 +20,7 @@ class Round:
         dropped: clients whose message did not count, and why.
         zero_weight: participants without a training node.
         loss: mean local loss of the clients that counted and have a training node.
+        padding: share of the nodes that cohorts were padded with.
         bytes_down, bytes_up: size of all messages that crossed the wire.
         seconds: from broadcast to the end of evaluation.
         metrics: what `evaluate` returned.
@@ -34,6 +35,7 @@ class Round:
     dropped: dict[int, str] = field(default_factory=dict)
     zero_weight: list[int] = field(default_factory=list)
     loss: float = math.nan
+    padding: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = 0.0

@@ -9,20 +9,20 @@ import operator
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from ..graph import Graph
 from . import checkpoint as files
 from .evaluate import Evaluate
+from .executor import Executor
 from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
-from .train import train
+from .stage import stage
 
 Dropouts = float | Callable[[int, int], bool]
 
@@ -38,6 +38,7 @@ def run(
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
+    clients_at_once: int | Literal["all"] = 1,
     evaluate: Evaluate | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
@@ -56,6 +57,8 @@ def run(
         participation: share of the clients that take part in a round, at least one.
         dropouts: probability that a participant fails after it has received, or a function
             ``(round, client) -> bool``; to inject faults.
+        clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
+            batch pads its clients to the largest and draws its randomness as one.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round.
         callbacks: called with the round and the result so far; one that returns True ends the run.
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
@@ -85,7 +88,9 @@ def run(
     """
     seed = operator.index(seed)
     _check(clients, num_rounds, participation, dropouts, config)
+    executor = Executor(clients, clients_at_once)
     identity = _identity(method, clients, seed, participation, dropouts, config)
+    identity["clients_at_once"] = clients_at_once
     first: Message = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), first, {}, [])
     if checkpoint is not None:
@@ -98,7 +103,8 @@ def run(
             )
     for index in range(len(result.history), num_rounds):
         with torch.random.fork_rng(_cuda(clients)):
-            record = _round(method, clients, result, index, seed, participation, dropouts, evaluate)
+            who = _participants(len(clients), participation, fold_in(seed, index, "who"))
+            record = _round(method, executor, result, index, who, seed, dropouts, evaluate)
         result.history.append(record)
         if checkpoint is not None:
             files.save(checkpoint, identity, result)
@@ -109,35 +115,31 @@ def run(
 
 def _round(
     method: Method,
-    clients: Sequence[Graph],
+    executor: Executor,
     result: Result,
     index: int,
+    who: list[int],
     seed: int,
-    participation: float,
     dropouts: Dropouts,
     evaluate: Evaluate | None,
 ) -> Round:
     start = time.perf_counter()
-    record = Round(index, _participants(len(clients), participation, fold_in(seed, index, "who")))
+    record = Round(index, who)
+    clients = executor.clients
     template = method.model.state_dict()
-    uploads: dict[int, Message] = {}
-    losses = []
+    ready = []
     for client in record.participants:
-        graph, message = clients[client], result.outbox[client]
-        record.bytes_down += num_bytes(message)
-        if graph.num_train == 0:
+        record.bytes_down += num_bytes(result.outbox[client])
+        if clients[client].num_train == 0:
             record.zero_weight.append(client)
         if _drops(dropouts, seed, index, client):
             record.dropped[client] = "dropped out"
-            continue
-        state = result.client_states.get(client, {})
-        with _stage(seed, index, client, "receive"):
-            params, context = method.receive(message, state, graph)
-        with _stage(seed, index, client, "loss"):
-            local_seed = fold_in(seed, index, client)
-            params, local_losses = train(method, params, graph, context, seed=local_seed)
-        with _stage(seed, index, client, "send"):
-            upload, state = method.send(params, context, state, graph)
+        else:
+            ready.append(client)
+    uploads: dict[int, Message] = {}
+    losses = []
+    for client, upload, state, local_losses in executor.updates(method, ready, result, index, seed):
+        with stage(seed, index, client, "send"):
             peer = next(iter(uploads.values()), None)
             check_message(upload, like=peer, model=template)
             check_message(state, name="state")
@@ -148,11 +150,12 @@ def _round(
             warnings.warn(f"Round {index}, client {client}: {bad} is not finite", stacklevel=3)
             continue
         uploads[client] = upload
-        if graph.num_train:
+        if clients[client].num_train:
             losses.extend(local_losses)
         result.client_states[client] = state
+    record.padding = executor.padding
     if uploads:
-        with _stage(seed, index, None, "aggregate"):
+        with stage(seed, index, None, "aggregate"):
             inbox = Inbox(uploads, len(clients))
             outbox, state = method.aggregate(inbox, result.server_state)
             check_message(state, name="state")
@@ -160,7 +163,7 @@ def _round(
         result.server_state = state
         record.loss = sum(losses) / len(losses) if losses else math.nan
     if evaluate is not None:
-        with _stage(seed, index, None, "evaluate"):
+        with stage(seed, index, None, "evaluate"):
             metrics = evaluate(result.outbox, result.client_states)
             record.metrics = {name: float(value) for name, value in metrics.items()}
     record.seconds = time.perf_counter() - start
@@ -199,33 +202,6 @@ def _drops(dropouts: Dropouts, seed: int, index: int, client: int) -> bool:
     if callable(dropouts):
         return dropouts(index, client)
     return fold_in(seed, index, client, "dropout") < dropouts * 2**63
-
-
-@contextmanager
-def _stage(seed: int, index: int, client: int | None, stage: str) -> Iterator[None]:
-    """Derive a stage's randomness; raise its error again naming round, client and stage."""
-    torch.manual_seed(fold_in(seed, index, "server" if client is None else client, stage))
-    try:
-        yield
-    except Exception as error:
-        where = f"Round {index}, {'server' if client is None else f'client {client}'}, {stage}"
-        again = _again(error, f"{where}: {error}")
-        if again is None or where not in str(again):
-            error.add_note(where)
-            raise
-        raise again from error
-
-
-def _again(error: Exception, text: str) -> Exception | None:
-    """An error of the same type that says `text`; None where the type does not allow it."""
-    if isinstance(error, StopIteration):  # cannot leave a generator
-        return None
-    try:
-        again = type(error).__new__(type(error), text)  # its __init__ may want anything
-        again.__dict__.update(error.__dict__)
-    except Exception:
-        return None
-    return again
 
 
 def _cuda(clients: Sequence[Graph]) -> list[torch.device]:

@@ -1,18 +1,40 @@
-"""Local training: the loop executor."""
+"""Local training: one client after the other, or a cohort at a time."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
 import torch
-from torch import Tensor, nn
+from torch import Tensor, nn, optim
 
 from ..graph import Graph
+from ..sparse import SparseMatrix
 from .message import Message, Params
-from .method import Method
+from .method import Method, Training, set_seed
+
+FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
+
+
+class Trained(NamedTuple):
+    """What local training makes: parameters, the loss before each step, the optimiser's state."""
+
+    params: Params
+    losses: list[float]
+    optimizer: Params
 
 
 def train(
-    method: Method, params: Params, graph: Graph, context: Message, *, seed: int
-) -> tuple[Params, list[float]]:
+    method: Method,
+    params: Params,
+    graph: Graph,
+    context: Message,
+    *,
+    seed: int,
+    optimizer: Mapping[str, Tensor] | None = None,
+) -> Trained:
     """Minimise ``method.loss`` on one client, from `params`.
 
     Torch's global random state is seeded for the time of the call, and put back.
@@ -22,42 +44,150 @@ def train(
         params: where to start; not changed.
         graph: the client's graph.
         context: what `method.receive` made.
-        seed: decides dropout, augmentation and whatever else the loss draws.
+        seed: decides minibatches, dropout, augmentation and whatever else the loss draws.
+        optimizer: state to go on from (`Trained.optimizer` of an earlier call); default none.
 
     Returns:
-        The trained parameters, and the loss before each step.
+        The trained parameters, the loss before each step, and the optimiser's state by
+        ``"name/parameter"``.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.Method(model, train=fgl.Training(num_steps=2))
-        >>> params, losses = train(method, method.initial(), graph, {}, seed=0)
+        >>> params, losses, _ = train(method, method.initial(), graph, {}, seed=0)
         >>> len(losses)
         2
     """
-    trainable = {name for name, p in method.model.named_parameters() if p.requires_grad}
+    names, turned = trainable(method), by_columns(params, graph)
+    local = turn(params, turned)
     local = {
-        name: value.detach().clone().requires_grad_(name in trainable)
-        for name, value in params.items()
+        name: value.detach()
+        .clone(memory_format=torch.contiguous_format)
+        .requires_grad_(name in names)
+        for name, value in local.items()
     }
-    leaves = [value for value in local.values() if value.requires_grad]
-    optimizer = method.train.optimizer(leaves)
+    leaves = {name: value.requires_grad_() for name, value in local.items() if name in names}
+    stepper = fused(method.train.optimizer(list(leaves.values())))
+    load_state(stepper, leaves, turn(optimizer or {}, turned))
     losses: list[Tensor] = []
-    devices = [graph.device] if graph.device.type == "cuda" else []
-    was_training = method.model.training
-    method.model.train()
-    try:
-        with torch.random.fork_rng(devices), torch.enable_grad():
-            torch.manual_seed(seed)
-            for _ in range(method.train.num_steps):
-                optimizer.zero_grad()
-                loss = method.loss(local, graph, context)
-                loss.backward()
-                if method.train.max_grad_norm is not None:
-                    nn.utils.clip_grad_norm_(leaves, method.train.max_grad_norm)
-                optimizer.step()
-                losses.append(loss.detach())
-    finally:
-        method.model.train(was_training)
+    with training(method.model, graph.device, seed):
+        for batch in minibatches(method.train, graph):
+            stepper.zero_grad()
+            loss = method.loss(turn(local, turned), batch, context)
+            loss.backward()
+            if method.train.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(leaves.values(), method.train.max_grad_norm)
+            stepper.step()
+            losses.append(loss.detach())
     history = torch.stack(losses).tolist() if losses else []
-    return {name: value.detach() for name, value in local.items()}, history
+    state = state_of(stepper, leaves) if method.train.keep_optimizer else {}
+    ends = {name: value.detach() for name, value in local.items()}
+    return Trained(turn(ends, turned), history, turn(state, turned))
+
+
+def by_columns(params: Mapping[str, Tensor], graph: Graph) -> set[str]:
+    """Matrices that training lays out by columns: those that may meet sparse features.
+
+    Such a product reads a matrix by columns, and would copy it in every step.
+    """
+    if not isinstance(graph.x, SparseMatrix):
+        return set()
+    return {name for name, value in params.items() if value.dim() == 2}
+
+
+def turn(tensors: Mapping[str, Tensor], turned: set[str]) -> Params:
+    """The same tensors, with those that are laid out by columns transposed.
+
+    A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
+    """
+    return {
+        path: value.mT if path.rsplit("/", 1)[-1] in turned and value.dim() > 1 else value
+        for path, value in tensors.items()
+    }
+
+
+def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
+    """The same optimiser in one pass over the memory, where torch has that and nobody chose."""
+    for group in optimizer.param_groups:
+        chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
+        fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])
+        if type(optimizer) in FUSED and fits and not chosen:
+            group["fused"] = True
+    return optimizer
+
+
+def trainable(method: Method) -> set[str]:
+    """Names of the parameters that are trained."""
+    return {name for name, p in method.model.named_parameters() if p.requires_grad}
+
+
+@contextmanager
+def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Training mode, gradients and a seed of its own; all put back at the end."""
+    was_training = model.training
+    if not all(module.training for module in model.modules()):
+        model.train()
+    state = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    set_seed(seed)
+    try:
+        with torch.enable_grad():
+            yield
+    finally:
+        if model.training != was_training:
+            model.train(was_training)
+        torch.set_rng_state(state)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)
+
+
+def minibatches(how: Training, graph: Graph) -> list[Graph]:
+    """The graph of every step: with a minibatch of its training nodes, or as it is."""
+    if how.batch_size is None:
+        return [graph] * how.num_steps
+    return [with_train_mask(graph, mask) for mask in batch_masks(how, graph)]
+
+
+def batch_masks(how: Training, graph: Graph) -> list[Tensor]:
+    """A training mask for every step: `num_steps` passes over the training nodes, shuffled."""
+    mask = graph.node_mask if graph.train_mask is None else graph.train_mask
+    nodes = mask.nonzero().squeeze(1)
+    masks = []
+    for _ in range(how.num_steps):
+        order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
+        for batch in order.split(how.batch_size or max(order.numel(), 1)) if order.numel() else ():
+            masks.append(torch.zeros_like(mask).index_fill(0, batch, True))
+    return masks
+
+
+def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
+    """The same graph, its cached adjacency too, with another training mask; unchecked."""
+    other = copy.copy(graph)
+    other.__dict__["train_mask"] = mask
+    return other
+
+
+def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
+    """The optimiser's tensors by ``"key/parameter"``."""
+    found = {}
+    for name, leaf in leaves.items():
+        for key, value in optimizer.state.get(leaf, {}).items():
+            if isinstance(value, Tensor):
+                found[f"{key}/{name}"] = value.detach()
+            elif value is not None:
+                raise TypeError(
+                    f"Expected the optimizer's {key} to be a tensor, but got {value!r}: "
+                    f"{type(optimizer).__name__} cannot be kept with keep_optimizer"
+                )
+    return found
+
+
+def load_state(
+    optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> None:
+    """Put back what `state_of` took."""
+    for path, value in state.items():
+        key, name = path.split("/", 1)
+        copy_ = value.clone(memory_format=torch.contiguous_format)
+        optimizer.state[leaves[name]][key] = copy_

@@ -10,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from ..sparse.function import positional
+
 DENOMINATORS = ("negatives", "all")
 DIRECTIONS = ("anchor", "symmetric")
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
@@ -118,6 +120,7 @@ class _Contrast(Function):
     """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
 
     @staticmethod
+    @positional
     def forward(
         anchor: Tensor,
         keys: Tensor,
@@ -164,6 +167,7 @@ class _KeySlopes(Function):
     """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
 
     @staticmethod
+    @positional
     def forward(
         anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
     ) -> Tensor:

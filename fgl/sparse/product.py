@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .function import call, positional
 from .pattern import Pattern
+from .stack import StackedPattern
 
 warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
@@ -33,7 +35,7 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
         >>> weighted_product(A.pattern, A.value, torch.ones(2, 1)).flatten()
         tensor([2., 3.])
     """
-    out: Tensor = _Product.apply(value, x, pattern)  # type: ignore[no-untyped-call]
+    out: Tensor = call(_Product, value, x, pattern)
     return out
 
 
@@ -55,7 +57,7 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
         >>> sampled_product(A.pattern, torch.tensor([[1.], [2.]]), torch.tensor([[3.], [4.]]))
         tensor([6.])
     """
-    out: Tensor = _Sampled.apply(left, right, pattern)  # type: ignore[no-untyped-call]
+    out: Tensor = call(_Sampled, left, right, pattern)
     return out
 
 
@@ -74,7 +76,8 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
         >>> row_sum(A.pattern, torch.tensor([1.0, 2.0]))
         tensor([0., 0., 3.])
     """
-    return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
+    out: Tensor = call(_RowSum, value, pattern)
+    return out
 
 
 def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -95,7 +98,7 @@ def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> 
     """
     if mask is not None:
         logit = torch.where(mask, logit, -torch.inf)
-    out: Tensor = _Softmax.apply(logit, pattern.row, pattern.shape[0])  # type: ignore[no-untyped-call]
+    out: Tensor = call(_Softmax, logit, pattern)
     return out
 
 
@@ -114,19 +117,21 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
         >>> row_log_softmax(A.pattern, torch.tensor([0.0, 200.0]))
         tensor([-200.,    0.])
     """
-    out: Tensor = _LogSoftmax.apply(logit, pattern.row, pattern.shape[0])  # type: ignore[no-untyped-call]
+    out: Tensor = call(_LogSoftmax, logit, pattern)
     return out
 
 
 class _Product(Function):
     @staticmethod
+    @positional
     def forward(value: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
         if pattern.nnz == 0 or x.shape[1] == 0:
             return x.new_zeros(pattern.shape[0], x.shape[1])
         matrix = torch.sparse_csr_tensor(
             pattern.crow, pattern.col, value, pattern.shape, check_invariants=False
         )
-        return matrix @ x
+        out = x.new_empty(pattern.shape[0], x.shape[1])
+        return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -147,6 +152,12 @@ class _Product(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, value: Tensor, x: Tensor, pattern: Pattern) -> Any:
         size = info.batch_size
+        if isinstance(pattern, StackedPattern):
+            stack, value = pattern.stack, _batched(value, in_dims[0], size)
+            joined = stack.tall if in_dims[1] is None else stack.diagonal
+            x = x if in_dims[1] is None else x.movedim(in_dims[1], 0).flatten(0, 1)
+            out = weighted_product(joined, stack.pack(value), x)
+            return out.view(size, pattern.shape[0], x.shape[1]), 0
         if in_dims[0] is None:
             flat = x.movedim(in_dims[1], 1)
             out = weighted_product(pattern, value, flat.flatten(1))
@@ -158,6 +169,7 @@ class _Product(Function):
 
 class _Sampled(Function):
     @staticmethod
+    @positional
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
         if pattern.nnz == 0:
             return left.new_zeros(0)
@@ -191,59 +203,111 @@ class _Sampled(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Any:
         size = info.batch_size
-        left, right = _batched(left, in_dims[0], size), _batched(right, in_dims[1], size)
-        out = sampled_product(pattern.repeat(size), left.flatten(0, 1), right.flatten(0, 1))
+        left = _batched(left, in_dims[0], size).flatten(0, 1)
+        right = _batched(right, in_dims[1], size).flatten(0, 1)
+        if isinstance(pattern, StackedPattern):
+            return pattern.stack.unpack(sampled_product(pattern.stack.diagonal, left, right)), 0
+        out = sampled_product(pattern.repeat(size), left, right)
         return out.view(size, pattern.nnz), 0
 
 
-def _exponentials(logit: Tensor, row: Tensor, num_rows: int) -> tuple[Tensor, Tensor]:
+def _sum(pattern: Pattern, value: Tensor) -> Tensor:
+    """Sum of each row; on a GPU without atomics, whose order is another one every time."""
+    if value.is_cuda:
+        return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
+    return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
+
+
+def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
-    top = logit.new_full((num_rows,), -torch.inf).scatter_reduce(0, row, logit, "amax")
+    top = logit.new_full((pattern.shape[0],), -torch.inf)
+    top = top.scatter_reduce(0, pattern.row, logit, "amax")
     top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
-    shifted = logit - top.index_select(0, row)
-    total = logit.new_zeros(num_rows).index_add(0, row, shifted.exp())
+    shifted = logit - top.index_select(0, pattern.row)
+    total = _sum(pattern, shifted.exp())
     return shifted, torch.where(total == 0, 1.0, total)
 
 
-class _Softmax(Function):
-    generate_vmap_rule = True
+def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
+    """A function of the entries of each row, for all clients at once."""
+    value = value.movedim(in_dims[0], 0)
+    if isinstance(pattern, StackedPattern):
+        return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)
+    return function.apply(value.flatten(), pattern.repeat(info.batch_size))
 
+
+def _per_entry(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
+    out = _row_wise(function, info, in_dims, value, pattern)
+    if isinstance(pattern, StackedPattern):
+        return pattern.stack.unpack(out), 0
+    return out.view(info.batch_size, pattern.nnz), 0
+
+
+class _RowSum(Function):
     @staticmethod
-    def forward(logit: Tensor, row: Tensor, num_rows: int) -> Tensor:
-        shifted, total = _exponentials(logit, row, num_rows)
-        return shifted.exp() / total.index_select(0, row)
+    @positional
+    def forward(value: Tensor, pattern: Pattern) -> Tensor:
+        return _sum(pattern, value)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, row, ctx.num_rows = inputs
-        ctx.save_for_backward(output, row)
+        ctx.pattern = inputs[1]
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        out, row = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad.index_select(0, ctx.pattern.row), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> tuple[Tensor, int]:
+        out: Tensor = _row_wise(_RowSum, info, in_dims, value, pattern)
+        return out.view(info.batch_size, pattern.shape[0]), 0
+
+
+class _Softmax(Function):
+    @staticmethod
+    @positional
+    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
+        shifted, total = _exponentials(logit, pattern)
+        return shifted.exp() / total.index_select(0, pattern.row)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.pattern = inputs[1]
+        ctx.save_for_backward(output)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
         weighted = out * grad
-        total = weighted.new_zeros(ctx.num_rows).index_add(0, row, weighted)
-        return weighted - out * total.index_select(0, row), None, None
+        total = row_sum(ctx.pattern, weighted)
+        return weighted - out * total.index_select(0, ctx.pattern.row), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
+        return _per_entry(_Softmax, info, in_dims, logit, pattern)
 
 
 class _LogSoftmax(Function):
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(logit: Tensor, row: Tensor, num_rows: int) -> Tensor:
-        shifted, total = _exponentials(logit, row, num_rows)
-        return shifted - total.log().index_select(0, row)
+    @positional
+    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
+        shifted, total = _exponentials(logit, pattern)
+        return shifted - total.log().index_select(0, pattern.row)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        _, row, ctx.num_rows = inputs
-        ctx.save_for_backward(output, row)
+        ctx.pattern = inputs[1]
+        ctx.save_for_backward(output)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        out, row = ctx.saved_tensors
-        total = grad.new_zeros(ctx.num_rows).index_add(0, row, grad)
-        return grad - out.exp() * total.index_select(0, row), None, None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (out,) = ctx.saved_tensors
+        total = row_sum(ctx.pattern, grad)
+        return grad - out.exp() * total.index_select(0, ctx.pattern.row), None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
+        return _per_entry(_LogSoftmax, info, in_dims, logit, pattern)
 
 
 def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:

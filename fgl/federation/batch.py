@@ -1,0 +1,218 @@
+"""The batch executor: K clients' local training as one, clients being a tensor dimension.
+
+Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` is K of them.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, optim
+from torch.func import vmap
+
+from ..sparse.stack import Client
+from .cohort import ONE_BY_ONE, Cohort
+from .message import Message, Params
+from .method import Method, Training, set_seed
+from .train import (
+    Trained,
+    batch_masks,
+    by_columns,
+    fused,
+    load_state,
+    state_of,
+    trainable,
+    training,
+    turn,
+    with_train_mask,
+)
+
+ELEMENTWISE = (
+    *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
+    *(optim.ASGD, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
+)
+
+
+SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, the same for all clients
+
+
+def train_cohort(
+    method: Method,
+    params: Sequence[Params],
+    cohort: Cohort,
+    contexts: Sequence[Message],
+    *,
+    seeds: Sequence[int],
+    optimizers: Sequence[Mapping[str, Tensor]] | None = None,
+) -> list[Trained]:
+    """What `train` makes of every client of a cohort, in one step for all.
+
+    ``torch.func.vmap`` of the loss over the clients, one backward, one optimiser on the stacked
+    parameters. A client with fewer minibatches than another is finished when it has none left.
+
+    Args:
+        method: its loss must run under `vmap`, its optimiser be element-wise.
+        params: where each client starts; not changed.
+        cohort: the clients' graphs.
+        contexts: what `method.receive` made, one per client; a tensor that all of them share (the
+            very same) is passed on once.
+        seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
+            whatever else the loss draws, which is not what the clients would draw one by one.
+        optimizers: state for each client to go on from, after as many steps for all; default none.
+
+    Returns:
+        One `Trained` per client; their parameters are views of one stack.
+
+    Raises:
+        ValueError: if the clients cannot be stacked, or the optimiser is not element-wise.
+        RuntimeError: if the loss cannot be mapped, naming the line and the operation.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.Method(fgl.nn.GCN(2, 8, 2), train=fgl.Training(num_steps=2))
+        >>> cohort, start = Cohort([graph, graph]), method.initial()
+        >>> trained = train_cohort(method, [start, start], cohort, [{}, {}], seeds=[0, 1])
+        >>> len(trained), len(trained[0].losses)
+        (2, 2)
+    """
+    names, turned = trainable(method), by_columns(params[0], cohort.graphs[0])
+    once = {id(own): turn(own, turned) for own in params}
+    stacks = _stack([once[id(own)] for own in params])
+    leaves = {name: s.requires_grad_() for name, s in stacks.items() if name in names}
+    context_of = cohort.stack("context", contexts)
+
+    def client_loss(client: Client, local: Params, mask: Tensor | None) -> Tensor:
+        graph = cohort.graph(client)
+        if mask is not None:
+            graph = with_train_mask(graph, mask)
+        return method.loss(turn(local, turned), graph, context_of(client))
+
+    stepper = fused(method.train.optimizer(list(leaves.values())))
+    if type(stepper) not in ELEMENTWISE:
+        known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+        got = type(stepper).__name__
+        raise ValueError(
+            f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
+        )
+    load_state(stepper, leaves, _stack([turn(state, turned) for state in optimizers or [{}]]))
+    masks, steps = _schedule(method.train, cohort, seeds)
+    finished: dict[int, tuple[Params, Params]] = {}
+    losses: list[Tensor] = []
+    with training(method.model, cohort.graphs[0].device, seeds[0]):
+        for step in range(max(steps) + 1):
+            for client in (k for k, count in enumerate(steps) if count == step):
+                kept = method.train.keep_optimizer
+                state = _own(state_of(stepper, leaves), client) if kept else {}
+                early = leaves if step < max(steps) else {}
+                early = {name: leaf.detach()[client].clone() for name, leaf in early.items()}
+                finished[client] = early, state
+            if step == max(steps):
+                break
+            stepper.zero_grad()
+            loss = _mapped(client_loss, cohort, stacks, None if masks is None else masks[step])
+            loss.sum().backward()
+            if method.train.max_grad_norm is not None:
+                _clip(list(leaves.values()), method.train.max_grad_norm)
+            stepper.step()
+            losses.append(loss.detach())
+    history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
+    ends = {name: stack.detach() for name, stack in stacks.items()}
+    for client, (early, _) in finished.items():
+        for name, value in early.items():
+            ends[name][client] = value
+    each = {name: stack.unbind() for name, stack in turn(ends, turned).items()}
+    return [
+        Trained(
+            {name: parts[k] for name, parts in each.items()},
+            history[k][:count],
+            turn(finished[k][1], turned),
+        )
+        for k, count in enumerate(steps)
+    ]
+
+
+def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
+    """One ``[K, ...]`` for every name; what an optimiser counts is the same for all, and one."""
+    out = {}
+    for path, first in dicts[0].items():
+        tensors = [tensors[path].detach() for tensors in dicts]
+        if path.split("/")[0] in SCALARS:
+            out[path] = first
+        elif all(other[path] is first for other in dicts):
+            stack = first.detach().expand(len(tensors), *first.shape)
+            out[path] = stack.clone(memory_format=torch.contiguous_format)
+        else:
+            out[path] = torch.stack(tensors)
+    return out
+
+
+def _own(state: Mapping[str, Tensor], client: int) -> Params:
+    """One client's part of an optimiser's state."""
+    return {
+        path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
+        for path, value in state.items()
+    }
+
+
+def _schedule(
+    how: Training, cohort: Cohort, seeds: Sequence[int]
+) -> tuple[list[Tensor] | None, list[int]]:
+    """The training masks ``[K, num_nodes]`` of every step, and each client's number of steps."""
+    if how.batch_size is None:
+        return None, [how.num_steps] * len(cohort)
+    each = []
+    for graph, seed in zip(cohort.graphs, seeds, strict=True):
+        with torch.random.fork_rng([]):
+            set_seed(seed)
+            each.append(batch_masks(how, graph))
+    steps = [len(masks) for masks in each]
+    masks = torch.zeros(
+        max(steps), len(cohort), cohort.num_nodes, dtype=torch.bool, device=cohort.index.device
+    )
+    for client, batches in enumerate(each):
+        for step, mask in enumerate(batches):
+            masks[step, client, : mask.numel()] = mask
+    return list(masks), steps
+
+
+def _mapped(loss: Any, cohort: Cohort, stacks: Params, mask: Tensor | None) -> Tensor:
+    """Every client's loss ``[K]``; what `vmap` cannot take is named, with the way out."""
+    known = cohort.known()
+    clients: list[Client] = []
+
+    def one(index: Tensor, local: Params, mask: Tensor | None, parts: list[Tensor]) -> Tensor:
+        client = Client(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
+        clients.append(client)
+        return loss(client, local, mask)
+
+    dims = (0, 0, None if mask is None else 0, 0)
+    try:
+        out: Tensor = vmap(one, dims, randomness="different")(cohort.index, stacks, mask, known)
+    except RuntimeError as error:
+        text = str(error)
+        if not any(word in text for word in ("vmap", "functorch", "atching rule")):
+            raise
+        frames = traceback.extract_tb(error.__traceback__)
+        frame = [f for f in frames if "torch" not in Path(f.filename).parts][-1]
+        where = f"{Path(frame.filename).name}:{frame.lineno} `{frame.line}`"
+        raise RuntimeError(
+            f"Expected the loss to run under torch.func.vmap, but got {where}: "
+            f"{text.splitlines()[0]}{ONE_BY_ONE}"
+        ) from error
+    cohort.remember(clients[0].lifted)
+    if out.shape != (len(cohort),):
+        raise ValueError(f"Expected the loss to be a scalar, but got shape {list(out.shape[1:])}")
+    return out
+
+
+def _clip(leaves: Sequence[Tensor], max_norm: float) -> None:
+    """`torch.nn.utils.clip_grad_norm_` for every client on its own."""
+    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    scale = (max_norm / (norms + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)))

@@ -1,0 +1,190 @@
+"""Several clients as one: their graphs and contexts stacked for `vmap`."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import MASKS, Graph
+from ..sparse import MatrixStack, SparseMatrix
+from ..sparse.stack import Client
+
+ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
+
+
+class Cohort:
+    """K graphs, padded to the largest and stacked; their edges are block-diagonal operators.
+
+    Args:
+        graphs: of the same kind: the same fields, features, classes, dtype and device.
+        clients: what an error calls them; default their position.
+
+    Raises:
+        ValueError: if the graphs differ in kind.
+
+    Example:
+        >>> graphs = [fgl.Graph(torch.ones(n, 2), torch.tensor([[0], [1]])) for n in (2, 4)]
+        >>> cohort = Cohort(graphs)
+        >>> cohort.num_nodes, cohort.padding
+        (4, 0.25)
+        >>> torch.func.vmap(lambda index: cohort.graph(Client(index)).num_nodes)(cohort.index)
+        tensor([2, 4])
+    """
+
+    def __init__(self, graphs: Sequence[Graph], clients: Sequence[int] | None = None) -> None:
+        self.graphs = list(graphs)
+        self.clients = list(range(len(graphs)) if clients is None else clients)
+        _check_kind(self.graphs, self.clients)
+        first = self.graphs[0]
+        sizes = [graph.num_nodes for graph in self.graphs]
+        self.num_nodes = max(sizes)
+        self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
+        self._lifted: list[weakref.ref[Tensor]] = []
+        self.index = torch.arange(len(sizes), device=first.device)
+        fields = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
+        self.parts: dict[str, Callable[[Client], Any]] = {
+            name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
+            for name in ("x", *fields)
+        }
+        self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
+        self.parts["node_mask"] = self.stack(
+            "node_mask", [graph.node_mask for graph in self.graphs]
+        )
+        self.parts.setdefault("train_mask", self.parts["node_mask"])
+        for name in ("num_nodes", "num_edges", "num_train"):
+            counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
+            self.parts[name] = self.stack(name, [count.to(first.device) for count in counts])
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are sparse."""
+        return isinstance(self.graphs[0].x, SparseMatrix)
+
+    def known(self) -> list[Tensor]:
+        """The stacks that losses have used and that still exist, for `vmap` to hand out."""
+        return [stack for ref in self._lifted if (stack := ref()) is not None]
+
+    def remember(self, stacks: Sequence[Tensor]) -> None:
+        """Add to `known`, weakly: a context's stack goes with its round."""
+        self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
+
+    def graph(self, client: Client) -> Graph:
+        """The graph of one client, inside `vmap`."""
+        return _Member(self, client)
+
+    def stack(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+        """One value per client, as a function of the client at hand inside `vmap`.
+
+        A value that all clients share is passed on as it is; tensors whose first dimensions differ
+        are padded with zeros.
+        """
+        first = values[0]
+        if all(value is first for value in values):
+            return lambda client: first
+        for client, value in zip(self.clients, values, strict=True):
+            if type(value) is not type(first):
+                raise TypeError(
+                    f"Expected client {client}'s {name} to be a {type(first).__name__} as client "
+                    f"{self.clients[0]}'s, but got {type(value).__name__}{ONE_BY_ONE}"
+                )
+        if isinstance(first, SparseMatrix):
+            return MatrixStack(values).of
+        if isinstance(first, Mapping):
+            return self._stack_dicts(name, values)
+        stacked = self._padded(name, values)
+        return lambda client: client.part(stacked)
+
+    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+        for client, value in zip(self.clients, values, strict=True):
+            if list(value) != list(values[0]):
+                raise ValueError(
+                    f"Expected client {client}'s {name} to have keys {list(values[0])} as client "
+                    f"{self.clients[0]}'s, but got {list(value)}{ONE_BY_ONE}"
+                )
+        made = {key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]}
+        return lambda client: {key: of(client) for key, of in made.items()}
+
+    def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
+        first = tensors[0]
+        for client, tensor in zip(self.clients, tensors, strict=True):
+            if tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to be {first.dtype} of shape "
+                    f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "
+                    f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
+                )
+        if all(tensor.shape == first.shape for tensor in tensors):
+            return torch.stack(list(tensors))
+        longest = max(tensor.shape[0] for tensor in tensors)
+        out = first.new_zeros(len(tensors), longest, *first.shape[1:])
+        for row, tensor in zip(out, tensors, strict=True):
+            row[: tensor.shape[0]] = tensor
+        return out
+
+
+class _Member(Graph):
+    """A graph inside `vmap`: batched tensors, padded nodes that are in no mask.
+
+    Its numbers of nodes, edges and training nodes are the client's own: tensors, not integers.
+    """
+
+    def __init__(self, cohort: Cohort, client: Client) -> None:
+        self.__dict__.update(cohort=cohort, client=client, num_classes=cohort.graphs[0].num_classes)
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "__dict__")
+        if name not in own and "cohort" in own and name in own["cohort"].parts:
+            own[name] = own["cohort"].parts[name](own["client"])
+        return own[name] if name in own else super().__getattribute__(name)
+
+    @property
+    def device(self) -> torch.device:
+        return self.cohort.graphs[0].device
+
+    @property
+    def edge_index(self) -> Tensor:  # type: ignore[override]
+        raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
+
+    @property
+    def edge_weight(self) -> Tensor:  # type: ignore[override]
+        raise ValueError(f"Expected the loss to read graph.adj, but got edge_weight{ONE_BY_ONE}")
+
+    def replace(self, **changes: Any) -> Graph:
+        changed = copy.copy(self)
+        changed.__dict__.update(changes)
+        return changed
+
+
+def _check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
+    """Clients can only be stacked if they have the same fields and sizes of classes, features."""
+    if not graphs:
+        raise ValueError("Expected graphs to be at least one, but got none")
+    want = _kind(graphs[0])
+    for client, graph in zip(clients, graphs, strict=True):
+        got = _kind(graph)
+        for name, value in want.items():
+            if got[name] != value:
+                raise ValueError(
+                    f"Expected client {client} to have {name} {value} as client {clients[0]}, "
+                    f"but got {got[name]}{ONE_BY_ONE}"
+                )
+
+
+def _kind(graph: Graph) -> dict[str, Any]:
+    names = ("y", *MASKS, "node_id")
+    return {
+        "fields": [name for name in names if getattr(graph, name) is not None],
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "features": type(graph.x).__name__,
+        "dtype": graph.x.dtype,
+        "device": graph.device,
+    }

@@ -1,0 +1,118 @@
+"""Who trains with whom: one client after the other, or cohorts of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, Literal
+
+from ..graph import Graph
+from .batch import SCALARS, train_cohort
+from .cohort import Cohort
+from .message import Message, Params
+from .method import Method, State, fold_in
+from .result import Result
+from .stage import stage
+from .train import Trained, train
+
+
+class Executor:
+    """Trains a round's clients, `clients_at_once` of them at a time.
+
+    Clients of about the same size share a cohort, so that padding is cheap; what a round has built
+    is kept for the next one.
+
+    Args:
+        clients: every client's graph.
+        clients_at_once: the largest cohort; ``"all"``: one cohort; 1: no cohorts, a plain loop.
+
+    Raises:
+        ValueError: if `clients_at_once` is neither.
+    """
+
+    def __init__(self, clients: Sequence[Graph], clients_at_once: int | Literal["all"]) -> None:
+        if clients_at_once != "all" and (
+            not isinstance(clients_at_once, int) or clients_at_once < 1
+        ):
+            raise ValueError(
+                f"Expected clients_at_once to be 'all' or at least 1, but got {clients_at_once!r}"
+            )
+        self.clients = clients
+        self.clients_at_once = len(clients) if clients_at_once == "all" else clients_at_once
+        self.padding = 0.0
+        self._cohorts: dict[tuple[int, ...], Cohort] = {}
+
+    def updates(
+        self, method: Method, ready: Sequence[int], result: Result, index: int, seed: int
+    ) -> Iterator[tuple[int, Message, State, list[float]]]:
+        """What each client sends, its new state and its losses, cohort after cohort."""
+        groups = self._groups(ready, result)
+        self._forget(groups)
+        for group in groups:
+            states = [result.client_states.get(client, {}) for client in group]
+            received = []
+            for client, state in zip(group, states, strict=True):
+                with stage(seed, index, client, "receive"):
+                    message = result.outbox[client]
+                    received.append(method.receive(message, state, self.clients[client]))
+            seeds = [fold_in(seed, index, client) for client in group]
+            with stage(seed, index, group, "loss"):
+                trained = self._train(method, group, received, states, seeds)
+            for client, state, (_, context), done in zip(
+                group, states, received, trained, strict=True
+            ):
+                with stage(seed, index, client, "send"):
+                    upload, new = method.send(done.params, context, state, self.clients[client])
+                if method.train.keep_optimizer:
+                    new = {**new, "optimizer": done.optimizer}
+                yield client, upload, new, done.losses
+
+    def _train(
+        self,
+        method: Method,
+        group: tuple[int, ...],
+        received: Sequence[tuple[Params, Message]],
+        states: Sequence[State],
+        seeds: Sequence[int],
+    ) -> list[Trained]:
+        params, contexts = zip(*received, strict=True)
+        kept: list[Any] = [state.get("optimizer", {}) for state in states]
+        if not method.train.keep_optimizer:
+            kept = [{}] * len(group)
+        if len(group) == 1:
+            graph = self.clients[group[0]]
+            own = train(method, params[0], graph, contexts[0], seed=seeds[0], optimizer=kept[0])
+            return [own]
+        if group not in self._cohorts:
+            self._cohorts[group] = Cohort([self.clients[client] for client in group], group)
+        cohort = self._cohorts[group]
+        return train_cohort(method, params, cohort, contexts, seeds=seeds, optimizers=kept)
+
+    def _groups(self, ready: Sequence[int], result: Result) -> list[tuple[int, ...]]:
+        """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
+        if self.clients_at_once == 1:
+            self.padding = 0.0
+            return [(client,) for client in ready]
+        alike: dict[Any, list[int]] = {}
+        for client in sorted(ready, key=lambda client: self.clients[client].num_nodes):
+            alike.setdefault(_age(result.client_states.get(client, {})), []).append(client)
+        groups = []
+        for members in alike.values():
+            count = -(-len(members) // self.clients_at_once)
+            bounds = [len(members) * i // count for i in range(count + 1)]
+            groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]
+        size = [graph.num_nodes for graph in self.clients]
+        slots = sum(len(group) * max(size[c] for c in group) for group in groups)
+        self.padding = 1 - sum(size[c] for c in ready) / slots if slots else 0.0
+        return groups
+
+    def _forget(self, groups: Sequence[tuple[int, ...]]) -> None:
+        """Keep the cohorts that this round uses again; others would grow without bound."""
+        kept = self._cohorts
+        self._cohorts = {group: kept[group] for group in groups if group in kept}
+
+
+def _age(state: State) -> tuple[tuple[str, float], ...]:
+    """How far a kept optimiser has come: one optimiser serves a cohort, so all must agree."""
+    kept: Any = state.get("optimizer", {})
+    return tuple((k, float(v)) for k, v in kept.items() if k.split("/")[0] in SCALARS)

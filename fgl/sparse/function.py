@@ -1,0 +1,38 @@
+"""Calling an `autograd.Function` cheaply: a small sparse product takes less time than `apply`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import torch
+
+T = TypeVar("T")
+
+
+def call(function: Any, *args: Any) -> Any:
+    """``function.apply(*args)``, or the bare forward where nobody will ask for a gradient."""
+    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    return function.forward(*args)
+
+
+def positional(forward: Callable[..., T]) -> Callable[..., T]:
+    """Mark a forward that has no defaults: `apply` would look up its signature in every call."""
+    forward.__signature__ = _Positional()  # type: ignore[attr-defined]
+    return forward
+
+
+class _Positional(inspect.Signature):
+    def bind(self, *args: Any, **kwargs: Any) -> Any:
+        return _Bound(args, kwargs)
+
+
+class _Bound:
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.args = args
+        self.kwargs = kwargs
+
+    def apply_defaults(self) -> None:
+        """There are none."""

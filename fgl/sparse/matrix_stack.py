@@ -1,0 +1,64 @@
+"""Several sparse matrices as one operator, for `vmap` over clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .matrix import SparseMatrix
+from .stack import Client, PatternStack, StackedPattern
+
+
+class MatrixStack:
+    """K sparse matrices; what is derived from them is made once, part by part.
+
+    Args:
+        parts: the matrices, all with values or all without.
+
+    Example:
+        >>> stack = MatrixStack([SparseMatrix.from_dense(torch.eye(n)) for n in (1, 2)])
+        >>> product = lambda index: stack.of(Client(index)) @ torch.ones(2, 1)
+        >>> torch.func.vmap(product)(torch.arange(2)).squeeze(2)
+        tensor([[1., 0.],
+                [1., 1.]])
+    """
+
+    def __init__(self, parts: Sequence[SparseMatrix]) -> None:
+        self.parts = list(parts)
+        self.patterns = PatternStack([part.pattern for part in parts])
+        self.value: Tensor | None = None
+        if any(part.value is not None for part in parts):
+            dtype = next(part.dtype for part in parts if part.value is not None)
+            values = [p.pattern.ones(dtype) if p.value is None else p.value for p in parts]
+            self.value = self.patterns.padded(values)
+        self._derived: dict[str, MatrixStack] = {}
+
+    def of(self, client: Client) -> SparseMatrix:
+        """The matrix of one client, inside `vmap`."""
+        return _StackedMatrix(self, client)
+
+    def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
+        if name not in self._derived:
+            with torch.inference_mode(False):
+                self._derived[name] = MatrixStack([make(part) for part in self.parts])
+        return self._derived[name]
+
+
+class _StackedMatrix(SparseMatrix):
+    def __init__(self, stack: MatrixStack, client: Client) -> None:
+        value = None if stack.value is None else client.part(stack.value)
+        super().__init__(StackedPattern(stack.patterns, client), value)
+        self._stack = stack
+        self._client = client
+
+    def _once(self, name: str, make: Any) -> SparseMatrix:
+        stack = self._stack.derived(name, lambda part: getattr(part, name))
+        return stack.of(self._client)
+
+    def astype(self, dtype: torch.dtype) -> SparseMatrix:
+        if self.dtype == dtype:
+            return self
+        return self._stack.derived(str(dtype), lambda part: part.astype(dtype)).of(self._client)

@@ -1,0 +1,229 @@
+"""Several patterns as one: what a product under `vmap` over clients multiplies with.
+
+Inside `vmap` a client sees a `SparseMatrix` of its own whose tensors are batched, padded to the
+largest client; the products know the stack behind it and run once on the block-diagonal matrix.
+Padded entries belong to no row: products, sums and softmax pass them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .function import positional
+from .pattern import Pattern, _kept
+
+
+class PatternStack:
+    """K patterns, each padded to the most rows, columns and entries.
+
+    Args:
+        parts: the patterns.
+
+    Example:
+        >>> a = Pattern(torch.tensor([0, 1]), torch.tensor([0]), (1, 1))
+        >>> b = Pattern(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), (2, 2))
+        >>> stack = PatternStack([a, b])
+        >>> stack.shape, stack.nnz, stack.diagonal.col
+        ((2, 2), 3, tensor([0, 3, 2, 3]))
+    """
+
+    def __init__(self, parts: Sequence[Pattern]) -> None:
+        self.parts = list(parts)
+        self.shape = (max(p.shape[0] for p in parts), max(p.shape[1] for p in parts))
+        self.counts = [p.nnz for p in parts]
+        self.nnz = max(self.counts)
+        self._ones: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self.parts[0].col.device
+
+    def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
+        """One tensor per part as ``[K, length]`` (default: one per entry), zeros at the end."""
+        length = self.nnz if length is None else length
+        out = tensors[0].new_zeros(len(tensors), length)
+        for row, tensor in zip(out, tensors, strict=True):
+            row[: tensor.numel()] = tensor
+        return out
+
+    @_kept
+    def crow(self) -> Tensor:
+        crow = self.padded([p.crow for p in self.parts], self.shape[0] + 1)
+        for row, part in zip(crow, self.parts, strict=True):
+            row[part.shape[0] + 1 :] = part.nnz
+        return crow
+
+    @_kept
+    def col(self) -> Tensor:
+        return self.padded([p.col for p in self.parts])
+
+    @_kept
+    def row(self) -> Tensor:
+        return self.padded([p.row for p in self.parts])
+
+    @_kept
+    def slots(self) -> Tensor | None:
+        """Where the entries lie in ``[K, nnz]``, flattened; None where nothing is padded."""
+        if all(count == self.nnz for count in self.counts):
+            return None
+        inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
+        return inside.flatten().nonzero().squeeze(1).to(self.device)
+
+    def pack(self, value: Tensor) -> Tensor:
+        """``[K, nnz]`` without its padding, flat."""
+        flat = value.flatten()
+        return flat if self.slots is None else flat.index_select(0, self.slots)
+
+    def unpack(self, flat: Tensor) -> Tensor:
+        """The inverse of `pack`, zeros in the padding."""
+        size = len(self.parts)
+        if self.slots is None:
+            return flat.view(size, self.nnz)
+        return flat.new_zeros(size * self.nnz).index_copy(0, self.slots, flat).view(size, self.nnz)
+
+    @_kept
+    def start(self) -> Tensor:
+        """Where each part's entries begin in the block-diagonal pattern, int64 ``[K + 1]``."""
+        return torch.tensor([0, *self.counts], device=self.device).cumsum(0)
+
+    def _joined(self, step: int) -> tuple[Tensor, Tensor]:
+        """The parts one below the other, each `step` columns to the right of the last."""
+        crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
+        return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
+
+    @_kept
+    def diagonal(self) -> Pattern:
+        """The block-diagonal pattern."""
+        return _Diagonal(self)
+
+    @_kept
+    def tall(self) -> Pattern:
+        """The parts one below the other: for an operand that all clients share."""
+        return Pattern(*self._joined(0), (len(self.parts) * self.shape[0], self.shape[1]))
+
+    @_kept
+    def transpose(self) -> tuple[PatternStack, Tensor]:
+        parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
+        return PatternStack(parts), self.padded(orders)
+
+    @_kept
+    def loops(self) -> tuple[PatternStack, Tensor]:
+        """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
+        parts, sources = zip(*(p.loops for p in self.parts), strict=True)
+        moved = [
+            source + (source >= part.nnz) * (self.nnz - part.nnz)
+            for source, part in zip(sources, self.parts, strict=True)
+        ]
+        stack = PatternStack(parts)
+        return stack, stack.padded(moved)
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        """``[K, nnz]``, 1 for an entry and 0 for padding."""
+        if dtype not in self._ones:
+            with torch.inference_mode(False):
+                ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
+                self._ones[dtype] = self.unpack(ones)
+        return self._ones[dtype]
+
+
+class _Diagonal(Pattern):
+    """The block-diagonal pattern of a stack; its transpose comes from the parts' own."""
+
+    def __init__(self, stack: PatternStack) -> None:
+        size, (rows, cols) = len(stack.parts), stack.shape
+        super().__init__(*stack._joined(cols), (size * rows, size * cols))
+        self._stack = stack
+
+    @_kept
+    def transpose(self) -> tuple[Pattern, Tensor]:
+        turned, _ = self._stack.transpose
+        starts = self._stack.start.tolist()
+        orders = [part.transpose[1] + s for part, s in zip(self._stack.parts, starts, strict=False)]
+        return turned.diagonal, torch.cat(orders)
+
+
+class StackedPattern(Pattern):
+    """One client's view of a stack inside `vmap`: its tensors are batched.
+
+    Args:
+        stack: the patterns of all clients.
+        client: the one at hand.
+    """
+
+    def __init__(self, stack: PatternStack, client: Client) -> None:
+        self.stack = stack
+        self.shape = stack.shape
+        self._client = client
+
+    @property
+    def nnz(self) -> int:
+        return self.stack.nnz
+
+    @cached_property
+    def crow(self) -> Tensor:  # type: ignore[override]
+        return self._client.part(self.stack.crow)
+
+    @cached_property
+    def col(self) -> Tensor:  # type: ignore[override]
+        return self._client.part(self.stack.col)
+
+    @cached_property
+    def row(self) -> Tensor:  # type: ignore[override]
+        return self._client.part(self.stack.row)
+
+    @cached_property
+    def transpose(self) -> tuple[Pattern, Tensor]:  # type: ignore[override]
+        stack, order = self.stack.transpose
+        return StackedPattern(stack, self._client), self._client.part(order)
+
+    @cached_property
+    def loops(self) -> tuple[Pattern, Tensor]:  # type: ignore[override]
+        stack, source = self.stack.loops
+        return StackedPattern(stack, self._client), self._client.part(source)
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        return self._client.part(self.stack.ones(dtype))
+
+
+class Client:
+    """The client at hand inside `vmap`, which knows its part of every stack.
+
+    Args:
+        index: int64, batched by `vmap` over the clients.
+        batched: parts known already, by the `id` of their stack.
+
+    Stacks that it had to lift are in `lifted`: handing them to `vmap` next time is faster.
+    """
+
+    def __init__(self, index: Tensor, batched: dict[int, Tensor] | None = None) -> None:
+        self.index = index
+        self.batched = {} if batched is None else batched
+        self.lifted: list[Tensor] = []
+
+    def part(self, stack: Tensor) -> Tensor:
+        """``stack [K, ...]`` as the tensor ``[...]`` of this client, uncopied."""
+        if id(stack) not in self.batched:
+            self.batched[id(stack)] = _Lift.apply(self.index, stack)  # type: ignore[no-untyped-call]
+            self.lifted.append(stack)
+        return self.batched[id(stack)]
+
+
+class _Lift(Function):
+    @staticmethod
+    @positional
+    def forward(index: Tensor, stack: Tensor) -> Tensor:
+        raise RuntimeError("Expected the client's index to be batched by vmap, but it is not")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, index: Tensor, stack: Tensor) -> tuple[Tensor, int]:
+        return stack.view_as(stack), 0  # an output that is an input would come back unbatched
