@@ -34,9 +34,10 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Para
     share = _shares(weight)
     out = {}
     for name, value in stack.items():
-        if len(value) != share.numel():
+        shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
+        if shape[:1] != [share.numel()]:
             raise ValueError(
-                f"Expected stack[{name!r}] to have {share.numel()} clients, but got {len(value)}"
+                f"Expected stack[{name!r}] to have {share.numel()} clients, but got shape {shape}"
             )
         average = _weighted_sum(share, value)
         dtype = value[0].dtype
@@ -49,7 +50,7 @@ def _weighted_sum(share: Tensor, value: Tensor | Sequence[Tensor]) -> Tensor:
     if isinstance(value, Tensor):
         exact = value if value.is_floating_point() else value.double()
         turned = exact.dim() == 3 and exact.mT.is_contiguous()  # tensordot would copy it
-        total = torch.tensordot(share.to(exact), exact.mT if turned else exact, dims=1)
+        total: Tensor = torch.tensordot(share.to(exact), exact.mT if turned else exact, dims=1)
         return total.mT if turned else total
     dtype = value[0].dtype if value[0].is_floating_point() else torch.float64
     total = torch.zeros_like(value[0], dtype=dtype)

@@ -20,8 +20,8 @@ from fgl.federation import Method, Training, train
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
     "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
-    "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4),
-    "adamw": partial(torch.optim.AdamW, lr=0.01),
+    "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, fused=True),
+    "adamw": partial(torch.optim.AdamW, lr=0.01, fused=True),
 }
 
 
@@ -93,7 +93,7 @@ def test_gradient_is_clipped() -> None:
         method = Method(net, train=Training(sgd, num_steps=2, max_grad_norm=limit))
         results[limit] = train(method, method.initial(), data, {}, seed=1)
         want = plain_training(net, data, sgd, num_steps=2, seed=1, max_grad_norm=limit)
-        assert same(results[limit], want)
+        assert same(results[limit][:2], want)
     assert same(results[1e6], results[None])
     start = method.initial()
     moved = [(value - start[name]).square().sum() for name, value in results[1e-3][0].items()]

@@ -187,7 +187,8 @@ def _mapped(loss: Any, cohort: Cohort, stacks: Params, mask: Tensor | None) -> T
     def one(index: Tensor, local: Params, mask: Tensor | None, parts: list[Tensor]) -> Tensor:
         client = Client(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
         clients.append(client)
-        return loss(client, local, mask)
+        value: Tensor = loss(client, local, mask)
+        return value
 
     dims = (0, 0, None if mask is None else 0, 0)
     try:

@@ -147,14 +147,15 @@ class _Member(Graph):
 
     @property
     def device(self) -> torch.device:
-        return self.cohort.graphs[0].device
+        device: torch.device = self.cohort.graphs[0].device
+        return device
 
     @property
-    def edge_index(self) -> Tensor:  # type: ignore[override]
+    def edge_index(self) -> Tensor:
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
 
     @property
-    def edge_weight(self) -> Tensor:  # type: ignore[override]
+    def edge_weight(self) -> Tensor:
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_weight{ONE_BY_ONE}")
 
     def replace(self, **changes: Any) -> Graph:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -43,29 +43,26 @@ class Executor:
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def updates(
-        self, method: Method, ready: Sequence[int], result: Result, index: int, seed: int
-    ) -> Iterator[tuple[int, Message, State, list[float]]]:
-        """What each client sends, its new state and its losses, cohort after cohort."""
-        groups = self._groups(ready, result)
-        self._forget(groups)
-        for group in groups:
-            states = [result.client_states.get(client, {}) for client in group]
-            received = []
-            for client, state in zip(group, states, strict=True):
-                with stage(seed, index, client, "receive"):
-                    message = result.outbox[client]
-                    received.append(method.receive(message, state, self.clients[client]))
-            seeds = [fold_in(seed, index, client) for client in group]
-            with stage(seed, index, group, "loss"):
-                trained = self._train(method, group, received, states, seeds)
-            for client, state, (_, context), done in zip(
-                group, states, received, trained, strict=True
-            ):
-                with stage(seed, index, client, "send"):
-                    upload, new = method.send(done.params, context, state, self.clients[client])
-                if method.train.keep_optimizer:
-                    new = {**new, "optimizer": done.optimizer}
-                yield client, upload, new, done.losses
+        self, method: Method, group: tuple[int, ...], result: Result, index: int, seed: int
+    ) -> list[tuple[int, Message, State, list[float]]]:
+        """What each client of a group sends, its new state and its losses."""
+        states = [result.client_states.get(client, {}) for client in group]
+        received = []
+        for client, state in zip(group, states, strict=True):
+            with stage(seed, index, client, "receive"):
+                message = result.outbox[client]
+                received.append(method.receive(message, state, self.clients[client]))
+        seeds = [fold_in(seed, index, client) for client in group]
+        with stage(seed, index, group, "loss"):
+            trained = self._train(method, group, received, states, seeds)
+        sent = []
+        for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
+            with stage(seed, index, client, "send"):
+                upload, new = method.send(done.params, context, state, self.clients[client])
+            if method.train.keep_optimizer:
+                new = {**new, "optimizer": done.optimizer}
+            sent.append((client, upload, new, done.losses))
+        return sent
 
     def _train(
         self,
@@ -88,7 +85,7 @@ class Executor:
         cohort = self._cohorts[group]
         return train_cohort(method, params, cohort, contexts, seeds=seeds, optimizers=kept)
 
-    def _groups(self, ready: Sequence[int], result: Result) -> list[tuple[int, ...]]:
+    def groups(self, ready: Sequence[int], result: Result) -> list[tuple[int, ...]]:
         """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
         if self.clients_at_once == 1:
             self.padding = 0.0
@@ -96,7 +93,7 @@ class Executor:
         alike: dict[Any, list[int]] = {}
         for client in sorted(ready, key=lambda client: self.clients[client].num_nodes):
             alike.setdefault(_age(result.client_states.get(client, {})), []).append(client)
-        groups = []
+        groups: list[tuple[int, ...]] = []
         for members in alike.values():
             count = -(-len(members) // self.clients_at_once)
             bounds = [len(members) * i // count for i in range(count + 1)]
@@ -104,12 +101,9 @@ class Executor:
         size = [graph.num_nodes for graph in self.clients]
         slots = sum(len(group) * max(size[c] for c in group) for group in groups)
         self.padding = 1 - sum(size[c] for c in ready) / slots if slots else 0.0
-        return groups
-
-    def _forget(self, groups: Sequence[tuple[int, ...]]) -> None:
-        """Keep the cohorts that this round uses again; others would grow without bound."""
-        kept = self._cohorts
+        kept = self._cohorts  # those that this round does not use again would grow without bound
         self._cohorts = {group: kept[group] for group in groups if group in kept}
+        return groups
 
 
 def _age(state: State) -> tuple[tuple[str, float], ...]:

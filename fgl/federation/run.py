@@ -138,21 +138,23 @@ def _round(
             ready.append(client)
     uploads: dict[int, Message] = {}
     losses = []
-    for client, upload, state, local_losses in executor.updates(method, ready, result, index, seed):
-        with stage(seed, index, client, "send"):
-            peer = next(iter(uploads.values()), None)
-            check_message(upload, like=peer, model=template)
-            check_message(state, name="state")
-        record.bytes_up += num_bytes(upload)
-        bad = first_not_finite(upload)
-        if bad is not None:
-            record.dropped[client] = f"{bad} is not finite"
-            warnings.warn(f"Round {index}, client {client}: {bad} is not finite", stacklevel=3)
-            continue
-        uploads[client] = upload
-        if clients[client].num_train:
-            losses.extend(local_losses)
-        result.client_states[client] = state
+    for group in executor.groups(ready, result):
+        updates = executor.updates(method, group, result, index, seed)
+        for client, upload, state, local_losses in updates:
+            with stage(seed, index, client, "send"):
+                peer = next(iter(uploads.values()), None)
+                check_message(upload, like=peer, model=template)
+                check_message(state, name="state")
+            record.bytes_up += num_bytes(upload)
+            bad = first_not_finite(upload)
+            if bad is not None:
+                record.dropped[client] = f"{bad} is not finite"
+                warnings.warn(f"Round {index}, client {client}: {bad} is not finite", stacklevel=3)
+                continue
+            uploads[client] = upload
+            if clients[client].num_train:
+                losses.extend(local_losses)
+            result.client_states[client] = state
     record.padding = executor.padding
     if uploads:
         with stage(seed, index, None, "aggregate"):

@@ -12,7 +12,7 @@ from .method import fold_in, set_seed
 def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str) -> Iterator[None]:
     """Derive a stage's randomness; raise its error again naming round, client(s) and stage."""
     who = [clients] if isinstance(clients, int) else list(clients or ())
-    set_seed(fold_in(seed, index, *(who[:1] or ["server"]), name))
+    set_seed(fold_in(seed, index, who[0] if who else "server", name))
     try:
         yield
     except Exception as error:

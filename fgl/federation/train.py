@@ -87,13 +87,14 @@ def train(
 
 
 def by_columns(params: Mapping[str, Tensor], graph: Graph) -> set[str]:
-    """Matrices that training lays out by columns: those that may meet sparse features.
+    """Matrices that training lays out by columns: those that meet sparse features.
 
     Such a product reads a matrix by columns, and would copy it in every step.
     """
     if not isinstance(graph.x, SparseMatrix):
         return set()
-    return {name for name, value in params.items() if value.dim() == 2}
+    width = graph.num_features
+    return {name for name, p in params.items() if p.dim() == 2 and p.shape[1] == width}
 
 
 def turn(tensors: Mapping[str, Tensor], turned: set[str]) -> Params:

@@ -31,9 +31,13 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Inverted dropout, ``x * keep / (1 - p)``."""
-    keep = torch.rand_like(x) >= p  # on a CPU a quarter of the time that torch's bernoulli takes
-    return x * (keep / (1 - p) if p < 1 else keep.to(x.dtype))
+    """Inverted dropout, ``x * keep / (1 - p)``; p counts in steps of 2^-16."""
+    if p >= 1:
+        return x * 0
+    # Sixteen random bits an entry: on a CPU a third of the time of `torch.rand`.
+    words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
+    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    return x * ((bits >= round(p * 2**16) - 2**15) / (1 - p))
 
 
 class Stack(nn.Module):

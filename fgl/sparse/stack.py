@@ -174,16 +174,16 @@ class StackedPattern(Pattern):
         return self._client.part(self.stack.col)
 
     @cached_property
-    def row(self) -> Tensor:  # type: ignore[override]
+    def row(self) -> Tensor:
         return self._client.part(self.stack.row)
 
     @cached_property
-    def transpose(self) -> tuple[Pattern, Tensor]:  # type: ignore[override]
+    def transpose(self) -> tuple[Pattern, Tensor]:
         stack, order = self.stack.transpose
         return StackedPattern(stack, self._client), self._client.part(order)
 
     @cached_property
-    def loops(self) -> tuple[Pattern, Tensor]:  # type: ignore[override]
+    def loops(self) -> tuple[Pattern, Tensor]:
         stack, source = self.stack.loops
         return StackedPattern(stack, self._client), self._client.part(source)
 
