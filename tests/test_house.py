@@ -36,10 +36,13 @@ FLOORS: dict[str, set[str]] = {
 FEDERATION = [
     "message",
     "method",
+    "stage",
     "cohort",
     "result",
     "evaluate",
     "train",
+    "batch",
+    "executor",
     "checkpoint",
     "run",
     "recipe",

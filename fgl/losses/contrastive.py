@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..sparse.function import positional
+from .contrastive_batch import chunks, contrast_batch
 
 DENOMINATORS = ("negatives", "all")
 DIRECTIONS = ("anchor", "symmetric")
@@ -159,8 +160,15 @@ class _Contrast(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        losses, slopes = zip(*_one_by_one(_Contrast, info, in_dims, args), strict=True)
-        return (torch.stack(losses), torch.stack(slopes)), (0, 0)
+        tensors = _batched(info, in_dims, args)
+        parts = [
+            contrast_batch(*chunk, *args[4:6])
+            if chunk[2].shape[0] > 1
+            else [out[None] for out in _Contrast.apply(*(t[0] for t in chunk), *args[4:])]  # type: ignore[no-untyped-call]
+            for chunk in chunks(tensors, args[6])
+        ]
+        losses, slopes = (torch.cat(out) for out in zip(*parts, strict=True))
+        return (losses, slopes), (0, 0)
 
 
 class _KeySlopes(Function):
@@ -188,16 +196,22 @@ class _KeySlopes(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
-        return torch.stack(_one_by_one(_KeySlopes, info, in_dims, args)), 0
+        tensors = _batched(info, in_dims, args)
+        parts = [
+            contrast_batch(*chunk, *args[4:6], by_keys=True)[1]
+            if chunk[2].shape[0] > 1
+            else _KeySlopes.apply(*(t[0] for t in chunk), *args[4:])[None]  # type: ignore[no-untyped-call]
+            for chunk in chunks(tensors, args[6])
+        ]
+        return torch.cat(parts), 0
 
 
-def _one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Any]:
-    """The function of every client's tensors."""
-    tensors = [
-        a.unbind(dim) if dim is not None else [a] * info.batch_size
+def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
+    """Anchors, keys, labels and masks with the clients in front."""
+    return [
+        a.movedim(dim, 0) if dim is not None else a.expand(info.batch_size, *a.shape)
         for a, dim in zip(args[:4], in_dims[:4], strict=True)
     ]
-    return [function.apply(*client, *args[4:]) for client in zip(*tensors, strict=True)]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:

@@ -3,7 +3,8 @@
 from .matrix import SparseMatrix
 from .matrix_stack import MatrixStack
 from .pattern import Pattern
-from .product import row_log_softmax, row_softmax, row_sum, sampled_product, weighted_product
+from .product import sampled_product, weighted_product
+from .rows import row_log_softmax, row_softmax, row_sum
 
 __all__ = [
     "MatrixStack",

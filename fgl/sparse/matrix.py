@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from .pattern import Pattern, pointers, row_major
-from .product import row_sum, weighted_product
+from .product import weighted_product
+from .rows import row_sum
 
 
 class SparseMatrix:

@@ -1,4 +1,4 @@
-"""Products with a sparse pattern and softmax over a row's entries, differentiable, `vmap`-able."""
+"""Products with a sparse pattern, differentiable, `vmap`-able."""
 
 from __future__ import annotations
 
@@ -58,66 +58,6 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
         tensor([6.])
     """
     out: Tensor = call(_Sampled, left, right, pattern)
-    return out
-
-
-def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Sum of the values in each row.
-
-    Args:
-        pattern: ``[rows, cols]`` with nnz entries.
-        value: float ``[nnz]``.
-
-    Returns:
-        float ``[rows]``.
-
-    Example:
-        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
-        >>> row_sum(A.pattern, torch.tensor([1.0, 2.0]))
-        tensor([0., 0., 3.])
-    """
-    out: Tensor = call(_RowSum, value, pattern)
-    return out
-
-
-def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Softmax over the entries of each row.
-
-    Args:
-        pattern: ``[rows, cols]`` with nnz entries.
-        logit: float ``[nnz]``.
-        mask: bool ``[nnz]``; entries that are False count as absent and get 0.
-
-    Returns:
-        float ``[nnz]``; sums to 1 over each row that has an entry left.
-
-    Example:
-        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
-        >>> row_softmax(A.pattern, torch.zeros(2))
-        tensor([0.5000, 0.5000])
-    """
-    if mask is not None:
-        logit = torch.where(mask, logit, -torch.inf)
-    out: Tensor = call(_Softmax, logit, pattern)
-    return out
-
-
-def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
-    """Logarithm of `row_softmax`, without its underflow.
-
-    Args:
-        pattern: ``[rows, cols]`` with nnz entries.
-        logit: float ``[nnz]``.
-
-    Returns:
-        float ``[nnz]``.
-
-    Example:
-        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
-        >>> row_log_softmax(A.pattern, torch.tensor([0.0, 200.0]))
-        tensor([-200.,    0.])
-    """
-    out: Tensor = call(_LogSoftmax, logit, pattern)
     return out
 
 
@@ -209,105 +149,6 @@ class _Sampled(Function):
             return pattern.stack.unpack(sampled_product(pattern.stack.diagonal, left, right)), 0
         out = sampled_product(pattern.repeat(size), left, right)
         return out.view(size, pattern.nnz), 0
-
-
-def _sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Sum of each row; on a GPU without atomics, whose order is another one every time."""
-    if value.is_cuda:
-        return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
-    return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
-
-
-def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
-    """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
-    top = logit.new_full((pattern.shape[0],), -torch.inf)
-    top = top.scatter_reduce(0, pattern.row, logit, "amax")
-    top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
-    shifted = logit - top.index_select(0, pattern.row)
-    total = _sum(pattern, shifted.exp())
-    return shifted, torch.where(total == 0, 1.0, total)
-
-
-def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """A function of the entries of each row, for all clients at once."""
-    value = value.movedim(in_dims[0], 0)
-    if isinstance(pattern, StackedPattern):
-        return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)
-    return function.apply(value.flatten(), pattern.repeat(info.batch_size))
-
-
-def _per_entry(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    out = _row_wise(function, info, in_dims, value, pattern)
-    if isinstance(pattern, StackedPattern):
-        return pattern.stack.unpack(out), 0
-    return out.view(info.batch_size, pattern.nnz), 0
-
-
-class _RowSum(Function):
-    @staticmethod
-    @positional
-    def forward(value: Tensor, pattern: Pattern) -> Tensor:
-        return _sum(pattern, value)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.pattern = inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.pattern.row), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> tuple[Tensor, int]:
-        out: Tensor = _row_wise(_RowSum, info, in_dims, value, pattern)
-        return out.view(info.batch_size, pattern.shape[0]), 0
-
-
-class _Softmax(Function):
-    @staticmethod
-    @positional
-    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(logit, pattern)
-        return shifted.exp() / total.index_select(0, pattern.row)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.pattern = inputs[1]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        weighted = out * grad
-        total = row_sum(ctx.pattern, weighted)
-        return weighted - out * total.index_select(0, ctx.pattern.row), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
-        return _per_entry(_Softmax, info, in_dims, logit, pattern)
-
-
-class _LogSoftmax(Function):
-    @staticmethod
-    @positional
-    def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(logit, pattern)
-        return shifted - total.log().index_select(0, pattern.row)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        ctx.pattern = inputs[1]
-        ctx.save_for_backward(output)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (out,) = ctx.saved_tensors
-        total = row_sum(ctx.pattern, grad)
-        return grad - out.exp() * total.index_select(0, ctx.pattern.row), None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
-        return _per_entry(_LogSoftmax, info, in_dims, logit, pattern)
 
 
 def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
