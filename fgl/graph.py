@@ -26,6 +26,9 @@ class Graph:
         train_mask, val_mask, test_mask: bool ``[num_nodes]``.
         node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
         edge_weight: float ``[num_edges]``.
+        backend: whose kernels multiply `adj` and sparse features, ``"torch"`` or
+            ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default that of
+            sparse features, else torch's.
 
     Raises:
         TypeError: for a wrong type or dtype.
@@ -48,9 +51,14 @@ class Graph:
     test_mask: Tensor | None = None
     node_id: Tensor | None = None
     edge_weight: Tensor | None = None
+    backend: str | None = None
 
     def __post_init__(self) -> None:
         _check_features(self.x)
+        given = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
+        object.__setattr__(self, "backend", self.backend or given)
+        if isinstance(self.x, SparseMatrix) and given != self.backend:
+            object.__setattr__(self, "x", self.x.using(str(self.backend)))
         n = self.x.shape[0]
         _check_index("edge_index", self.edge_index, (2, None), n)
         if self.edge_weight is not None:
@@ -98,7 +106,8 @@ class Graph:
     def adj(self) -> SparseMatrix:
         """Adjacency with ``A[target, source]``, made once; without self-loops of its own making."""
         with torch.inference_mode(False):  # or training could not use what evaluation made
-            return SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
+            adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
+            return adj if self.backend == "torch" else adj.using(str(self.backend))
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed, checked again."""
@@ -127,6 +136,7 @@ class Graph:
             num_classes=self.num_classes,
             node_id=nodes if self.node_id is None else self.node_id[nodes],
             edge_weight=None if self.edge_weight is None else self.edge_weight[kept],
+            backend=self.backend,
             **per_node,
         )
 
@@ -143,14 +153,18 @@ class Graph:
         """From a ``torch_geometric.data.Data``, or anything with the same attributes."""
         names = [field.name for field in fields(cls)]
         found: dict[str, Any] = {
-            name: getattr(data, name, None) for name in names if name != "num_classes"
+            name: getattr(data, name, None)
+            for name in names
+            if name not in ("num_classes", "backend")
         }
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 
     def to_pyg(self, data_class: Any) -> Any:
         """To a ``torch_geometric.data.Data``: ``graph.to_pyg(Data)``; features become dense."""
         found = {
-            f.name: value for f in fields(self) if (value := getattr(self, f.name)) is not None
+            f.name: value
+            for f in fields(self)
+            if f.name != "backend" and (value := getattr(self, f.name)) is not None
         }
         if isinstance(self.x, SparseMatrix):
             found["x"] = self.x.to_dense()

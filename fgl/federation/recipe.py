@@ -56,6 +56,7 @@ def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
     add("--steps", type=int, default=4, help="local full-batch steps per round")
     add("--clients-at-once", type=_at_once, default=1, help="a number, or all: train as one batch")
     add("--device", default="cpu")
+    add("--sparse", choices=("torch", "torch_sparse"), default="torch", help="whose kernels")
     add("--threads", type=int, default=1, help="of torch; small graphs are fastest on one")
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
     add("--json", metavar="PATH", help="write the report there")
@@ -66,7 +67,7 @@ def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:
     """The whole graph with its split, and the clients that Louvain cuts it into.
 
     Args:
-        args: with ``dataset, split, clients, seed, device``.
+        args: with ``dataset, split, clients, seed, device, sparse``.
 
     Returns:
         The graph and one graph per client; one client gets the whole graph.
@@ -77,7 +78,7 @@ def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:
         (3, True)
     """
     graph = data.split(data.load(args.dataset), args.split, dataset=args.dataset, seed=args.seed)
-    graph = graph.to(args.device)
+    graph = graph.replace(backend=args.sparse).to(args.device)
     if args.clients == 1:
         return graph, [graph]
     parts = data.louvain_partition(graph, args.clients, seed=args.seed)

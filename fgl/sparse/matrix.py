@@ -137,6 +137,11 @@ class SparseMatrix:
         """The same pattern with other values."""
         return SparseMatrix(self.pattern, value)
 
+    def using(self, backend: str) -> SparseMatrix:
+        """The same matrix, multiplied by another backend: ``"torch"`` or ``"torch_sparse"``."""
+        pattern = self.pattern
+        return SparseMatrix(Pattern(pattern.crow, pattern.col, pattern.shape, backend), self.value)
+
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
         """The same matrix with values of `dtype`, made once per dtype."""
         if self.dtype == dtype:
@@ -183,7 +188,7 @@ class SparseMatrix:
         entry = torch.arange(int(counts.sum()), device=index.device)
         entry = entry + torch.repeat_interleave(starts, counts)
         crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-        pattern = Pattern(crow, self.pattern.col[entry], (index.numel(), self.shape[1]))
+        pattern = self.pattern.like(crow, self.pattern.col[entry], (index.numel(), self.shape[1]))
         return SparseMatrix(pattern, None if self.value is None else self.value[entry])
 
     def to(self, device: torch.device | str) -> SparseMatrix:

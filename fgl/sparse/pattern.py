@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from .backend import backend as kernels
+
 T = TypeVar("T")
 
 
@@ -33,6 +35,11 @@ class Pattern:
         crow: int64 ``[rows + 1]``, where each row's entries begin.
         col: int64 ``[nnz]``, the entries' columns, row after row.
         shape: ``(rows, cols)``.
+        backend: whose kernels multiply it, ``"torch"`` or ``"torch_sparse"``.
+
+    Raises:
+        ValueError: for an unknown backend.
+        ImportError: if the backend is not installed.
 
     Example:
         >>> pattern = Pattern(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1]), (2, 2))
@@ -40,10 +47,14 @@ class Pattern:
         (tensor([0, 0, 1]), 3)
     """
 
-    def __init__(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> None:
+    def __init__(
+        self, crow: Tensor, col: Tensor, shape: tuple[int, int], backend: str = "torch"
+    ) -> None:
+        kernels(backend)
         self.crow = crow
         self.col = col
         self.shape = shape
+        self.backend = backend
         self._ones: dict[torch.dtype, Tensor] = {}
 
     @property
@@ -60,7 +71,7 @@ class Pattern:
     def transpose(self) -> tuple[Pattern, Tensor]:
         """The transposed pattern, and the permutation that takes values there."""
         order = torch.argsort(self.col, stable=True)
-        pattern = Pattern(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
+        pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
 
     @_kept
@@ -77,7 +88,7 @@ class Pattern:
         row = torch.cat([self.row[off], diagonal])
         col = torch.cat([self.col[off], diagonal])
         order = row_major(row, col, n)
-        pattern = Pattern(pointers(row, n), col[order], self.shape)
+        pattern = self.like(pointers(row, n), col[order], self.shape)
         return pattern, torch.cat([off, source])[order]
 
     def ones(self, dtype: torch.dtype) -> Tensor:
@@ -93,10 +104,14 @@ class Pattern:
         crow = (self.crow[1:] + copies * self.nnz).flatten()
         col = (self.col + copies * self.shape[1]).flatten()
         crow = torch.cat([self.crow[:1], crow])
-        return Pattern(crow, col, (self.shape[0] * times, self.shape[1] * times))
+        return self.like(crow, col, (self.shape[0] * times, self.shape[1] * times))
 
     def to(self, device: torch.device | str) -> Pattern:
-        return Pattern(self.crow.to(device), self.col.to(device), self.shape)
+        return self.like(self.crow.to(device), self.col.to(device), self.shape)
+
+    def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
+        """Another pattern of the same backend."""
+        return Pattern(crow, col, shape, self.backend)
 
 
 def pointers(row: Tensor, num_rows: int) -> Tensor:

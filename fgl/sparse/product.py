@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
-import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .backend import backend
 from .function import call, positional
 from .pattern import Pattern
 from .stack import StackedPattern
-
-warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
 
 
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
@@ -67,11 +64,7 @@ class _Product(Function):
     def forward(value: Tensor, x: Tensor, pattern: Pattern) -> Tensor:
         if pattern.nnz == 0 or x.shape[1] == 0:
             return x.new_zeros(pattern.shape[0], x.shape[1])
-        matrix = torch.sparse_csr_tensor(
-            pattern.crow, pattern.col, value, pattern.shape, check_invariants=False
-        )
-        out = x.new_empty(pattern.shape[0], x.shape[1])
-        return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
+        return backend(pattern.backend).multiply(pattern, value, x)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -113,16 +106,7 @@ class _Sampled(Function):
     def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
         if pattern.nnz == 0:
             return left.new_zeros(0)
-        matrix = torch.sparse_csr_tensor(
-            pattern.crow,
-            pattern.col,
-            pattern.ones(left.dtype),
-            pattern.shape,
-            check_invariants=False,
-        )
-        left, right = left.contiguous(), right.contiguous()
-        out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
-        return out
+        return backend(pattern.backend).sample(pattern, left, right)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

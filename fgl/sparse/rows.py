@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from .backend import backend
 from .function import call, positional
 from .pattern import Pattern
 from .stack import StackedPattern
@@ -73,20 +74,13 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
-def _sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Sum of each row; on a GPU without atomics, whose order is another one every time."""
-    if value.is_cuda:
-        return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
-    return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
-
-
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
-    top = logit.new_full((pattern.shape[0],), -torch.inf)
-    top = top.scatter_reduce(0, pattern.row, logit, "amax")
+    kernels = backend(pattern.backend)
+    top = kernels.row_max(pattern, logit)
     top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
     shifted = logit - top.index_select(0, pattern.row)
-    total = _sum(pattern, shifted.exp())
+    total = kernels.row_sum(pattern, shifted.exp())
     return shifted, torch.where(total == 0, 1.0, total)
 
 
@@ -109,7 +103,7 @@ class _RowSum(Function):
     @staticmethod
     @positional
     def forward(value: Tensor, pattern: Pattern) -> Tensor:
-        return _sum(pattern, value)
+        return backend(pattern.backend).row_sum(pattern, value)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

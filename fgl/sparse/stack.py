@@ -36,6 +36,7 @@ class PatternStack:
     def __init__(self, parts: Sequence[Pattern]) -> None:
         self.parts = list(parts)
         self.shape = (max(p.shape[0] for p in parts), max(p.shape[1] for p in parts))
+        self.backend = parts[0].backend
         self.counts = [p.nnz for p in parts]
         self.nnz = max(self.counts)
         self._ones: dict[torch.dtype, Tensor] = {}
@@ -105,7 +106,8 @@ class PatternStack:
     @_kept
     def tall(self) -> Pattern:
         """The parts one below the other: for an operand that all clients share."""
-        return Pattern(*self._joined(0), (len(self.parts) * self.shape[0], self.shape[1]))
+        shape = (len(self.parts) * self.shape[0], self.shape[1])
+        return Pattern(*self._joined(0), shape, self.backend)
 
     @_kept
     def transpose(self) -> tuple[PatternStack, Tensor]:
@@ -137,7 +139,7 @@ class _Diagonal(Pattern):
 
     def __init__(self, stack: PatternStack) -> None:
         size, (rows, cols) = len(stack.parts), stack.shape
-        super().__init__(*stack._joined(cols), (size * rows, size * cols))
+        super().__init__(*stack._joined(cols), (size * rows, size * cols), stack.backend)
         self._stack = stack
 
     @_kept
@@ -159,6 +161,7 @@ class StackedPattern(Pattern):
     def __init__(self, stack: PatternStack, client: Client) -> None:
         self.stack = stack
         self.shape = stack.shape
+        self.backend = stack.backend
         self._client = client
 
     @property
