@@ -133,7 +133,7 @@ def main(argv: list[str] | None = None) -> int:
     if args.worker:
         work(args.worker)
         return 0
-    from reproduce import machine
+    from machine import machine
 
     torch.set_num_threads(1)
     moment = random.Random(args.seed)

@@ -17,7 +17,6 @@ import gc
 import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import machine
 from torch import Tensor
 
 import fgl
@@ -175,20 +175,6 @@ def measure(case: Case, threads: int = 1) -> dict[str, float]:
     return result
 
 
-def machine(threads: int) -> dict[str, Any]:
-    """Processor, threads and versions."""
-    cpu = platform.machine()
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    cpu = next((x.split(":")[1].strip() for x in lines if x.startswith("model name")), cpu)
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": threads,
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-    }
-
-
 def row(case: Case, found: dict[str, dict[str, float]]) -> str:
     """A line of the table."""
     name = f"{case.op} {case.option}".strip()
@@ -227,7 +213,7 @@ def main(argv: list[str] | None = None) -> int:
         if not all(math.isclose(losses[0], other, rel_tol=1e-4) for other in losses):
             failures.append(f"losses disagree: {case} {losses}")
     if args.json:
-        report = {"machine": machine(args.threads), "results": results}
+        report = {"machine": machine() | {"threads": args.threads}, "results": results}
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(report, indent=1) + "\n")
     print("", *failures, sep="\n")

@@ -16,10 +16,7 @@ import contextlib
 import importlib.util
 import io
 import json
-import os
-import platform
 import statistics
-import subprocess
 import sys
 from collections import defaultdict
 from dataclasses import dataclass
@@ -27,9 +24,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from machine import machine
 from scipy.stats import wilcoxon
-
-import fgl
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -246,31 +242,6 @@ def execute(job: Job, path: Path) -> None:
     }
     with path.open("a") as file:
         file.write(json.dumps(entry) + "\n")
-
-
-def machine() -> dict[str, Any]:
-    """Processor, threads and versions, with every result."""
-    cpu = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError):
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        cpu = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    return {
-        "cpu": cpu,
-        "cores": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "commit": commit(),
-    }
-
-
-def commit() -> str:
-    """Of the code that ran, where it is a git checkout."""
-    folder = Path(fgl.__file__).parent
-    found = subprocess.run(
-        ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
-    )
-    return found.stdout.strip()
 
 
 def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namespace) -> Any:

@@ -122,10 +122,16 @@ def supervised(model: nn.Module) -> Loss:
         torch.Size([])
     """
 
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    once = [name for name, _ in model.named_parameters()]
+    if len(names) != len(once):
+        tied = [name for name in names if name not in once]
+        raise ValueError(f"Expected the model's parameters to be untied, but got {tied} tied")
+
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        logits = functional_call(model, params, (graph.x, graph.adj))
+        logits = functional_call(model, params, (graph.x, graph.adj), tie_weights=False)
         return cross_entropy(logits, graph.y, graph.train_mask)
 
     return loss

@@ -7,13 +7,17 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
+from torch import Tensor
 
 T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
     """``function.apply(*args)``, or the bare forward where nobody will ask for a gradient."""
-    if torch.is_grad_enabled() or torch._C._are_functorch_transforms_active():
+    wanted = torch.is_grad_enabled() and any(
+        isinstance(a, Tensor) and a.requires_grad for a in args
+    )
+    if wanted or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return function.forward(*args)
 

@@ -56,6 +56,7 @@ class Pattern:
         self.shape = shape
         self.backend = backend
         self._ones: dict[torch.dtype, Tensor] = {}
+        self._turned: tuple[Tensor, int, Tensor] | None = None
 
     @property
     def nnz(self) -> int:
@@ -73,6 +74,17 @@ class Pattern:
         order = torch.argsort(self.col, stable=True)
         pattern = self.like(pointers(self.col, self.shape[1]), self.row[order], self.shape[::-1])
         return pattern, order
+
+    def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
+        """The transposed pattern, and `value` in its order; the last one is kept."""
+        pattern, order = self.transpose
+        if (
+            self._turned is None
+            or self._turned[0] is not value
+            or self._turned[1] != value._version
+        ):
+            self._turned = (value, value._version, value.index_select(0, order))
+        return pattern, self._turned[2]
 
     @_kept
     def loops(self) -> tuple[Pattern, Tensor]:

@@ -78,8 +78,8 @@ class _Product(Function):
         if ctx.needs_input_grad[0]:
             grad_value = sampled_product(ctx.pattern, grad, x)
         if ctx.needs_input_grad[1]:
-            pattern, order = ctx.pattern.transpose
-            grad_x = weighted_product(pattern, value.index_select(0, order), grad)
+            pattern, turned = ctx.pattern.turned(value)
+            grad_x = weighted_product(pattern, turned, grad)
         return grad_value, grad_x, None
 
     @staticmethod

@@ -1,0 +1,66 @@
+"""What every result is measured on: processor, threads, versions, commit; how long, how much."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fgl
+
+
+def machine() -> dict[str, Any]:
+    """Processor, threads and versions, with every result."""
+    cpu = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        **gpu,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """Of the code that ran, where it is a git checkout."""
+    folder = Path(fgl.__file__).parent
+    found = subprocess.run(
+        ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    return found.stdout.strip()
+
+
+def seconds(function: Callable[[], Any], device: str = "cpu") -> float:
+    """How long one call takes."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def alternated(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Median of what each function returns (its seconds), all called in turn after a warm-up."""
+    for function in functions.values():
+        function()
+    found: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            found[name].append(function())
+    return {name: statistics.median(values) for name, values in found.items()}

@@ -1,0 +1,473 @@
+"""Clients that train as one batch end where they would have ended one by one."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import (
+    CLASSES,
+    FEATURES,
+    METHODS,
+    SGD,
+    end,
+    fedavg,
+    graph,
+    graphs,
+    local,
+    model,
+    same,
+    script,
+    without_training_nodes,
+)
+from torch import Tensor, nn, optim
+
+import fgl
+from fgl.federation import Method, Result, Training, train
+from fgl.federation.batch import ELEMENTWISE, train_cohort
+from fgl.federation.cohort import Cohort
+from fgl.federation.executor import Executor
+from fgl.sparse import SparseMatrix
+
+SIZES = (12, 20, 31, 17)
+
+
+@pytest.fixture(autouse=True)
+def _plain_views(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """FGSSL draws its views; one by one it would draw others."""
+    views = script("examples/fgssl.py").VIEWS
+    for view in views:
+        monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
+    yield
+
+
+@cache
+def ragged(features: str = "dense", dtype: torch.dtype = torch.float32) -> list[fgl.Graph]:
+    """Unequal sizes; one client has weights, one no edge, one no training node."""
+    clients = [*graphs(SIZES), without_training_nodes(9, seed=5)]
+    weight = torch.rand(clients[1].num_edges, generator=torch.Generator().manual_seed(0)) + 0.5
+    clients[1] = clients[1].replace(edge_weight=weight)
+    clients[3] = clients[3].replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    clients = [c.replace(x=c.x.to(dtype)) for c in clients]
+    if features == "sparse":
+        return [c.replace(x=SparseMatrix.from_dense(c.x.relu())) for c in clients]
+    return clients
+
+
+def near(got: Any, want: Any, rtol: float = 1e-5) -> None:
+    """No tensor differs by more than `rtol` of its largest entry."""
+    if isinstance(want, Tensor):
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+        assert torch.isfinite(got).all() == torch.isfinite(want).all()
+        if want.numel():
+            assert (got - want).abs().max() <= rtol * want.abs().max(), (got, want)
+    elif isinstance(want, float):
+        assert got == pytest.approx(want, rel=rtol, nan_ok=True)
+    elif isinstance(want, dict):
+        assert list(got) == list(want)
+        for key in want:
+            near(got[key], want[key], rtol)
+    elif isinstance(want, list):
+        assert len(got) == len(want)
+        for one, other in zip(got, want, strict=True):
+            near(one, other, rtol)
+    else:
+        assert got == want
+
+
+def parity(got: Result, want: Result, rtol: float = 1e-5) -> None:
+    a, b = end(got), end(want)
+    for record in (*a["history"], *b["history"]):
+        del record["padding"]
+        record["dropped"] = dict(sorted(record["dropped"].items()))
+    near(a, b, rtol)
+
+
+def twins(method: Method, clients: Sequence[fgl.Graph], *, at_once: Any = "all", **how: Any) -> Any:
+    """The run in batches, checked against the run one by one."""
+    how = {"num_rounds": 10, **how}
+    got = fgl.run(method, clients, clients_at_once=at_once, **how)
+    parity(got, fgl.run(method, clients, **how))
+    return got
+
+
+@cache
+def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple[Method, Result]:
+    method = METHODS[name](model(getattr(fgl.nn, kind), dropout=0.0).to(dtype))
+    return method, fgl.run(method, ragged(features, dtype), num_rounds=10)
+
+
+@pytest.mark.parametrize(
+    ("at_once", "dtype"),
+    [(2, torch.float64), (3, torch.float64), ("all", torch.float64), ("all", torch.float32)],
+)
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+@pytest.mark.parametrize("kind", ["GCN", "GAT"])
+@pytest.mark.parametrize("name", METHODS)
+def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.dtype) -> None:
+    """In single precision only the models: a server's moment is a small difference of large."""
+    method, want = one_by_one(name, kind, features, dtype)
+    clients = ragged(features, dtype)
+    assert not same(want.outbox[0]["model"], method.initial())
+    got = fgl.run(method, clients, num_rounds=10, clients_at_once=at_once)
+    if dtype == torch.float64:
+        parity(got, want, 1e-10)
+    near(dict(got.outbox), dict(want.outbox))
+
+
+@pytest.mark.parametrize("at_once", [2, "all"])
+@pytest.mark.parametrize("name", ["fedavg", "local", "fedprox", "fedopt-adam", "fgssl"])
+def test_parity_with_absent_clients(name: str, at_once: Any) -> None:
+    method = METHODS[name](model(dropout=0.0))
+    options: Any = {"participation": 0.5, "dropouts": 0.2, "seed": 3}
+    options["evaluate"] = fgl.evaluate_on(method.model, graph(40))
+    result = twins(method, [*ragged(), graph(25)], at_once=at_once, **options)
+    assert any(record.dropped for record in result.history)
+
+
+@pytest.mark.parametrize("rule", ELEMENTWISE, ids=lambda rule: rule.__name__)
+def test_parity_of_every_optimiser(rule: Any) -> None:
+    how = Training(partial(rule, lr=1e-3), num_steps=3)
+    twins(fedavg(model(dropout=0.0), how), ragged(), num_rounds=4)
+
+
+class Scaled(nn.Module):
+    """A scalar parameter, a frozen one, and a buffer that counts the calls in training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = model(dropout=0.0)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.frozen = nn.Parameter(torch.ones(CLASSES), requires_grad=False)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Any, adj: SparseMatrix) -> Tensor:
+        if self.training:
+            self.calls.add_(1)
+        return self.net(x, adj) * self.scale + self.frozen
+
+
+@pytest.mark.parametrize("build", [partial(model, dropout=0.0), Scaled], ids=["gcn", "scaled"])
+@pytest.mark.parametrize("limit", [None, 1e-2, 0.3, 1e6])
+def test_parity_with_clipped_gradients(build: Callable[[], nn.Module], limit: float) -> None:
+    twins(fedavg(build(), replace(SGD, max_grad_norm=limit)), ragged(), num_rounds=4)
+
+
+def cohort_of(method: Method, clients: Sequence[fgl.Graph], **how: Any) -> tuple[Any, Any]:
+    """The cohort's results and the loop's, every client from a model of its own."""
+    start = [{k: v + 0.01 * i for k, v in method.initial().items()} for i in range(len(clients))]
+    contexts: list[Any] = [{"model": own} for own in start]
+    seeds = list(range(len(clients)))
+    got = train_cohort(method, start, Cohort(clients), contexts, seeds=seeds, **how)
+    args = zip(start, clients, contexts, seeds, strict=True)
+    return got, [train(method, p, data, c, seed=s) for p, data, c, s in args]
+
+
+@pytest.mark.parametrize("build", [partial(model, dropout=0.0), Scaled], ids=["gcn", "scaled"])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_a_client_with_fewer_minibatches_is_done_earlier(
+    build: Callable[[], nn.Module], keep: bool, features: str
+) -> None:
+    how = replace(SGD, batch_size=3, keep_optimizer=keep)
+    method = fedavg(build(), how)
+    got, want = cohort_of(method, ragged(features))
+    counts = [2 * -(-data.num_train // 3) for data in ragged()]
+    assert len(set(counts)) > 2
+    assert counts[4] == 0
+    assert [len(one.losses) for one in got] == counts
+    for one, other in zip(got, want, strict=True):
+        near(dict(one._asdict()), dict(other._asdict()))
+    assert same(got[4].params, {k: v + 0.01 * 4 for k, v in method.initial().items()})
+
+
+@pytest.mark.parametrize("rule", [optim.SGD, optim.Adam, optim.NAdam])
+@pytest.mark.parametrize("at_once", [2, "all"])
+def test_parity_of_minibatches(rule: Any, at_once: Any) -> None:
+    options = {"momentum": 0.9} if rule is optim.SGD else {}
+    rule = partial(rule, lr=0.01, weight_decay=1e-2, **options)
+    how = Training(rule, num_steps=2, batch_size=4, max_grad_norm=1.0)
+    twins(fedavg(model(dropout=0.0), how), ragged(), at_once=at_once, num_rounds=5)
+
+
+KEPT: Any = {
+    "momentum": partial(optim.SGD, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    **{rule.__name__: partial(rule, lr=2e-3) for rule in ELEMENTWISE if rule is not optim.SGD},
+}
+kept = pytest.mark.parametrize("rule", KEPT.values(), ids=KEPT)
+
+
+@kept
+@pytest.mark.parametrize("batch_size", [None, 5])
+def test_parity_of_kept_optimisers(rule: Any, batch_size: int | None) -> None:
+    """Clients come back after another number of steps than the rest of their batch."""
+    how = Training(rule, num_steps=2, batch_size=batch_size, keep_optimizer=True)
+    method = fedavg(model(dropout=0.0), how)
+    options: Any = {"participation": 0.5, "num_rounds": 6, "seed": 1}
+    got = twins(method, ragged(), **options)
+    assert any("optimizer" in state for state in got.client_states.values())
+    fresh = replace(method, train=replace(how, keep_optimizer=False))
+    other = fgl.run(fresh, ragged(), clients_at_once="all", **options)
+    assert not same(dict(other.outbox), dict(got.outbox))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
+@pytest.mark.parametrize("rule", [None, "Adam", "momentum"])
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_resume_is_no_interruption(name: str, rule: Any, features: str, tmp_path: Path) -> None:
+    how = SGD if rule is None else Training(KEPT[rule], num_steps=2, keep_optimizer=True)
+    method = METHODS[name](model(), how)
+    options: Any = {"participation": 0.6, "dropouts": 0.2, "seed": 2, "clients_at_once": "all"}
+    want = end(fgl.run(method, ragged(features), num_rounds=5, **options))
+    for last in (1, 4):
+        fgl.run(method, ragged(features), num_rounds=last, checkpoint=tmp_path, **options)
+        torch.manual_seed(last)
+    got = fgl.run(method, ragged(features), num_rounds=5, checkpoint=tmp_path, **options)
+    assert same(end(got), want)
+
+
+def test_the_seed_decides_and_clients_draw_their_own() -> None:
+    twin = graph(20)
+
+    def go(seed: int) -> dict[str, Any]:
+        return end(fgl.run(local(model()), [twin] * 3, num_rounds=2, seed=seed, clients_at_once=3))
+
+    first = go(1)
+    assert same(go(1), first)
+    assert not same(go(2)["outbox"], first["outbox"])
+    assert not same(first["outbox"][0], first["outbox"][1])  # two clients, one graph: two dropouts
+
+
+def poisoned(method: Method, nodes: int) -> Method:
+    """NaN where a graph has so many nodes."""
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        bad = torch.as_tensor(data.num_nodes) == nodes
+        return method.loss(params, data, context) * torch.where(bad, torch.nan, 1.0)
+
+    return replace(method, loss=loss)
+
+
+@pytest.mark.parametrize("how", ["loss", "features", "sparse features"])
+@pytest.mark.parametrize("limit", [None, 1.0])
+@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
+@pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
+def test_nan_stays_with_its_client(name: str, kind: Any, limit: Any, how: str) -> None:
+    clients = copy.deepcopy(ragged("sparse" if how == "sparse features" else "dense"))
+    method = METHODS[name](model(kind, dropout=0.0), replace(SGD, max_grad_norm=limit))
+    options: Any = {"num_rounds": 2, "dropouts": lambda index, client: client == 2}
+    want = fgl.run(method, clients, **options)
+    x: Any = clients[2].x
+    if how == "loss":
+        method = poisoned(method, clients[2].num_nodes)
+    else:
+        (x if how == "features" else x.value)[:3] = torch.nan
+    with pytest.warns(UserWarning, match="client 2: .* is not finite"):
+        got = fgl.run(method, clients, num_rounds=2, clients_at_once="all")
+    assert [list(record.dropped) for record in got.history] == [[2], [2]]
+    near(dict(got.outbox), dict(want.outbox))
+    near(dict(got.server_state), dict(want.server_state))
+    near([r.loss for r in got.history], [r.loss for r in want.history])
+
+
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+def test_inputs_stay_as_they_are(features: str) -> None:
+    net, clients = model().eval(), ragged(features)
+    method = fedavg(net, replace(SGD, keep_optimizer=True, batch_size=4))
+    start = method.initial()
+    contexts: list[Any] = [{"model": start, "own": torch.ones(i)} for i in range(5)]
+    kept = [{f"momentum_buffer/{k}": torch.ones_like(v) for k, v in start.items()}] * 5
+    x = [c.x.value if isinstance(c.x, SparseMatrix) else c.x for c in clients]
+    given = (start, contexts, kept, dict(net.state_dict()), x, [c.train_mask for c in clients])
+    before, random = copy.deepcopy(given), torch.get_rng_state()
+    cohort = Cohort(clients)
+    for _ in range(2):
+        args = (method, [start] * 5, cohort, contexts)
+        got = train_cohort(*args, seeds=range(5), optimizers=kept)
+        first = copy.deepcopy(got)
+        assert same([list(one) for one in got], [list(one) for one in first])
+        assert same(given, before)
+    assert torch.equal(torch.get_rng_state(), random)
+    assert not net.training
+    assert not any(v.requires_grad for one in got for v in one.params.values())
+
+
+@pytest.mark.parametrize("features", ["dense", "sparse"])
+@pytest.mark.parametrize("at_once", [1, 2, "all"])
+@pytest.mark.parametrize("gone", [None, 0, 2, 4])
+def test_inbox_stacks_without_a_copy(at_once: Any, gone: int | None, features: str) -> None:
+    method = fedavg(model(dropout=0.0))
+    if gone is not None:
+        method = poisoned(method, ragged()[gone].num_nodes)
+    seen = []
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        seen.append(len(inbox))
+        stack = inbox.stack("model")
+        each = inbox.each("model")
+        for name in stack:
+            own = [message["model"][name] for message in inbox.values()]
+            assert torch.equal(stack[name], torch.stack(own))
+            assert torch.equal(torch.stack(list(each[name])), torch.stack(own))
+            shares = stack[name].untyped_storage().data_ptr() == own[0].untyped_storage().data_ptr()
+            if gone is None or at_once != "all":
+                assert shares == (at_once == "all")
+        assert inbox.stack("num_examples").tolist() == [ragged()[c].num_train for c in inbox]
+        return method.aggregate(inbox, state)
+
+    run = partial(fgl.run, replace(method, aggregate=aggregate), ragged(features), num_rounds=1)
+    if gone is None:
+        run(clients_at_once=at_once)
+    else:
+        with pytest.warns(UserWarning, match=f"client {gone}: "):
+            run(clients_at_once=at_once)
+    assert seen == [5 - (gone is not None)]
+
+
+def changed(function: Callable[[Tensor, fgl.Graph], Any]) -> Method:
+    """FedAvg whose loss is a function of the logits and the graph."""
+    net = model(dropout=0.0)
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Any:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        return function(logits, data)
+
+    return Method(net, loss=loss, train=SGD)
+
+
+def own_loss(logits: Tensor, data: fgl.Graph) -> Tensor:
+    return (logits.square().sum(1) * data.train_mask).sum()
+
+
+def branch(logits: Tensor, data: fgl.Graph) -> Tensor:
+    if logits.sum() > 0:
+        return logits.sum()
+    return -logits.sum()
+
+
+UNMAPPABLE: Any = {
+    "item": (lambda logits, data: logits.sum() * logits.max().item(), r"\.item\(\)"),
+    "mask": (lambda logits, data: logits[data.train_mask].sum(), r"train_mask\]|nonzero"),
+    "branch": (branch, "if logits.sum|control flow"),
+}
+
+
+@pytest.mark.parametrize(("function", "what"), UNMAPPABLE.values(), ids=UNMAPPABLE)
+def test_a_loss_that_cannot_be_mapped_is_named(function: Any, what: str) -> None:
+    run = partial(fgl.run, changed(function), ragged(), num_rounds=1)
+    with pytest.raises(RuntimeError, match=r"Round 0, 5 clients \(0, 1, 2, 3, 4\), loss") as caught:
+        run(clients_at_once="all")
+    text = str(caught.value)
+    assert "clients_at_once=1" in text
+    assert re.search(what, text)
+    assert re.search(r"test_batch.py:\d+", text)
+    assert len(run().history) == 1
+
+
+def test_an_error_of_the_loss_itself_is_not_blamed_on_the_batch() -> None:
+    def boom(logits: Tensor, data: fgl.Graph) -> Tensor:
+        raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match=r"Round 0, 5 clients.*loss: boom$"):
+        fgl.run(changed(boom), ragged(), num_rounds=1, clients_at_once="all")
+
+
+def test_a_loss_that_is_no_scalar_is_refused() -> None:
+    method = changed(lambda logits, data: logits.sum(0))
+    with pytest.raises(ValueError, match=r"Round 0, 5 clients.*scalar.*\[3\]"):
+        fgl.run(method, ragged(), num_rounds=1, clients_at_once="all")
+
+
+def test_an_optimiser_that_mixes_clients_is_refused() -> None:
+    method = fedavg(model(), Training(optim.LBFGS))
+    with pytest.raises(ValueError, match=r"Round 0, 2 clients.*LBFGS.*clients_at_once=1"):
+        fgl.run(method, graphs((5, 7)), num_rounds=1, clients_at_once="all")
+
+
+@pytest.mark.parametrize("bad", [0, -1, "some", None, 1.5])
+def test_clients_at_once_is_a_number_or_all(bad: Any) -> None:
+    with pytest.raises(ValueError, match=f"clients_at_once.*'all' or at least 1.*{bad}"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=bad)
+
+
+LOSSES: Any = {
+    "num_nodes": lambda logits, data: own_loss(logits, data) / data.num_nodes,
+    "num_edges": lambda logits, data: own_loss(logits, data) / (data.num_edges + 1),
+    "num_train": lambda logits, data: own_loss(logits, data) / (data.num_train + 1),
+    "node_mask": lambda logits, data: (logits.square().sum(1) * data.node_mask).sum() * 0.01,
+}
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("function", LOSSES.values(), ids=LOSSES)
+def test_a_loss_sees_its_clients_own_numbers(function: Any, batch_size: int | None) -> None:
+    method = changed(function)
+    method = replace(method, train=replace(SGD, batch_size=batch_size))
+    twins(method, ragged(), num_rounds=3)
+
+
+@pytest.mark.parametrize("at_once", [2, "all"])
+def test_every_client_has_its_own_model(at_once: Any) -> None:
+    result = twins(local(model(dropout=0.0)), ragged(), at_once=at_once, participation=0.6)
+    models = [result.outbox[client]["model"] for client in range(4)]
+    assert not any(same(a, b) for i, a in enumerate(models) for b in models[:i])
+
+
+@pytest.mark.parametrize(
+    ("at_once", "absent", "padding"),
+    [
+        (1, [], 0.0),
+        (2, [], 1 - 80 / (2 * 17 + 2 * 31)),
+        (3, [], 1 - 80 / (2 * 17 + 2 * 31)),
+        ("all", [], 1 - 80 / (4 * 31)),
+        (9, [], 1 - 80 / (4 * 31)),
+        ("all", [2], 1 - 49 / (3 * 20)),
+        ("all", [0, 1, 3], 0.0),
+        ("all", [0, 1, 2, 3], 0.0),
+    ],
+)
+def test_padding_is_recorded(at_once: Any, absent: list[int], padding: float) -> None:
+    dropouts = lambda index, client: client in absent  # noqa: E731
+    how: Any = {"num_rounds": 2, "dropouts": dropouts, "clients_at_once": at_once}
+    result = fgl.run(fedavg(model()), graphs(SIZES), **how)
+    assert [record.padding for record in result.history] == pytest.approx([padding] * 2)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 3, 4, 7, "all"])
+def test_groups_hold_every_client_once(at_once: Any) -> None:
+    clients = graphs((9, 30, 12, 4, 25, 7, 16))
+    for ready in ([], [5], [0, 2, 3, 6], list(range(7))):
+        groups = Executor(clients, at_once).groups(ready, Result({}, {}, {}, []))
+        assert sorted(client for group in groups for client in group) == ready
+        most = 7 if at_once == "all" else at_once
+        assert all(0 < len(group) <= most for group in groups)
+        assert len(groups) == -(-len(ready) // most)
+
+
+class Normalised(nn.Module):
+    """Every node's output depends on all of them, padding included."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(FEATURES, 8)
+        self.norm = nn.BatchNorm1d(8)
+        self.last = nn.Linear(8, CLASSES)
+
+    def forward(self, x: Tensor, adj: SparseMatrix) -> Tensor:
+        return self.last(adj @ self.norm(self.first(x)).relu())
+
+
+@pytest.mark.parametrize("sizes", [(20, 20, 20), SIZES], ids=["equal", "ragged"])
+def test_a_network_that_mixes_nodes_is_right_or_refused(sizes: Sequence[int]) -> None:
+    try:
+        twins(fedavg(Normalised()), graphs(sizes), num_rounds=2)
+    except (RuntimeError, TypeError, ValueError) as error:
+        assert "clients_at_once=1" in str(error)

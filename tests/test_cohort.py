@@ -1,0 +1,297 @@
+"""A cohort's graphs and contexts inside `vmap` are each client's own, padded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import FEATURES, fedavg, graph, graphs, model
+from torch import Tensor
+from torch.func import vmap
+
+import fgl
+from fgl.federation.cohort import ONE_BY_ONE, Cohort
+from fgl.graph import MASKS
+from fgl.sparse import SparseMatrix
+from fgl.sparse.stack import Client
+
+SIZES = (12, 20, 31, 17)
+
+
+def inside(cohort: Cohort, function: Callable[[fgl.Graph], Any]) -> Any:
+    """The function of every client's graph, under `vmap`."""
+    return vmap(lambda index: function(cohort.graph(Client(index))))(cohort.index)
+
+
+def bare(num_nodes: int = 5, **changes: Any) -> fgl.Graph:
+    """A graph of nothing but features and edges, unless told otherwise."""
+    edges = torch.stack([torch.arange(num_nodes), torch.arange(num_nodes).roll(1)])
+    return fgl.Graph(torch.rand(num_nodes, FEATURES), edges, **changes)
+
+
+def sparse(data: fgl.Graph) -> fgl.Graph:
+    return data.replace(x=SparseMatrix.from_dense(data.x.relu()))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "waste"),
+    [((12,), 0.0), ((7, 7, 7), 0.0), ((2, 4), 0.25), (SIZES, 1 - 80 / 124), ((0, 4), 0.5)],
+)
+def test_padding(sizes: Sequence[int], waste: float) -> None:
+    cohort = Cohort([bare(size) for size in sizes])
+    assert cohort.padding == pytest.approx(waste)
+    assert cohort.num_nodes == max(sizes)
+    assert len(cohort) == len(sizes)
+
+
+@pytest.mark.parametrize("kind", [lambda data: data, sparse], ids=["dense", "sparse"])
+def test_fields_are_each_clients_own(kind: Callable[[fgl.Graph], fgl.Graph]) -> None:
+    clients = [kind(data) for data in graphs(SIZES)]
+    clients = [data.replace(node_id=torch.arange(data.num_nodes) + 7) for data in clients]
+    cohort = Cohort(clients)
+    assert cohort.sparse == (kind is sparse)
+    for name in ("y", "node_id", "node_mask", *MASKS):
+        got = inside(cohort, lambda data, name=name: getattr(data, name))
+        assert got.shape == (4, 31)
+        for row, data in zip(got, clients, strict=True):
+            want = getattr(data, name)
+            assert row.dtype == want.dtype
+            assert torch.equal(row[: data.num_nodes], want)
+            assert not row[data.num_nodes :].any()
+    dense = [data.x.to_dense() if kind is sparse else data.x for data in clients]
+    x = inside(cohort, lambda data: data.x.to_dense() if kind is sparse else data.x)
+    adj = inside(cohort, lambda data: data.adj.to_dense())
+    for i, data in enumerate(clients):
+        n = data.num_nodes
+        assert torch.equal(x[i, :n], dense[i])
+        assert torch.equal(adj[i, :n, :n], data.adj.to_dense())
+    assert not x[0, 12:].any()
+    assert not adj[0, 12:].any()
+    assert not adj[0, :, 12:].any()
+
+
+@pytest.mark.parametrize("name", ["num_nodes", "num_edges", "num_train"])
+def test_numbers_are_the_clients_own_as_tensors(name: str) -> None:
+    clients = graphs(SIZES)
+    got = inside(Cohort(clients), lambda data: getattr(data, name))
+    assert got.tolist() == [getattr(data, name) for data in clients]
+
+
+def test_sizes_that_all_share_are_plain_numbers() -> None:
+    seen = []
+
+    def look(data: fgl.Graph) -> Tensor:
+        seen.append((data.num_features, data.num_classes, data.device, data.x.shape))
+        return data.num_nodes
+
+    inside(Cohort(graphs(SIZES)), look)
+    assert seen == [(6, 3, torch.device("cpu"), (31, 6))]
+
+
+def test_every_node_trains_where_there_is_no_training_mask() -> None:
+    clients = [bare(size, y=torch.zeros(size, dtype=torch.int64)) for size in (3, 5)]
+    cohort = Cohort(clients)
+    mask = inside(cohort, lambda data: data.train_mask)
+    assert mask.tolist() == [[True] * 3 + [False] * 2, [True] * 5]
+    assert torch.equal(mask, inside(cohort, lambda data: data.node_mask))
+    assert inside(cohort, lambda data: data.num_train).tolist() == [3, 5]
+
+
+def test_what_no_client_has_is_none() -> None:
+    seen = []
+
+    def look(data: fgl.Graph) -> Tensor:
+        seen.append((data.y, data.val_mask, data.test_mask, data.node_id))
+        return data.num_nodes
+
+    inside(Cohort([bare(3), bare(5)]), look)
+    assert seen == [(None,) * 4]
+
+
+def test_replace_changes_that_field_only() -> None:
+    cohort = Cohort(graphs(SIZES))
+
+    def look(data: fgl.Graph) -> tuple[Tensor, ...]:
+        new = data.replace(y=data.y + 1, train_mask=data.val_mask)
+        assert new is not data
+        assert new.adj.shape == data.adj.shape
+        return data.y, new.y, new.train_mask, data.train_mask, new.val_mask, new.x - data.x
+
+    before, after, train, old, val, nothing = inside(cohort, look)
+    assert torch.equal(after, before + 1)
+    assert torch.equal(train, val)
+    assert not torch.equal(train, old)
+    assert not nothing.any()
+
+
+def test_replaced_training_mask_is_counted() -> None:
+    """As in a plain graph, where `num_train` counts the mask that is there."""
+    clients = graphs(SIZES)
+
+    def count(data: fgl.Graph) -> Any:
+        before = data.num_train  # seen first: what is kept of it must not stay
+        return data.replace(train_mask=data.val_mask & data.node_mask).num_train + 0 * before
+
+    assert inside(Cohort(clients), count).tolist() == [count(data) for data in clients]
+
+
+@pytest.mark.parametrize("name", ["edge_index", "edge_weight"])
+def test_edges_are_only_there_as_a_matrix(name: str) -> None:
+    with pytest.raises(ValueError, match=f"graph.adj, but got {name}; clients_at_once=1"):
+        inside(Cohort(graphs(SIZES)), lambda data: getattr(data, name))
+
+
+def test_replaced_edges_are_used_or_refused() -> None:
+    """Never the old adjacency with the new edges."""
+    cohort = Cohort([bare(4), bare(4)])
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    try:
+        got = inside(cohort, lambda data: data.replace(edge_index=none).adj.to_dense())
+    except (TypeError, ValueError) as error:
+        assert "clients_at_once=1" in str(error)
+    else:
+        assert not got.any()
+
+
+def test_replace_knows_its_fields() -> None:
+    with pytest.raises(TypeError, match="tarin_mask"):
+        inside(Cohort(graphs(SIZES)), lambda data: data.replace(tarin_mask=data.y).num_nodes)
+
+
+def stacked(values: Sequence[Any], *, clients: Sequence[int] | None = None) -> Callable[..., Any]:
+    sizes = SIZES[: len(values)]
+    return Cohort(graphs(sizes), clients).stack("context", values)
+
+
+def test_what_all_share_is_passed_on_uncopied() -> None:
+    model = {"w": torch.rand(3, 2), "b": torch.rand(2)}
+    shared = {"model": model, "n": torch.tensor(3)}
+    assert stacked([shared] * 3)(None) is shared
+    of = stacked([{"model": model, "own": torch.rand(2)} for _ in range(3)])
+    seen = []
+
+    def look(index: Tensor) -> Tensor:
+        context = of(Client(index))
+        seen.append(context["model"])
+        return context["own"]
+
+    vmap(look)(torch.arange(3))
+    assert seen[0] is model
+    deeper = stacked([{"model": {"w": model["w"], "b": torch.rand(2)}} for _ in range(2)])
+    vmap(lambda i: seen.append(deeper(Client(i))["model"]["w"]) or i)(torch.arange(2))
+    assert seen[1] is model["w"]
+
+
+@pytest.mark.parametrize("lengths", [(2, 4, 3), (3, 3, 3), (0, 2, 1)])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.bool])
+@pytest.mark.parametrize("rest", [(), (2,), (2, 3)])
+def test_tensors_are_padded_with_zeros(
+    lengths: Sequence[int], dtype: torch.dtype, rest: tuple[int, ...]
+) -> None:
+    tensors = [(torch.ones(n, *rest) * (i + 1)).to(dtype) for i, n in enumerate(lengths)]
+    of = stacked([{"deep": {"t": tensor}} for tensor in tensors])
+    got = vmap(lambda index: of(Client(index))["deep"]["t"])(torch.arange(3))
+    assert got.dtype == dtype
+    assert got.shape == (3, max(lengths), *rest)
+    for row, tensor in zip(got, tensors, strict=True):
+        assert torch.equal(row[: len(tensor)], tensor)
+        assert not row[len(tensor) :].any()
+
+
+def test_scalars_are_stacked() -> None:
+    of = stacked([{"n": torch.tensor(i)} for i in range(3)])
+    assert vmap(lambda index: of(Client(index))["n"])(torch.arange(3)).tolist() == [0, 1, 2]
+
+
+def test_sparse_matrices_in_a_context() -> None:
+    parts = [sparse(data).x for data in graphs(SIZES)]
+    of = stacked([{"A": part} for part in parts])
+    weight = torch.rand(FEATURES, 2)
+    got = vmap(lambda index: of(Client(index))["A"] @ weight)(torch.arange(4))
+    for row, part in zip(got, parts, strict=True):
+        torch.testing.assert_close(row[: part.shape[0]], part @ weight)
+        assert not row[part.shape[0] :].any()
+
+
+D = torch.float64
+BAD_CONTEXTS: dict[str, tuple[Any, Any, type[Exception]]] = {
+    "other key": ({"a": torch.ones(1)}, {"b": torch.ones(1)}, ValueError),
+    "missing key": ({"a": torch.ones(1)}, {}, ValueError),
+    "extra key": ({"a": torch.ones(1)}, {"a": torch.ones(1), "b": torch.ones(1)}, ValueError),
+    "deeper key": ({"m": {"w": torch.ones(1)}}, {"m": {"v": torch.ones(1)}}, ValueError),
+    "dtype": ({"a": torch.ones(1)}, {"a": torch.ones(1, dtype=D)}, ValueError),
+    "width": ({"a": torch.ones(3, 2)}, {"a": torch.ones(3, 4)}, ValueError),
+    "more dimensions": ({"a": torch.ones(3)}, {"a": torch.ones(3, 1)}, ValueError),
+    "scalar, then vector": ({"a": torch.tensor(1.0)}, {"a": torch.ones(3)}, ValueError),
+    "vector, then scalar": ({"a": torch.ones(3)}, {"a": torch.tensor(1.0)}, ValueError),
+    "tensor or dict": ({"a": torch.ones(1)}, {"a": {"w": torch.ones(1)}}, TypeError),
+    "tensor or matrix": (
+        {"a": torch.eye(3)},
+        {"a": SparseMatrix.from_dense(torch.eye(3))},
+        TypeError,
+    ),
+    "dtype of a matrix": (
+        {"a": SparseMatrix.from_dense(torch.eye(3))},
+        {"a": SparseMatrix.from_dense(torch.eye(3, dtype=D))},
+        ValueError,
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "kind"), BAD_CONTEXTS.values(), ids=BAD_CONTEXTS)
+def test_contexts_that_cannot_be_stacked(one: Any, other: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match=r"client 9's context.* as client 5.*clients_at_once=1"):
+        stacked([one, one, other], clients=[5, 7, 9])
+
+
+def test_one_context_padded_in_many_clients_names_the_first_that_differs() -> None:
+    values = [{"a": torch.ones(2, w)} for w in (3, 3, 4, 4)]
+    with pytest.raises(ValueError, match=r"client 2's context\['a'\].*\[2, 4\]"):
+        stacked(values)
+
+
+def labelled(num_nodes: int = 5, **changes: Any) -> fgl.Graph:
+    return bare(num_nodes, y=torch.zeros(num_nodes, dtype=torch.int64), num_classes=2, **changes)
+
+
+BAD_GRAPHS: dict[str, tuple[fgl.Graph, fgl.Graph, str]] = {
+    "no labels": (labelled(), bare(num_classes=2), "fields"),
+    "no mask": (graph(9), graph(9, train_mask=None), "fields"),
+    "node ids": (labelled(), labelled(node_id=torch.arange(5)), "fields"),
+    "num_classes": (labelled(), labelled().replace(num_classes=3), "num_classes"),
+    "features": (graph(9), graph(9, x=torch.rand(9, 4)), "num_features"),
+    "sparse features": (graph(9), sparse(graph(9)), "features"),
+    "dtype": (graph(9), graph(9, x=torch.rand(9, FEATURES, dtype=D)), "dtype"),
+    "weights": (
+        bare(edge_weight=torch.ones(5)),
+        bare(edge_weight=torch.ones(5, dtype=D)),
+        "adj|edge_weight",
+    ),
+}
+
+
+@pytest.mark.parametrize(("one", "other", "what"), BAD_GRAPHS.values(), ids=BAD_GRAPHS)
+def test_graphs_that_differ_in_kind(one: fgl.Graph, other: fgl.Graph, what: str) -> None:
+    with pytest.raises(ValueError, match=f"client 8 to have ({what}) .*as client 4.*") as caught:
+        Cohort([one, one, other], [4, 6, 8])
+    assert ONE_BY_ONE in str(caught.value)
+
+
+def test_no_graphs() -> None:
+    with pytest.raises(ValueError, match="at least one, but got none"):
+        Cohort([])
+
+
+def test_a_run_names_the_client_of_another_kind() -> None:
+    clients = graphs(SIZES)
+    clients[2] = clients[2].replace(val_mask=None)
+    run = partial(fgl.run, fedavg(model()), clients, num_rounds=1)
+    with pytest.raises(ValueError, match=re.escape("Round 0, 4 clients (0, 1, 2, 3)")) as caught:
+        run(clients_at_once="all")
+    assert "client 2" in str(caught.value)
+    assert ONE_BY_ONE in str(caught.value)
+    assert len(run(clients_at_once=1).history) == 1
