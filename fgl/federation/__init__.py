@@ -1,5 +1,7 @@
 """The machine that runs a method: messages, methods, local training, rounds."""
 
+from .batch import train_cohort
+from .cohort import Cohort
 from .evaluate import evaluate_on
 from .message import Broadcast, Inbox, Message, check_message, num_bytes
 from .method import (
@@ -14,15 +16,17 @@ from .method import (
 )
 from .result import Result, Round
 from .run import run
-from .train import train
+from .train import Trained, train
 
 __all__ = [
     "Broadcast",
+    "Cohort",
     "Inbox",
     "Message",
     "Method",
     "Result",
     "Round",
+    "Trained",
     "Training",
     "adopt_model",
     "average",
@@ -35,4 +39,5 @@ __all__ = [
     "send_model",
     "supervised",
     "train",
+    "train_cohort",
 ]

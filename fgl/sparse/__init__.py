@@ -5,8 +5,10 @@ from .matrix_stack import MatrixStack
 from .pattern import Pattern
 from .product import sampled_product, weighted_product
 from .rows import row_log_softmax, row_softmax, row_sum
+from .stack import Client
 
 __all__ = [
+    "Client",
     "MatrixStack",
     "Pattern",
     "SparseMatrix",

@@ -202,6 +202,11 @@ class Client:
         batched: parts known already, by the `id` of their stack.
 
     Stacks that it had to lift are in `lifted`: handing them to `vmap` next time is faster.
+
+    Example:
+        >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> torch.func.vmap(lambda index: Client(index).part(stack).sum())(torch.arange(2))
+        tensor([3., 7.])
     """
 
     def __init__(self, index: Tensor, batched: dict[int, Tensor] | None = None) -> None:
