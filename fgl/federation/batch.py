@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, optim
+from torch import Tensor, nn, optim
 from torch.func import vmap
 
 from ..sparse.stack import Client
@@ -91,6 +91,12 @@ def train_cohort(
             graph = with_train_mask(graph, mask)
         return method.loss(turn(local, turned), graph, context_of(client))
 
+    mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    if mixing and cohort.padding:
+        raise ValueError(
+            f"Expected a model that keeps nodes apart, since this cohort is padded, "
+            f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
+        )
     stepper = fused(method.train.optimizer(list(leaves.values())))
     if type(stepper) not in ELEMENTWISE:
         known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
@@ -107,8 +113,8 @@ def train_cohort(
             for client in (k for k, count in enumerate(steps) if count == step):
                 kept = method.train.keep_optimizer
                 state = _own(state_of(stepper, leaves), client) if kept else {}
-                early = leaves if step < max(steps) else {}
-                early = {name: leaf.detach()[client].clone() for name, leaf in early.items()}
+                early = stacks if step < max(steps) else {}
+                early = {name: stack.detach()[client].clone() for name, stack in early.items()}
                 finished[client] = early, state
             if step == max(steps):
                 break
@@ -213,7 +219,7 @@ def _mapped(loss: Any, cohort: Cohort, stacks: Params, mask: Tensor | None) -> T
 def _clip(leaves: Sequence[Tensor], max_norm: float) -> None:
     """`torch.nn.utils.clip_grad_norm_` for every client on its own."""
     grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
-    norms = torch.stack([grad.flatten(1).norm(dim=1) for grad in grads]).norm(dim=0)
+    norms = torch.stack([grad.reshape(len(grad), -1).norm(dim=1) for grad in grads]).norm(dim=0)
     scale = (max_norm / (norms + 1e-6)).clamp(max=1.0)
     for grad in grads:
         grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -46,17 +47,17 @@ class Cohort:
         self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
-        fields = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
+        given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
         self.parts: dict[str, Callable[[Client], Any]] = {
             name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
-            for name in ("x", *fields)
+            for name in ("x", *given)
         }
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
         self.parts["node_mask"] = self.stack(
             "node_mask", [graph.node_mask for graph in self.graphs]
         )
         self.parts.setdefault("train_mask", self.parts["node_mask"])
-        for name in ("num_nodes", "num_edges", "num_train"):
+        for name in ("num_nodes", "num_edges"):
             counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
             self.parts[name] = self.stack(name, [count.to(first.device) for count in counts])
 
@@ -96,11 +97,20 @@ class Cohort:
                     f"{self.clients[0]}'s, but got {type(value).__name__}{ONE_BY_ONE}"
                 )
         if isinstance(first, SparseMatrix):
+            self._check_dtypes(name, values)
             return MatrixStack(values).of
         if isinstance(first, Mapping):
             return self._stack_dicts(name, values)
         stacked = self._padded(name, values)
         return lambda client: client.part(stacked)
+
+    def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:
+        for client, value in zip(self.clients, values, strict=True):
+            if value.dtype != values[0].dtype:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to be {values[0].dtype} as client "
+                    f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
+                )
 
     def _stack_dicts(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
         for client, value in zip(self.clients, values, strict=True):
@@ -115,7 +125,8 @@ class Cohort:
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
         for client, tensor in zip(self.clients, tensors, strict=True):
-            if tensor.dtype != first.dtype or tensor.shape[1:] != first.shape[1:]:
+            alike = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
+            if tensor.dtype != first.dtype or not alike:
                 raise ValueError(
                     f"Expected client {client}'s {name} to be {first.dtype} of shape "
                     f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "
@@ -158,7 +169,18 @@ class _Member(Graph):
     def edge_weight(self) -> Tensor:
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_weight{ONE_BY_ONE}")
 
+    @property
+    def num_train(self) -> Any:
+        mask: Any = self.train_mask
+        return mask.sum()
+
     def replace(self, **changes: Any) -> Graph:
+        known = {field.name for field in fields(Graph)}
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"Expected a field of Graph, but got {name!r}")
+            if name in ("edge_index", "edge_weight", "backend"):
+                raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")
         changed = copy.copy(self)
         changed.__dict__.update(changes)
         return changed
@@ -187,5 +209,6 @@ def _kind(graph: Graph) -> dict[str, Any]:
         "num_classes": graph.num_classes,
         "features": type(graph.x).__name__,
         "dtype": graph.x.dtype,
+        "adj": graph.adj.dtype,
         "device": graph.device,
     }

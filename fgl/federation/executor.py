@@ -107,6 +107,6 @@ class Executor:
 
 
 def _age(state: State) -> tuple[tuple[str, float], ...]:
-    """How far a kept optimiser has come: one optimiser serves a cohort, so all must agree."""
+    """What a kept optimiser holds and counts: one serves a cohort, so all must agree."""
     kept: Any = state.get("optimizer", {})
-    return tuple((k, float(v)) for k, v in kept.items() if k.split("/")[0] in SCALARS)
+    return tuple((k, float(v) if k.split("/")[0] in SCALARS else 0.0) for k, v in kept.items())

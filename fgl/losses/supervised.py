@@ -31,8 +31,8 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
             raise ValueError(
                 f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
             )
-    own = logits.gather(1, y[:, None]).squeeze(1)
-    loss = logits.logsumexp(1) - own  # for a few classes a third of the time of log_softmax
+    # For a few classes a third of the time of log_softmax, and exact for small losses.
+    loss = (logits - logits.gather(1, y[:, None])).logsumexp(1)
     if mask is None:
         return loss.sum() / max(loss.numel(), 1)
     weight = mask.to(loss.dtype)

@@ -14,12 +14,24 @@ T = TypeVar("T")
 
 def call(function: Any, *args: Any) -> Any:
     """``function.apply(*args)``, or the bare forward where nobody will ask for a gradient."""
+    pattern = args[-1]
+    if pattern.stack is not None:
+        return function.apply(*pattern.owned(args))
     wanted = torch.is_grad_enabled() and any(
         isinstance(a, Tensor) and a.requires_grad for a in args
     )
     if wanted or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return function.forward(*args)
+
+
+def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
+    """A rule for a `vmap` inside that over the clients: one call for each of its elements."""
+    parts = [
+        arg.unbind(dim) if dim is not None else [arg] * info.batch_size
+        for arg, dim in zip(args, in_dims, strict=True)
+    ]
+    return torch.stack([call(function, *each) for each in zip(*parts, strict=True)]), 0
 
 
 def positional(forward: Callable[..., T]) -> Callable[..., T]:

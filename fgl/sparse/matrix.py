@@ -199,6 +199,7 @@ class SparseMatrix:
         """The dense matrix, repeated entries summed."""
         value = self.pattern.ones(self.dtype) if self.value is None else self.value
         dense = torch.zeros(self.shape, dtype=value.dtype, device=self.device)
+        value = self.pattern.cleaned(value)
         return dense.index_put((self.pattern.row, self.pattern.col), value, accumulate=True)
 
     def __matmul__(self, x: Tensor) -> Tensor:

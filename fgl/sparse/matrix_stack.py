@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -31,8 +32,9 @@ class MatrixStack:
         self.patterns = PatternStack([part.pattern for part in parts])
         self.value: Tensor | None = None
         if any(part.value is not None for part in parts):
-            dtype = next(part.dtype for part in parts if part.value is not None)
-            values = [p.pattern.ones(dtype) if p.value is None else p.value for p in parts]
+            dtype = reduce(torch.promote_types, (part.dtype for part in parts))
+            self.parts = [part.astype(dtype) for part in parts]
+            values = [p.pattern.ones(dtype) if p.value is None else p.value for p in self.parts]
             self.value = self.patterns.padded(values)
         self._derived: dict[str, MatrixStack] = {}
 

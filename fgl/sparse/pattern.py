@@ -47,6 +47,9 @@ class Pattern:
         (tensor([0, 0, 1]), 3)
     """
 
+    stack: Any = None  # of a client's pattern in a cohort: all clients' patterns
+    inside = False  # of such a pattern: whether a rule runs for a `vmap` inside that over clients
+
     def __init__(
         self, crow: Tensor, col: Tensor, shape: tuple[int, int], backend: str = "torch"
     ) -> None:
@@ -78,6 +81,8 @@ class Pattern:
     def turned(self, value: Tensor) -> tuple[Pattern, Tensor]:
         """The transposed pattern, and `value` in its order; the last one is kept."""
         pattern, order = self.transpose
+        if value.requires_grad:  # what is kept has no graph
+            return pattern, value.index_select(0, order)
         if (
             self._turned is None
             or self._turned[0] is not value
@@ -120,6 +125,10 @@ class Pattern:
 
     def to(self, device: torch.device | str) -> Pattern:
         return self.like(self.crow.to(device), self.col.to(device), self.shape)
+
+    def cleaned(self, value: Tensor) -> Tensor:
+        """`value` with 0 in entries that only pad a cohort."""
+        return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
         """Another pattern of the same backend."""

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from .backend import backend
-from .function import call, positional
+from .function import call, one_by_one, positional
 from .pattern import Pattern
 from .stack import StackedPattern
 
@@ -93,6 +93,8 @@ def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pa
 
 
 def _per_entry(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
+    if pattern.stack is not None and pattern.inside:
+        return one_by_one(function, info, in_dims, (value, pattern))
     out = _row_wise(function, info, in_dims, value, pattern)
     if isinstance(pattern, StackedPattern):
         return pattern.stack.unpack(out), 0
@@ -115,6 +117,8 @@ class _RowSum(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> tuple[Tensor, int]:
+        if pattern.stack is not None and pattern.inside:
+            return one_by_one(_RowSum, info, in_dims, (value, pattern))
         out: Tensor = _row_wise(_RowSum, info, in_dims, value, pattern)
         return out.view(info.batch_size, pattern.shape[0]), 0
 

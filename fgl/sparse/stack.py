@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 from torch.autograd import Function
 
 from .function import positional
@@ -163,10 +164,11 @@ class StackedPattern(Pattern):
         self.shape = stack.shape
         self.backend = stack.backend
         self._client = client
+        self._turned = None
 
     @property
     def nnz(self) -> int:
-        return self.stack.nnz
+        return int(self.stack.nnz)
 
     @cached_property
     def crow(self) -> Tensor:  # type: ignore[override]
@@ -192,6 +194,30 @@ class StackedPattern(Pattern):
 
     def ones(self, dtype: torch.dtype) -> Tensor:
         return self._client.part(self.stack.ones(dtype))
+
+    def cleaned(self, value: Tensor) -> Tensor:
+        return torch.where(self.ones(torch.bool), value, 0)
+
+    def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Arguments of a product of which one at least is batched over the clients."""
+        if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
+            return args
+        first = args[0].expand(len(self.stack.parts), *args[0].shape)
+        return (_Lift.apply(self._client.index, first), *args[1:])  # type: ignore[no-untyped-call]
+
+    @property
+    def inside(self) -> bool:  # type: ignore[override]
+        """Whether a rule runs for a `vmap` inside that over the clients."""
+        level = functorch.maybe_current_level()
+        return level is not None and bool(level >= functorch.maybe_get_level(self._client.index))
+
+
+def _batched(tensor: Tensor) -> bool:
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
 
 
 class Client:
