@@ -104,6 +104,101 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     return [part.sort().values.to(graph.device) for part in order.tensor_split(num_clients)]
 
 
+def overlapping_partition(
+    graph: Graph, proportions: Sequence[float], *, common: float | None = None, seed: int = 0
+) -> list[Tensor]:
+    """Every client draws its share of the nodes by itself, so that clients overlap (FedGL).
+
+    Args:
+        graph: the graph.
+        proportions: one share of the nodes in ``[0, 1]`` per client, rounded to whole nodes.
+        common: share of nodes that all clients hold (the paper's overlap ratio, its Table 6): they
+            are drawn first, and no other node is held by all. Default: independent draws, of which
+            about the product of the proportions is common to all.
+        seed: of the draws.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; parts overlap, some nodes may be in none.
+
+    Raises:
+        ValueError: if a share is out of range or smaller than `common`, or if the shares leave no
+            room for a node outside.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
+        >>> [part.numel() for part in fgl.data.overlapping_partition(graph, [0.3, 0.5])]
+        [3, 5]
+    """
+    n = graph.num_nodes
+    generator = torch.Generator().manual_seed(seed)
+    low = 0.0 if common is None else common
+    for client, share in enumerate(proportions):
+        if not 0 <= low <= share <= 1:
+            raise ValueError(f"Expected client {client}'s share in [{low}, 1], but got {share}")
+    if not proportions:
+        raise ValueError("Expected proportions to be at least one, but got none")
+    sizes = [round(share * n) for share in proportions]
+    shared = torch.randperm(n, generator=generator)[: round(low * n)]
+    held = torch.zeros(len(sizes), n, dtype=torch.bool)
+    held[:, shared] = True
+    for client, size in enumerate(sizes):
+        order = torch.randperm(n, generator=generator)
+        rest = order[~held[client, order]]
+        held[client, rest[: size - shared.numel()]] = True
+    if common is not None:
+        _move_apart(held, shared, generator)
+    return [own.nonzero().squeeze(1).to(graph.device) for own in held]
+
+
+def _move_apart(held: Tensor, shared: Tensor, generator: torch.Generator) -> None:
+    """Give away what all clients hold besides `shared`: each such node is swapped in one client."""
+    everywhere = held.all(0)
+    everywhere[shared] = False
+    for node in everywhere.nonzero().flatten().tolist():
+        for client in torch.randperm(len(held), generator=generator).tolist():
+            others = held.sum(0) - held[client].int()
+            free = (~held[client] & (others < len(held) - 1)).nonzero().flatten()
+            if free.numel():
+                chosen = free[torch.randint(free.numel(), (), generator=generator)]
+                held[client, node] = False
+                held[client, chosen] = True
+                break
+        else:
+            raise ValueError(
+                "Expected proportions to leave each node outside of some client, but got "
+                f"{held.sum(1).tolist()} of {held.shape[1]} nodes"
+            )
+
+
+def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
+    """All that the clients hold together: their nodes, and the edges that at least one holds.
+
+    Args:
+        graph: the whole graph.
+        parts: int64 node ids, one tensor per client.
+
+    Returns:
+        The subgraph, its nodes in order of their id, with `node_id`; an edge between two clients'
+        nodes that none of them holds as a whole is lost.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[0, 1, 2], [1, 2, 3]]))
+        >>> union = fgl.data.union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
+        >>> union.num_nodes, union.edge_index.tolist()
+        (3, [[0], [1]])
+    """
+    seen = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
+    nodes = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    for part in parts:
+        own = torch.zeros_like(nodes)
+        own[part] = True
+        nodes |= own
+        seen |= own[graph.edge_index].all(0)
+    weight = None if graph.edge_weight is None else graph.edge_weight[seen]
+    kept = graph.replace(edge_index=graph.edge_index[:, seen], edge_weight=weight)
+    return kept.subgraph(nodes.nonzero().squeeze(1))
+
+
 def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
     """The clients' graphs: induced subgraphs, each with `node_id`.
 

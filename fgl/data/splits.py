@@ -46,6 +46,7 @@ def class_capped_split(
     *,
     train_per_class: int | None = None,
     num_val: int | None = None,
+    num_test: int | None = None,
     seed: int = 0,
 ) -> Graph:
     """Up to so many training nodes per class, then validation nodes, the rest is for the test.
@@ -56,10 +57,11 @@ def class_capped_split(
         graph: with labels.
         train_per_class: by default ``floor(0.6 num_nodes / num_classes)``.
         num_val: by default ``round(0.2 num_nodes)``.
+        num_test: at most so many test nodes; default all that are left.
         seed: of the random choice.
 
     Returns:
-        The graph with its three masks replaced; every node is in exactly one.
+        The graph with its three masks replaced; every node is in one, unless `num_test` is given.
 
     Raises:
         ValueError: without labels, for a negative number, or more validation nodes than are left.
@@ -90,7 +92,8 @@ def class_capped_split(
     rest = order[~train[order]]
     if not 0 <= num_val <= rest.numel():
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
-    return _with_masks(graph, order[train[order]], rest[:num_val], rest[num_val:])
+    test = rest[num_val:]
+    return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
 
 
 def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:

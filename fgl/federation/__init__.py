@@ -2,7 +2,7 @@
 
 from .batch import train_cohort
 from .cohort import Cohort
-from .evaluate import evaluate_on
+from .evaluate import evaluate_clients, evaluate_on, evaluate_pseudo, together
 from .message import Broadcast, Inbox, Message, check_message, num_bytes
 from .method import (
     Method,
@@ -31,13 +31,16 @@ __all__ = [
     "adopt_model",
     "average",
     "check_message",
+    "evaluate_clients",
     "evaluate_on",
+    "evaluate_pseudo",
     "fold_in",
     "keep_own",
     "num_bytes",
     "run",
     "send_model",
     "supervised",
+    "together",
     "train",
     "train_cohort",
 ]

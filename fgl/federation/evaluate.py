@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
+from .. import pseudo
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy
@@ -70,5 +71,101 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
             model.train(was_training)
         each = [scores[id(message["model"])] for message in outbox.values()]
         return {name: sum(s[name] for s in each) / len(each) for name in each[0]}
+
+    return evaluate
+
+
+def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
+    """Score each client's next model on its own graph and test nodes: the local goal.
+
+    Args:
+        model: the architecture, called as ``model(graph.x, graph.adj)``.
+        clients: the clients' graphs, with labels and a test mask; one without a test node is left
+            out. Where the outbox has fewer clients (a centralized run), the first one's model.
+
+    Returns:
+        ``(outbox, states) -> {"local_accuracy"}``, the mean over clients.
+
+    Raises:
+        ValueError: if no client has a test node, or a graph lacks labels.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
+        >>> list(evaluate_clients(model, [graph])(outbox, {}))
+        ['local_accuracy']
+    """
+    tested = [k for k, graph in enumerate(clients) if graph.test_mask is not None]
+    tested = [k for k in tested if clients[k].test_mask.any()]  # type: ignore[union-attr]
+    if not tested or any(clients[k].y is None for k in tested):
+        raise ValueError("Expected clients to have labels and test nodes, but got none")
+
+    @torch.no_grad()
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        was_training = model.training
+        model.eval()
+        found = []
+        for k in tested:
+            params: Any = outbox[k if k in outbox else 0]["model"]
+            graph: Any = clients[k]
+            logits = functional_call(model, params, (graph.x, graph.adj))
+            found.append(accuracy(logits, graph.y, graph.test_mask))
+        model.train(was_training)
+        return {"local_accuracy": sum(found) / len(found)}
+
+    return evaluate
+
+
+def evaluate_pseudo(clients: Sequence[Graph]) -> Evaluate:
+    """How right the pseudo labels and pseudo edges are that the server sends next (FedGL).
+
+    Args:
+        clients: the clients' graphs, with labels and `node_id`.
+
+    Returns:
+        ``(outbox, states) ->`` what `fgl.pseudo.describe` says of the messages' ``"labels"`` and
+        ``"edges"`` (a dict of ``row, col, weight``); empty where there are none.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> client = graph.subgraph(torch.tensor([0, 1]))
+        >>> evaluate_pseudo([client])({0: {"labels": torch.tensor([0, -1])}}, {})
+        {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
+    """
+    ids: list[Any] = [client.node_id for client in clients]
+    y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
+    y = y.to(clients[0].device)
+    for own, client in zip(ids, clients, strict=True):
+        y[own] = client.y
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        sent: list[tuple[int, Any]] = [(k, m) for k, m in outbox.items() if k < len(clients)]
+        labelled = [k for k, message in sent if "labels" in message]
+        joined = [k for k, message in sent if "edges" in message]
+        found = dict(sent)
+        edges = [
+            tuple(found[k]["edges"][name] for name in ("row", "col", "weight")) for k in joined
+        ]
+        return pseudo.describe(
+            [found[k]["labels"] for k in labelled],
+            edges,
+            [ids[k] for k in (labelled or joined)],
+            y,
+        )
+
+    return evaluate
+
+
+def together(*evaluates: Evaluate) -> Evaluate:
+    """Several scores as one.
+
+    Example:
+        >>> together(lambda outbox, states: {"a": 1.0}, lambda outbox, states: {"b": 2.0})({}, {})
+        {'a': 1.0, 'b': 2.0}
+    """
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        return {k: v for each in evaluates for k, v in each(outbox, states).items()}
 
     return evaluate

@@ -23,6 +23,7 @@ Loss = Callable[[Params, Graph, Message], Tensor]
 Receive = Callable[[Message, State, Graph], tuple[Params, Message]]
 Send = Callable[[Params, Message, State, Graph], tuple[Message, State]]
 Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
+Accept = Callable[[Message], None]
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
 
 
@@ -81,6 +82,9 @@ class Method:
         aggregate: ``(inbox, state) -> outbox, state``; default the weighted mean for everybody. A
             client that the outbox does not name keeps the last message it was sent.
         train: optimiser, local steps.
+        accept: ``(message) -> None``, the server's check of an upload; a ValueError or TypeError
+            refuses it: it is dropped, recorded and warned of, and the round goes on without it.
+            Default accepts all.
 
     Example:
         >>> method = Method(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -94,6 +98,7 @@ class Method:
     send: Send = field(default_factory=lambda: send_model)
     aggregate: Aggregate = field(default_factory=lambda: average)
     train: Training = field(default_factory=Training)
+    accept: Accept = field(default_factory=lambda: accept_all)
 
     def __post_init__(self) -> None:
         if self.loss is None:
@@ -200,6 +205,10 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         return {}, state
     message: Message = {"model": server.mean(inbox.each("model"), weight)}
     return Broadcast(message, inbox.num_clients), message
+
+
+def accept_all(message: Message) -> None:
+    """FedAvg's accept: the general checks of a message are enough."""
 
 
 def keep_own(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

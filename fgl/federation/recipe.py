@@ -15,7 +15,7 @@ import torch
 from .. import data
 from ..graph import Graph
 from ..nn import GAT, GCN
-from .evaluate import evaluate_on
+from .evaluate import Evaluate, evaluate_on
 from .method import Method, Training
 from .result import Result, Round
 from .run import run
@@ -85,6 +85,44 @@ def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:
     return graph, data.partition_graph(graph, parts)
 
 
+def overlapping_federation(
+    args: argparse.Namespace,
+    proportions: Sequence[float],
+    *,
+    common: float | None = None,
+    per_class: int | None = None,
+) -> tuple[Graph, list[Graph]]:
+    """The setting of FedGL: clients that draw their nodes from one graph, and overlap.
+
+    Features are row-normalised; the split is the public one, or drawn: `per_class` training nodes
+    (20 where there is no public split), 500 for validation, 1000 for the test.
+
+    Args:
+        args: with ``dataset, seed, device, sparse``.
+        proportions: each client's share of the nodes.
+        common: share of the nodes that all clients hold.
+        per_class: training nodes per class.
+
+    Returns:
+        The union of the clients' graphs, and one graph per client, all with `node_id`.
+
+    Example:
+        >>> args = arguments("fedgl", "").parse_args([])
+        >>> union, clients = overlapping_federation(args, [0.3, 0.5], per_class=20)
+        >>> len(clients), union.num_nodes < 2708
+        (2, True)
+    """
+    graph = data.normalize_features(data.load(args.dataset))
+    if per_class is not None or graph.train_mask is None:
+        count = 20 if per_class is None else per_class
+        graph = data.class_capped_split(
+            graph, train_per_class=count, num_val=500, num_test=1000, seed=args.seed
+        )
+    graph = graph.replace(backend=args.sparse).to(args.device)
+    parts = data.overlapping_partition(graph, proportions, common=common, seed=args.seed)
+    return data.union_graph(graph, parts), data.partition_graph(graph, parts)
+
+
 def build_model(args: argparse.Namespace, graph: Graph) -> GCN | GAT:
     """The model that the flags name, initialised from the seed.
 
@@ -117,11 +155,25 @@ def training(args: argparse.Namespace) -> Training:
 
 
 def run_recipe(
-    args: argparse.Namespace, method: Method, graph: Graph, clients: Sequence[Graph]
+    args: argparse.Namespace,
+    method: Method,
+    graph: Graph,
+    clients: Sequence[Graph],
+    *,
+    evaluate: Evaluate | None = None,
+    patience: int | None = None,
 ) -> tuple[dict[str, Any], Result]:
     """Run a recipe's method, print its report and write it where ``--json`` says.
 
     Scores are those of the model(s) that the server would send next, on the whole graph.
+
+    Args:
+        args: the flags of `arguments`.
+        method: what to run.
+        graph: the whole graph.
+        clients: the clients' graphs.
+        evaluate: another scoring; it must name ``val_accuracy`` and ``val_loss``.
+        patience: stop after so many rounds without a better validation accuracy; default never.
 
     Returns:
         The report (see `report`) and the `Result`.
@@ -146,8 +198,8 @@ def run_recipe(
         seed=args.seed,
         participation=args.participation,
         clients_at_once=args.clients_at_once,
-        evaluate=evaluate_on(method.model, graph),
-        callbacks=[progress(args.rounds, name)],
+        evaluate=evaluate or evaluate_on(method.model, graph),
+        callbacks=[progress(args.rounds, name), *([early_stop(patience)] if patience else [])],
         checkpoint=args.checkpoint,
         config={"recipe": args.recipe, "dataset": args.dataset, **config},
     )
@@ -221,6 +273,21 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
             bar.close()
 
     return show
+
+
+def early_stop(patience: int) -> Callable[[Round, Result], bool]:
+    """A callback that ends a run after `patience` rounds without a better validation accuracy.
+
+    Example:
+        >>> early_stop(30) is not None
+        True
+    """
+
+    def stop(record: Round, result: Result) -> bool:
+        best = max(result.history, key=_validation)
+        return record.round - best.round >= patience
+
+    return stop
 
 
 def _at_once(text: str) -> int | str:

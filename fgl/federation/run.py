@@ -146,10 +146,10 @@ def _round(
                 check_message(upload, like=peer, model=template)
                 check_message(state, name="state")
             record.bytes_up += num_bytes(upload)
-            bad = first_not_finite(upload)
-            if bad is not None:
-                record.dropped[client] = f"{bad} is not finite"
-                warnings.warn(f"Round {index}, client {client}: {bad} is not finite", stacklevel=3)
+            refused = _refused(method, upload)
+            if refused is not None:
+                record.dropped[client] = refused
+                warnings.warn(f"Round {index}, client {client}: {refused}", stacklevel=3)
                 continue
             uploads[client] = upload
             if clients[client].num_train:
@@ -170,6 +170,18 @@ def _round(
             record.metrics = {name: float(value) for name, value in metrics.items()}
     record.seconds = time.perf_counter() - start
     return record
+
+
+def _refused(method: Method, upload: Message) -> str | None:
+    """Why an upload does not count, if so."""
+    bad = first_not_finite(upload)
+    if bad is not None:
+        return f"{bad} is not finite"
+    try:
+        method.accept(upload)
+    except (TypeError, ValueError) as error:
+        return str(error)
+    return None
 
 
 def _merged(

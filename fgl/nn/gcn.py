@@ -18,6 +18,7 @@ class GCNConv(nn.Module):
     Args:
         in_channels: width of the input.
         out_channels: width of the output.
+        normalize: if not, the matrix given is the operator, as it is.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -28,14 +29,16 @@ class GCNConv(nn.Module):
         torch.Size([3, 2])
     """
 
-    def __init__(self, in_channels: int, out_channels: int) -> None:
+    def __init__(self, in_channels: int, out_channels: int, *, normalize: bool = True) -> None:
         super().__init__()
+        self.normalize = normalize
         self.lin = Linear(in_channels, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
         h = self.lin(x)
-        out: Tensor = adjacency(edges, x.shape[0]).astype(h.dtype).gcn_norm @ h
+        matrix = adjacency(edges, x.shape[0]).astype(h.dtype)
+        out: Tensor = (matrix.gcn_norm if self.normalize else matrix) @ h
         return out + self.bias
 
 
@@ -50,6 +53,8 @@ class GCN(Stack):
         out_channels: number of classes.
         num_layers: number of convolutions.
         dropout: probability of dropping a hidden unit in training.
+        drop_input: drop entries of the features too.
+        normalize: if not, the matrix given is the operator, as it is.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
@@ -70,6 +75,9 @@ class GCN(Stack):
         *,
         num_layers: int = 2,
         dropout: float = 0.5,
+        drop_input: bool = False,
+        normalize: bool = True,
     ) -> None:
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
-        super().__init__([GCNConv(a, b) for a, b in pairwise(sizes)], dropout)
+        convs: list[nn.Module] = [GCNConv(a, b, normalize=normalize) for a, b in pairwise(sizes)]
+        super().__init__(convs, dropout, drop_input)

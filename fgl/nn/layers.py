@@ -40,18 +40,28 @@ def dropout(x: Tensor, p: float) -> Tensor:
     return x * ((bits >= round(p * 2**16) - 2**15) / (1 - p))
 
 
+def _dropped(x: Features, p: float) -> Features:
+    if not isinstance(x, SparseMatrix):
+        return dropout(x, p)
+    value = x.pattern.ones(x.dtype) if x.value is None else x.value
+    return x.with_value(dropout(value, p))
+
+
 class Stack(nn.Module):
     """Convolutions with ReLU and dropout between them; a subclass fills `convs`."""
 
-    def __init__(self, convs: list[nn.Module], dropout: float) -> None:
+    def __init__(self, convs: list[nn.Module], dropout: float, drop_input: bool = False) -> None:
         super().__init__()
         self.convs = nn.ModuleList(convs)
         self.dropout = dropout
+        self.drop_input = drop_input
 
     def forward(
         self, x: Features, edges: Edges, *, return_embedding: bool = False
     ) -> Tensor | tuple[Tensor, Tensor]:
         edges = adjacency(edges, x.shape[0])
+        if self.drop_input and self.training and self.dropout:
+            x = _dropped(x, self.dropout)
         out: Tensor = self.convs[0](x, edges)
         embedding = out
         for conv in self.convs[1:]:

@@ -1,0 +1,216 @@
+"""Fusion, pseudo labels and the pseudo graph against loops and the dense construction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from federations import close
+
+import fgl
+from fgl import SparseMatrix, pseudo
+from fgl.pseudo import augmented_operator, describe, fuse, project, pseudo_graph, pseudo_labels
+
+HELD = [torch.tensor([0, 3, 4]), torch.tensor([4, 1]), torch.tensor([], dtype=torch.int64)]
+
+
+def rows(seed: int = 0) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(len(h), 2, generator=generator, dtype=torch.float64) for h in HELD]
+
+
+def naive_fuse(values: Any, ids: Any, weight: Any, num_nodes: int, fill: str) -> torch.Tensor:
+    out = torch.zeros(num_nodes, values[0].shape[1], dtype=values[0].dtype)
+    for node in range(num_nodes):
+        total = 0.0
+        for own, held, w in zip(values, ids, weight.tolist(), strict=True):
+            for row, i in enumerate(held.tolist()):
+                if i == node:
+                    out[node] += w * own[row]
+                    total += w
+        if fill == "padded":
+            total = float(weight.sum())
+        if total:
+            out[node] /= total
+    return out
+
+
+@pytest.mark.parametrize("fill", pseudo.FILLS)
+@pytest.mark.parametrize("weight", [[3, 2, 1], [0, 5, 0], [0.5, 0.25, 7.0]])
+def test_fuse_is_its_formula(fill: str, weight: list[float]) -> None:
+    w = torch.tensor(weight)
+    got = fuse(rows(), HELD, w, 6, fill=fill)
+    close(got, naive_fuse(rows(), HELD, w, 6, fill), atol=1e-12)
+
+
+def test_one_client_that_holds_all_is_its_own_fusion() -> None:
+    own = torch.rand(5, 3)
+    order = torch.tensor([3, 0, 4, 1, 2])
+    for fill in pseudo.FILLS:
+        close(fuse([own], [order], torch.tensor([5]), 5, fill=fill)[order], own)
+
+
+def test_padded_is_renormalised_when_all_hold_all() -> None:
+    own = [torch.rand(4, 3, dtype=torch.float64) for _ in range(3)]
+    ids, weight = [torch.arange(4)] * 3, torch.tensor([1, 2, 5])
+    close(*(fuse(own, ids, weight, 4, fill=fill) for fill in pseudo.FILLS), atol=1e-12)
+
+
+def test_order_of_clients_does_not_matter() -> None:
+    weight = torch.tensor([3, 2, 1])
+    want = fuse(rows(), HELD, weight, 6)
+    turned = fuse(rows()[::-1], HELD[::-1], weight.flip(0), 6)
+    close(turned, want, atol=1e-12)
+
+
+def test_threshold_before_fusing() -> None:
+    own = [torch.tensor([[0.9, 0.1]]), torch.tensor([[0.4, 0.6]])]
+    got = fuse(own, [torch.tensor([0])] * 2, torch.tensor([1, 1]), 1, threshold=0.5)
+    close(got, torch.tensor([[0.45, 0.3]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"node_id": [torch.tensor([0, 0, 4]), *HELD[1:]]}, "client 0's rows .* once, but got 0"),
+        ({"node_id": [torch.tensor([0, 6, 4]), *HELD[1:]]}, r"in \[0, 6\), but got 6"),
+        ({"node_id": [torch.tensor([0, -1, 4]), *HELD[1:]]}, "but got -1"),
+        ({"rows": [rows()[0][:2], *rows()[1:]]}, r"shape \[3, 2\], but got \[2, 2\]"),
+        ({"rows": [rows()[0], rows()[1][:, :1], rows()[2]]}, r"client 1's rows .*\[2, 2\]"),
+        ({"weight": torch.tensor([0, 0, 0])}, "weight to be >= 0 and not all 0"),
+        ({"weight": torch.tensor([1, -1, 0])}, "weight to be >= 0"),
+        ({"weight": torch.tensor([1, 1])}, "one per client, but got 3, 3 and 2"),
+        ({"fill": "mean"}, "Expected fill to be one of"),
+    ],
+)
+def test_fuse_refuses(change: dict[str, Any], message: str) -> None:
+    given: dict[str, Any] = {"rows": rows(), "node_id": HELD, "weight": torch.tensor([1, 2, 3])}
+    given |= {"num_nodes": 6, **change}
+    with pytest.raises(ValueError, match=message):
+        fuse(**given)
+
+
+def test_pseudo_labels_are_strictly_above() -> None:
+    scores = torch.tensor([[0.7, 0.3], [0.2, 0.8], [0.5, 0.5], [0.0, 0.0]])
+    assert pseudo_labels(scores, threshold=0.5).tolist() == [0, 1, -1, -1]
+    assert pseudo_labels(scores, threshold=0.7).tolist() == [-1, 1, -1, -1]
+
+
+def dense_pseudo_graph(h: torch.Tensor, s: int, include_self: bool = True) -> torch.Tensor:
+    """The dense way: all similarities, a full sort of every row."""
+    sim = (h @ h.t()).clamp(min=0)
+    if not include_self:
+        sim.fill_diagonal_(0)
+    order = sim.argsort(dim=1, descending=True)
+    kept = torch.zeros_like(sim).scatter(1, order[:, :s], 1.0) * sim
+    total = kept.sum(1, keepdim=True)
+    return kept / torch.where(total > 0, total, 1)
+
+
+@pytest.mark.parametrize("block", [1, 50, 10**6])
+@pytest.mark.parametrize("include_self", [True, False])
+@pytest.mark.parametrize("s", [1, 4, 30])
+def test_pseudo_graph_is_the_dense_one(s: int, include_self: bool, block: int) -> None:
+    torch.manual_seed(s)
+    h = torch.randn(23, 3, dtype=torch.float64)
+    h[5] = 0  # similar to nobody
+    got = pseudo_graph(h, s=s, include_self=include_self, block=block)
+    want = dense_pseudo_graph(h, s, include_self)
+    close(got.to_dense(), want, atol=1e-12)
+    assert got.nnz == int((want > 0).sum())
+    inside = got.pattern.row[1:] == got.pattern.row[:-1]
+    assert (got.pattern.col[1:] > got.pattern.col[:-1])[inside].all()
+
+
+def test_pseudo_graph_at_the_size_of_cora() -> None:
+    torch.manual_seed(0)
+    h = torch.randn(2708, 7, dtype=torch.float64)
+    assert torch.equal(pseudo_graph(h, s=100).to_dense() > 0, dense_pseudo_graph(h, 100) > 0)
+    close(pseudo_graph(h, s=100).to_dense(), dense_pseudo_graph(h, 100), atol=1e-14)
+
+
+def test_pseudo_graph_permutes_with_its_nodes() -> None:
+    h, order = torch.randn(12, 3, dtype=torch.float64), torch.randperm(12)
+    want = pseudo_graph(h, s=3).to_dense()[order][:, order]
+    close(pseudo_graph(h[order], s=3).to_dense(), want, atol=1e-12)
+
+
+def test_pseudo_graph_of_nothing_and_bad_input() -> None:
+    assert pseudo_graph(torch.zeros(0, 3)).shape == (0, 0)
+    assert pseudo_graph(torch.zeros(4, 3)).nnz == 0
+    assert not pseudo_graph(torch.rand(4, 3, requires_grad=True)).value.requires_grad
+    with pytest.raises(ValueError, match="Expected s to be at least 1"):
+        pseudo_graph(torch.rand(4, 3), s=0)
+    with pytest.raises(ValueError, match=r"Expected h to have shape \[N, C\]"):
+        pseudo_graph(torch.rand(4))
+
+
+def test_project_is_the_block() -> None:
+    dense = torch.rand(9, 9) * (torch.rand(9, 9) > 0.5)
+    nodes = torch.tensor([7, 0, 3])
+    got = project(SparseMatrix.from_dense(dense), nodes).to_dense()
+    close(got, dense[nodes][:, nodes])
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_augmented_operator_is_its_formula(symmetric: bool) -> None:
+    torch.manual_seed(1)
+    edges = torch.tensor([[0, 1, 2, 4], [1, 0, 4, 2]])
+    adj = SparseMatrix.from_edge_index(edges, 5)
+    p = torch.rand(5, 5) * (torch.rand(5, 5) > 0.4)
+    p[3] = 0
+    q = (p + p.t()) / 2 if symmetric else p
+    degree = q.sum(1)
+    scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
+    want = adj.gcn_norm.to_dense() + 0.3 * scale[:, None] * q * scale
+    got = augmented_operator(adj, SparseMatrix.from_dense(p), beta=0.3, symmetric=symmetric)
+    close(got.to_dense(), want)
+    with pytest.raises(ValueError, match="Expected pseudo to have shape"):
+        augmented_operator(adj, SparseMatrix.from_dense(p[:4, :4]))
+
+
+def test_describe_counts() -> None:
+    y = torch.tensor([0, 0, 1, 1])
+    labels = [torch.tensor([0, -1]), torch.tensor([0, 1])]
+    ids = [torch.tensor([0, 1]), torch.tensor([2, 3])]
+    row, col = torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0])
+    edges = [(row, col, torch.tensor([0.5, 0.5, 1.0]))] * 2
+    found = describe(labels, edges, ids, y)
+    assert found["pseudo_label_share"] == 0.75
+    assert found["pseudo_label_accuracy"] == pytest.approx(2 / 3)
+    assert found["pseudo_homophily"] == 1.0
+    assert found["pseudo_column_sum"] == 1.5
+    assert describe([], [], ids, y) == {}
+
+
+def test_overlapping_partition() -> None:
+    graph = fgl.Graph(torch.ones(200, 1), torch.tensor([[0], [1]]))
+    shares = [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
+    parts = fgl.data.overlapping_partition(graph, shares, seed=3)
+    assert [len(p) for p in parts] == [60, 80, 100, 100, 120, 140]
+    assert all(len(p.unique()) == len(p) for p in parts)
+    again = fgl.data.overlapping_partition(graph, shares, seed=3)
+    assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    for ratio in (0.0, 0.1, 0.3):
+        parts = fgl.data.overlapping_partition(graph, shares, common=ratio)
+        assert [len(p) for p in parts] == [60, 80, 100, 100, 120, 140]
+        held = torch.stack([torch.bincount(p, minlength=200) for p in parts])
+        assert int(held.all(0).sum()) == round(200 * ratio)
+    with pytest.raises(ValueError, match="client 1's share"):
+        fgl.data.overlapping_partition(graph, [0.5, 1.2])
+    with pytest.raises(ValueError, match="outside of some client"):
+        fgl.data.overlapping_partition(graph, [1.0, 1.0], common=0.2)
+
+
+def test_union_graph_has_what_a_client_has() -> None:
+    torch.manual_seed(0)
+    edges = torch.randint(30, (2, 90))
+    graph = fgl.Graph(torch.rand(30, 2), edges, y=torch.arange(30) % 3)
+    parts = fgl.data.overlapping_partition(graph, [0.4, 0.5])
+    union = fgl.data.union_graph(graph, parts)
+    assert union.node_id.tolist() == sorted(set(torch.cat(parts).tolist()))
+    held = [set(p.tolist()) for p in parts]
+    want = sorted((a, b) for a, b in edges.t().tolist() if any(a in h and b in h for h in held))
+    got = sorted(map(tuple, union.node_id[union.edge_index].t().tolist()))
+    assert got == want
