@@ -18,7 +18,7 @@ from torch.func import functional_call
 import fgl
 from fgl import Method, SparseMatrix, aggregate, pseudo
 from fgl.federation import Broadcast, adopt_model, evaluate, keep_own, recipe
-from fgl.losses import cross_entropy, proximal
+from fgl.losses import cross_entropy, proximal, unit_rows
 
 PROPORTIONS = {
     "D1": (0.3, 0.4, 0.5),
@@ -88,7 +88,8 @@ def fedgl(model, train, num_nodes, args):
         each = {key: [m[key] for m in inbox.values()] for key in ("predictions", "embeddings")}
         scores, h = (pseudo.fuse(each[k], ids, weight, num_nodes, fill=args.fill) for k in each)
         labels = pseudo.pseudo_labels(scores, threshold=args.threshold)
-        similar = pseudo.pseudo_graph(h, s=args.neighbours) if args.graph else None
+        alike = {"embeddings": h, "cosine": unit_rows(h), "predictions": scores}[args.similarity]
+        similar = pseudo.pseudo_graph(alike, s=args.neighbours) if args.graph else None
         for client, own in zip(inbox, ids, strict=True):
             outbox[client] = {**shared, "labels": labels[own]} if args.labels else shared
             if similar is not None:
@@ -110,6 +111,7 @@ def main(argv=None):
     add("--beta", type=float, default=0.1, help="weight of the pseudo graph; the paper prints 1")
     add("--threshold", type=float, default=0.5, help="a fused score above it makes a label")
     add("--neighbours", type=int, default=100, help="of a node in the pseudo graph")
+    add("--similarity", choices=("embeddings", "cosine", "predictions"), default="embeddings")
     add("--fill", choices=pseudo.FILLS, default="renormalised")
     add("--proportions", default="D4", help="D1 to D4, or shares of the nodes as 0.3,0.5")
     add("--overlap", type=float, help="share of nodes that all clients hold")
@@ -136,6 +138,7 @@ def main(argv=None):
     method = fedgl(model, recipe.training(args), int(union.node_id.max()) + 1, args)
     method = replace(method, aggregate=keep_own) if args.local else method
     trained = [union] if args.centralized else clients
+    args.clients = len(trained)
     scores = evaluate.evaluate_on(model, union), evaluate.evaluate_clients(model, clients)
     score = evaluate.together(*scores, evaluate.evaluate_pseudo(clients))
     return recipe.run_recipe(args, method, union, trained, evaluate=score, patience=args.patience)
