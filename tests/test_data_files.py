@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import io
+import lzma
 import os
+import re
 import sys
 from email.message import Message
 from pathlib import Path
@@ -16,10 +18,10 @@ from test_data_planetoid import NAME, write
 
 import fgl
 from fgl import SparseMatrix
-from fgl.data import datasets, download, files, load
-from fgl.data.planetoid import PARTS
+from fgl.data import download, files, known, load
+from fgl.data.planetoid import PARTS, read_planetoid
 
-SHA256 = datasets.SHA256
+GRAPHS, COLLECTIONS = known.GRAPHS, known.COLLECTIONS
 
 
 def checksum(content: bytes) -> str:
@@ -107,9 +109,9 @@ def test_an_interrupted_download_leaves_nothing(
 def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A public home on disk, with one known dataset; nothing cached, no FGL_DATA."""
     home = write(tmp_path / "home", "known")
-    sums = {part: checksum((home / f"ind.known.{part}").read_bytes()) for part in PARTS}
-    monkeypatch.setattr(datasets, "SHA256", {"known": sums})
-    monkeypatch.setattr(datasets, "URL", home.as_uri())
+    sums = {file.name: checksum(file.read_bytes()) for file in home.iterdir()}
+    row = known.Known(read_planetoid, sums, home.as_uri())
+    monkeypatch.setattr(known, "GRAPHS", {"known": row})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("FGL_DATA", raising=False)
     return home
@@ -200,17 +202,87 @@ def test_unknown_name_lists_what_there_is(
     write(tmp_path / "mine" / NAME / "raw")
     write(tmp_path / "mine" / "other", "misnamed")
     monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
-    message = rf"one of known, synthetic, .*mine.*\(found: {NAME}\), but got '{name}'"
+    message = rf"be one of known, synthetic, or .*mine.*\(found: {NAME}\), but got '{name}'"
     with pytest.raises(ValueError, match=message):
         load(name)
 
 
+def test_a_name_of_the_other_function(offline: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"\(found: none\), but got 'NCI1', which load_graphs reads"
+    ):
+        load("NCI1")
+    for name in ("known", "synthetic"):
+        with pytest.raises(
+            ValueError, match=rf"NCI1, PROTEINS, or .* but got '{name}', which load"
+        ):
+            fgl.data.load_graphs(name)
+
+
 def test_known_names() -> None:
-    assert [*SHA256] == ["cora", "citeseer", "pubmed"]
-    assert all([*sums] == [*PARTS] for sums in SHA256.values())
-    every = [sha256 for sums in SHA256.values() for sha256 in sums.values()]
-    assert len({*every}) == 24
+    names = ["cora", "citeseer", "pubmed", "acm", "wiki", "dblp", "polblogs"]
+    assert [*GRAPHS] == names
+    assert [*COLLECTIONS] == ["NCI1", "PROTEINS"]
+    for name in names[:3]:
+        assert [*GRAPHS[name].sha256] == [f"ind.{name}.{part}" for part in PARTS]
+    rows = [*GRAPHS.values(), *COLLECTIONS.values()]
+    every = [sha256 for row in rows for sha256 in row.sha256.values()]
+    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 4 + 5
     assert all(len(sha256) == 64 for sha256 in every)
+    assert all(bool(row.url) != bool(row.how) for row in rows)
+
+
+def test_checksums_are_those_of_the_raw_files() -> None:
+    root = os.environ.get("FGL_DATA")
+    if not root or not Path(root, "SHA256SUMS").is_file():
+        pytest.skip("FGL_DATA does not name a folder with the public datasets and SHA256SUMS")
+    sums = dict(line.split()[::-1] for line in Path(root, "SHA256SUMS").read_text().splitlines())
+    for name, row in {**GRAPHS, **COLLECTIONS}.items():
+        for file, sha256 in row.sha256.items():
+            if file != "tfidf.txt":  # there only packed; its own checksum is checked elsewhere
+                assert sums[f"{name}/raw/{file}"] == sha256
+
+
+def test_packed_file_has_a_checksum_of_its_own(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, packed = b"0 1\n", lzma.compress(b"0 1\n")
+    sums = {"a.txt": checksum(plain), "a.txt.xz": checksum(packed)}
+    row = known.Known(lambda folder, _: str(folder), sums, (tmp_path / "home").as_uri())
+    monkeypatch.setattr(known, "COLLECTIONS", {"packed": row})
+    (tmp_path / "home" / "a.txt").write_bytes(plain)
+    folder = tmp_path / "root" / "packed" / "raw"
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert names(folder) == ["a.txt"]  # downloads are plain
+    (folder / "a.txt").unlink()
+    (folder / "a.txt.xz").write_bytes(packed)
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert names(folder) == ["a.txt.xz"]
+    (folder / "a.txt.xz").write_bytes(lzma.compress(b"0 2\n"))
+    with pytest.raises(ValueError, match=r"a\.txt\.xz to have sha256"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    del sums["a.txt.xz"]  # a packed file without a checksum is as if it were not there
+    fgl.data.load_graphs("packed", tmp_path / "root")
+    assert names(folder) == ["a.txt", "a.txt.xz"]
+
+
+def test_files_without_an_address(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = write(tmp_path / "mine" / "known" / "raw", "known").parents[1]
+    row = known.GRAPHS["known"]._replace(url="", how="unpack them from a.zip")
+    monkeypatch.setattr(known, "GRAPHS", {"known": row})
+    monkeypatch.setenv("FGL_DATA", str(mine))
+    assert load("known").num_nodes == 12
+    (mine / RAW[3]).unlink()
+    where = rf"{mine}/known/raw or .*cache/fgl/known/raw"
+    file = re.escape(Path(RAW[3]).name)
+    message = rf"Expected {where} to hold ind\..*, but got no {file}: unpack them from a"
+    with pytest.raises(FileNotFoundError, match=message):
+        load("known")
+    write(mine / "known" / "raw", "known", **{"test.index": b"0\n"})
+    with pytest.raises(ValueError, match="test.index to have sha256"):
+        load("known")
 
 
 def test_synthetic_and_dense(offline: Path) -> None:

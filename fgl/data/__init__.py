@@ -1,10 +1,18 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
-from .datasets import load
+from .datasets import load, load_graphs
+from .features import normalize_features
 from .files import download
-from .partition import louvain_partition, partition_graph, random_partition
+from .partition import (
+    louvain_partition,
+    overlapping_partition,
+    partition_graph,
+    random_partition,
+    union_graph,
+)
 from .splits import CLASS_CAPPED, class_capped_split, public_split, random_split, split
 from .synthetic import csbm
+from .wiki_cs import read_wiki_cs
 
 __all__ = [
     "CLASS_CAPPED",
@@ -12,10 +20,15 @@ __all__ = [
     "csbm",
     "download",
     "load",
+    "load_graphs",
     "louvain_partition",
+    "normalize_features",
+    "overlapping_partition",
     "partition_graph",
     "public_split",
     "random_partition",
     "random_split",
+    "read_wiki_cs",
     "split",
+    "union_graph",
 ]

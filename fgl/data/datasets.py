@@ -2,61 +2,39 @@
 
 from __future__ import annotations
 
+import glob
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
+from . import known
 from .files import download, verify
-from .planetoid import read_planetoid
+from .known import Known, Reader, Result
 from .synthetic import csbm
-
-COMMIT = "af6abf468a772cc055bec88c52e4d6f51b7c37e3"
-URL = f"https://raw.githubusercontent.com/kimiyoung/planetoid/{COMMIT}/data"
-SHA256 = {
-    "cora": {
-        "x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
-        "tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
-        "allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
-        "y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
-        "ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
-        "ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
-        "graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
-        "test.index": "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875",
-    },
-    "citeseer": {
-        "x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
-        "tx": "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
-        "allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
-        "y": "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
-        "ty": "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
-        "ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
-        "graph": "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7",
-        "test.index": "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4",
-    },
-    "pubmed": {
-        "x": "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
-        "tx": "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d",
-        "allx": "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e",
-        "y": "e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3",
-        "ty": "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd",
-        "ally": "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e",
-        "graph": "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9",
-        "test.index": "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5",
-    },
-}
+from .table import there
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool = False) -> Graph:
     """A dataset by name.
 
-    ``"synthetic"`` is `csbm` with its defaults. ``"cora"``, ``"citeseer"`` and ``"pubmed"`` are
-    taken from `root`, or downloaded to it. Any other name is that of a folder in `root` with the
-    eight Planetoid files ``ind.NAME.*``, in the folder or in ``raw`` below it.
+    ``"synthetic"`` is `csbm` with its defaults. ``"cora"``, ``"citeseer"``, ``"pubmed"``,
+    ``"wiki"`` and ``"polblogs"`` are taken from `root`, or downloaded to it; ``"acm"`` and
+    ``"dblp"``, whose homes have them in another form, are taken from `root`. Any other name is that
+    of a folder in `root` whose files, in the folder or in ``raw`` below it, have a known layout:
+    Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``, such as cora_full), GraphSAINT
+    (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or ``NAME.gml``.
 
     Edges are undirected, without self-loops and repeats. Features are raw, not row-normalised.
-    Masks are the public split: 20 training nodes per class, 500 for validation, 1000 for test.
-    CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
+    Where the files have none (polblogs), they are the degree, one-hot, 64 wide, the last column for
+    63 and above. Masks are None, but for the files that hold a public split. For Planetoid these
+    are 20 training nodes per class, 500 for validation, 1000 for test; for Wiki-CS the first split,
+    of which `read_wiki_cs` reads the others. CiteSeer's 15 ids without a row get zero features and
+    class 0, as in PyG, and are in no mask.
 
     Args:
         name: the dataset.
@@ -65,7 +43,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
 
     Returns:
-        The graph, x float32.
+        The graph, x float32: a `SparseMatrix`, or a Tensor where the features in the file are
+        dense (GraphSAINT, Wiki-CS, ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
         ValueError: for an unknown name, a malformed file, or one with another checksum.
@@ -76,15 +55,60 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
         >>> graph.num_nodes, graph.num_features, graph.num_classes
         (2708, 1433, 7)
 
-    Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861
+    Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
+    the homes of the others are in ``fgl/data/known.py``
     """
     if name == "synthetic":
         graph = csbm()
     else:
-        graph = read_planetoid(_folder(name, _places(root)), name)
+        graph = _read(name, _places(root), known.GRAPHS, known.GRAPH_LAYOUTS)
     if dense and isinstance(graph.x, SparseMatrix):
         graph = graph.replace(x=graph.x.to_dense())
     return graph
+
+
+def load_graphs(
+    name: str, root: str | os.PathLike[str] | None = None
+) -> tuple[list[Graph], Tensor]:
+    """A collection of graphs, each with a class, in the TU format.
+
+    ``"NCI1"`` and ``"PROTEINS"`` are checked by sha256; their home has them in a zip file, so they
+    are not downloaded. Any other name is that of a folder in `root` with ``NAME_A.txt``,
+    ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder or in ``raw`` below
+    it. Features are the columns of ``NAME_node_attributes.txt``, then ``NAME_node_labels.txt``
+    one-hot, the labels that occur in their order; where there is neither file, the degree,
+    one-hot, 64 wide, the last column for 63 and above. Labels of edges are not read: a `Graph` has
+    no place for them. Edges are undirected, without self-loops and repeats.
+
+    Args:
+        name: the collection.
+        root: a folder of datasets, as for `load`.
+
+    Returns:
+        The graphs, x a float32 Tensor ``[num_nodes, num_features]``, y None; and their classes,
+        int64 ``[num_graphs]``, renumbered from 0 in their order.
+
+    Raises:
+        ValueError: for an unknown name, a malformed file, or one with another checksum.
+        OSError: if a file of a known collection is not there.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> files = {"A": "1,2\\n2,1\\n3,4\\n", "graph_indicator": "1\\n1\\n2\\n2\\n2\\n"}
+        >>> files |= {"graph_labels": "-1\\n1\\n", "node_labels": "6\\n8\\n6\\n6\\n8\\n"}
+        >>> with tempfile.TemporaryDirectory() as root:
+        ...     folder = pathlib.Path(root, "tiny")
+        ...     folder.mkdir()
+        ...     for part, text in files.items():
+        ...         _ = (folder / f"tiny_{part}.txt").write_text(text)
+        ...     graphs, labels = fgl.data.load_graphs("tiny", root)
+        >>> [(graph.num_nodes, graph.num_features) for graph in graphs], labels
+        ([(2, 2), (3, 2)], tensor([0, 1]))
+
+    Source: Morris et al., https://arxiv.org/abs/2007.08663;
+    https://chrsmrrs.github.io/datasets/docs/format
+    """
+    return _read(name, _places(root), known.COLLECTIONS, known.COLLECTION_LAYOUTS)
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -100,43 +124,84 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
     return [Path(given), cache]
 
 
-def _folder(name: str, places: list[Path]) -> Path:
-    """The folder with a dataset's files, downloaded if need be."""
-    if name in SHA256:
-        return _public(name, places)
-    found = _found(places)
+def _read(
+    name: str,
+    places: list[Path],
+    table: Mapping[str, Known[Result]],
+    layouts: Mapping[str, Reader[Result]],
+) -> Result:
+    """What the reader of a dataset makes of its files, downloaded if need be."""
+    if name in table:
+        return table[name].read(_public(name, table[name], places), name)
+    found = _found(places, layouts)
     if name not in found:
-        known = ", ".join([*SHA256, "synthetic"])
         where = " or ".join(str(place) for place in places)
+        rows = {row for row in table if any((place / row).is_dir() for place in places)}
         raise ValueError(
-            f"Expected name to be one of {known}, or a folder with Planetoid files in {where} "
-            f"(found: {', '.join(found) or 'none'}), but got {name!r}"
+            f"Expected name to be one of {_names(table)}, or a folder in {where} with "
+            f"{' or '.join(layouts).format(name='NAME')} "
+            f"(found: {', '.join(sorted({*found} | rows)) or 'none'}), "
+            f"but got {name!r}{_elsewhere(name, table)}"
         )
-    return found[name]
+    folder, read = found[name]
+    return read(folder, name)
 
 
-def _public(name: str, places: list[Path]) -> Path:
-    files = {f"ind.{name}.{part}": sha256 for part, sha256 in SHA256[name].items()}
+def _names(table: Mapping[str, Any]) -> str:
+    return ", ".join([*table, "synthetic"] if table is known.GRAPHS else table)
+
+
+def _elsewhere(name: str, table: Mapping[str, Any]) -> str:
+    """A hint for a name that the other function knows."""
+    if name in known.COLLECTIONS:
+        return ", which load_graphs reads"
+    return ", which load reads" if name in known.GRAPHS or name == "synthetic" else ""
+
+
+def _public(name: str, entry: Known[Any], places: list[Path]) -> Path:
+    """The folder with a known dataset's files, each of them checked."""
+    needed = [file for file in entry.sha256 if not file.endswith(".xz")]
     folders = [folder for place in places for folder in (place / name / "raw", place / name)]
     for folder in folders:
-        if all((folder / file).is_file() for file in files):
+        if all(_there(folder, file, entry) for file in needed):
             break
     else:
         folder = places[-1] / name / "raw"
-    for file, sha256 in files.items():
-        if (folder / file).is_file():
-            verify(folder / file, sha256)
+        if not entry.url:
+            raise FileNotFoundError(
+                f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
+                f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
+            )
+    for file in needed:
+        path = _there(folder, file, entry)
+        if path is None:
+            download(f"{entry.url}/{file}", folder / file, entry.sha256[file])
         else:
-            download(f"{URL}/{file}", folder / file, sha256)
+            verify(path, entry.sha256[path.name])
     return folder
 
 
-def _found(places: list[Path]) -> dict[str, Path]:
-    """Folders that hold at least one Planetoid file of their name."""
-    found: dict[str, Path] = {}
+def _there(folder: Path, file: str, entry: Known[Any]) -> Path | None:
+    """The path of a file, if it is there in a form whose checksum is known."""
+    path = there(folder, file)
+    return path if path is not None and path.name in entry.sha256 else None
+
+
+def _first_missing(folders: list[Path], files: list[str], entry: Known[Any]) -> str:
+    """Of the folder that lacks the fewest."""
+    missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
+    return min(missing, key=len)[0]
+
+
+def _found(
+    places: list[Path], layouts: Mapping[str, Reader[Result]]
+) -> dict[str, tuple[Path, Reader[Result]]]:
+    """Folders that hold a file of a known layout, and who reads it."""
+    found: dict[str, tuple[Path, Reader[Result]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):
             for folder in filter(Path.is_dir, (child / "raw", child)):
-                if any(file.name.startswith(f"ind.{child.name}.") for file in folder.iterdir()):
-                    found.setdefault(child.name, folder)
+                for pattern, read in layouts.items():
+                    if any(folder.glob(pattern.format(name=glob.escape(child.name)))):
+                        found.setdefault(child.name, (folder, read))
     return found

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ..graph import Graph
 from ..sparse import SparseMatrix
 from .edges import undirected
+from .matrices import checked_csr
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 NUM_VAL = 500
@@ -127,7 +128,7 @@ def _array(path: Path, value: object, dim: int) -> NDArray[Any]:
 
 
 def _features(path: Path) -> Any:
-    """A scipy csr_matrix, its indices checked: those of a file may point anywhere."""
+    """A scipy csr_matrix."""
     from scipy.sparse import csr_matrix
 
     value = _unpickle(path)
@@ -137,12 +138,7 @@ def _features(path: Path) -> Any:
     data, indices, indptr = (
         _array(path, fields.get(name), 1) for name in ("data", "indices", "indptr")
     )
-    try:
-        matrix = csr_matrix((data, indices, indptr), shape=fields.get("_shape"))
-        matrix.check_format(full_check=True)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"Expected {path} to hold a csr_matrix, but got {error}") from error
-    return matrix
+    return checked_csr(path, data, indices, indptr, fields.get("_shape"))
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:

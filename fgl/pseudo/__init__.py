@@ -1,0 +1,17 @@
+"""Global pseudo labels and pseudo graph (FedGL): what a server fuses from its clients."""
+
+from .fusion import FILLS, check_rows, check_upload, fuse, pseudo_labels
+from .graph import augmented_operator, project, pseudo_graph
+from .quality import describe
+
+__all__ = [
+    "FILLS",
+    "augmented_operator",
+    "check_rows",
+    "check_upload",
+    "describe",
+    "fuse",
+    "project",
+    "pseudo_graph",
+    "pseudo_labels",
+]

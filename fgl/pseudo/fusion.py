@@ -1,0 +1,148 @@
+"""What clients say of the nodes that they share, fused node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+FILLS = ("renormalised", "padded")
+
+
+def fuse(
+    rows: Sequence[Tensor],
+    node_id: Sequence[Tensor],
+    weight: Tensor,
+    num_nodes: int,
+    *,
+    fill: str = "renormalised",
+    threshold: float = 0.0,
+) -> Tensor:
+    """Weighted mean, for every node, over the clients that hold it (FedGL, Eq. 12).
+
+    ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``; 0 for a node that nobody holds.
+    Two `index_add`; no tensor of size clients x nodes.
+
+    Args:
+        rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
+        node_id: one int64 ``[N_k]`` per client, the rows' global ids, without repeats.
+        weight: float ``[K]``, non-negative (FedGL: the clients' numbers of nodes).
+        num_nodes: number of nodes of the federation.
+        fill: ``"renormalised"`` as above, or ``"padded"``, the equation read literally: the sum of
+            ``w_k rows_k[i]`` with ``w`` divided by its sum over *all* clients.
+        threshold: set entries below it to 0 before fusing (the public port's order); default keeps
+            them all.
+
+    Returns:
+        float ``[num_nodes, C]``.
+
+    Raises:
+        ValueError: if a client's rows and ids differ in number, ids repeat or are out of range,
+            widths differ, a weight is negative, all weights are 0, or `fill` is unknown.
+
+    Example:
+        >>> rows = [torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 1.0], [0.5, 0.5]])]
+        >>> ids = [torch.tensor([0]), torch.tensor([0, 2])]
+        >>> fuse(rows, ids, torch.tensor([3, 1]), num_nodes=3)
+        tensor([[0.7500, 0.2500],
+                [0.0000, 0.0000],
+                [0.5000, 0.5000]])
+
+    Source: FedGL, Information Sciences 2024
+    """
+    if fill not in FILLS:
+        raise ValueError(f"Expected fill to be one of {FILLS}, but got {fill!r}")
+    if not len(rows) == len(node_id) == weight.numel() or not len(rows):
+        got = f"{len(rows)}, {len(node_id)} and {weight.numel()}"
+        raise ValueError(f"Expected rows, node_id and weight to be one per client, but got {got}")
+    if not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise ValueError(f"Expected weight to be >= 0 and not all 0, but got {weight.tolist()}")
+    for client, (own, ids) in enumerate(zip(rows, node_id, strict=True)):
+        check_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
+    share = (weight.double() / weight.sum()).to(rows[0])
+    each = torch.cat([w.expand(len(own)) for w, own in zip(share, rows, strict=True)])
+    ids, values = torch.cat(list(node_id)), torch.cat(list(rows))
+    if threshold:
+        values = torch.where(values >= threshold, values, 0)
+    total = values.new_zeros(num_nodes, values.shape[1]).index_add(0, ids, values * each[:, None])
+    if fill == "padded":
+        return total
+    cover = values.new_zeros(num_nodes).index_add(0, ids, each)
+    return total / torch.where(cover > 0, cover, 1)[:, None]
+
+
+def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str) -> None:
+    """Raise a ValueError unless there is one row per node, and the ids are of the federation.
+
+    Example:
+        >>> check_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
+        Traceback (most recent call last):
+        ValueError: Expected rows to have node ids in [0, 4), but got 4
+    """
+    if rows.shape != (node_id.numel(), width):
+        raise ValueError(
+            f"Expected {name} to have shape {[node_id.numel(), width]}, but got {list(rows.shape)}"
+        )
+    if not node_id.numel():
+        return
+    low, high = (int(end) for end in node_id.aminmax())
+    if low < 0 or high >= num_nodes:
+        bad = low if low < 0 else high
+        raise ValueError(f"Expected {name} to have node ids in [0, {num_nodes}), but got {bad}")
+    repeated = node_id.bincount()
+    if (repeated > 1).any():
+        bad = int(repeated.argmax())
+        raise ValueError(f"Expected {name} to have each node id once, but got {bad} again")
+
+
+def check_upload(message: Mapping[str, Any], num_nodes: int) -> None:
+    """Raise a ValueError unless a client's predictions and embeddings are what they should be.
+
+    Args:
+        message: ``num_nodes`` (how many the client has), ``node_id`` int64 ``[n]`` without repeats,
+            ``predictions`` ``[n, C]`` whose rows are probabilities, ``embeddings`` ``[n, C]``.
+        num_nodes: of the federation.
+
+    Example:
+        >>> rows = torch.tensor([[0.5, 0.6]])
+        >>> message = {"num_nodes": torch.tensor(1), "node_id": torch.tensor([0])}
+        >>> check_upload({**message, "predictions": rows, "embeddings": rows}, num_nodes=3)
+        Traceback (most recent call last):
+        ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
+    """
+    ids, own = message["node_id"], int(message["num_nodes"])
+    if ids.shape != (own,):
+        raise ValueError(f"Expected node_id to have shape [{own}], but got {list(ids.shape)}")
+    predictions = message["predictions"]
+    if predictions.dim() != 2:
+        raise ValueError(f"Expected predictions to be a matrix, but got {list(predictions.shape)}")
+    for key in ("predictions", "embeddings"):
+        check_rows(message[key], ids, num_nodes, width=predictions.shape[1], name=key)
+    total = predictions.sum(1)
+    bad = ((total - 1).abs() > 1e-3) | (predictions < 0).any(1)
+    if bad.any():
+        row = int(bad.nonzero()[0])
+        raise ValueError(
+            f"Expected predictions to be probabilities, but got row {row} "
+            f"with sum {float(total[row]):.4f}"
+        )
+
+
+def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
+    """The class of the largest score where that is above a threshold, -1 elsewhere.
+
+    Args:
+        scores: float ``[num_nodes, C]``, fused predictions.
+        threshold: the paper's lambda.
+
+    Returns:
+        int64 ``[num_nodes]``.
+
+    Example:
+        >>> pseudo_labels(torch.tensor([[0.2, 0.8], [0.5, 0.5]]))
+        tensor([ 1, -1])
+    """
+    best, label = scores.max(1)
+    return torch.where(best > threshold, label, -1)

@@ -1,0 +1,270 @@
+"""The TU reader: equal to loops over the lines and to PyG's, and what it says of bad files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch_geometric.io import read_tu_data
+
+from fgl import Graph
+from fgl.data import load_graphs
+
+TINY = {
+    "A": "1,2\n2, 1\n2,3\n\n5,5\n4,6\n4,6\n",
+    "graph_indicator": "1\n1\n1\n2\n2\n2\n3\n",
+    "graph_labels": "5\n-1\n5\n",
+    "node_labels": "3\n1\n3\n3\n6\n1\n1\n",
+    "node_attributes": "0.5, 1\n 2,3\n4,5\n6,7\n8,9\n10,11\n12,-1e-3\n",
+    "edge_labels": "not read",
+}
+PUBLIC = {  # graphs, nodes, edges both ways, features, classes
+    "NCI1": (4110, 122747, 265506, 37, [2053, 2057]),
+    "PROTEINS": (1113, 43471, 162088, 4, [663, 450]),
+}
+
+
+def write(root: Path, *without: str, **changes: str) -> Path:
+    folder = root / "tiny"
+    folder.mkdir(parents=True, exist_ok=True)
+    for part, text in (TINY | changes).items():
+        if part not in without:
+            (folder / f"tiny_{part}.txt").write_text(text)
+    return root
+
+
+def data_folder(name: str) -> Path:
+    root = os.environ.get("FGL_DATA")
+    if not root or not Path(root, name, "raw").is_dir():
+        pytest.skip(f"FGL_DATA does not name a folder with {name}")
+    return Path(root, name, "raw")
+
+
+def pairs(graph: Graph) -> list[tuple[int, int]]:
+    return [*zip(*graph.edge_index.tolist(), strict=True)]
+
+
+def naive(
+    folder: Path, name: str
+) -> tuple[list[tuple[list[list[float]], list[tuple[int, int]]]], list[int]]:
+    """Features and edges of every graph, and the labels, by loops over the lines."""
+
+    def lines(part: str) -> list[list[str]]:
+        path = folder / f"{name}_{part}.txt"
+        text = path.read_text() if path.exists() else ""
+        return [line.split(",") for line in text.splitlines() if line.strip()]
+
+    graph_of = [int(word) for (word,) in lines("graph_indicator")]
+    raw = [int(word) for (word,) in lines("graph_labels")]
+    kinds = sorted({int(word) for (word,) in lines("node_labels")})
+    rows: list[list[float]] = [[] for _ in graph_of]
+    for row, words in zip(rows, lines("node_attributes"), strict=False):
+        row.extend(float(word) for word in words)
+    for row, (word,) in zip(rows, lines("node_labels"), strict=False):
+        row.extend(float(int(word) == kind) for kind in kinds)
+    edges: list[set[tuple[int, int]]] = [set() for _ in raw]
+    first = [*{graph: i for i, graph in reversed([*enumerate(graph_of)])}.values()][::-1]
+    for one, two in lines("A"):
+        graph = graph_of[int(one) - 1] - 1
+        a, b = int(one) - 1 - first[graph], int(two) - 1 - first[graph]
+        if a != b:
+            edges[graph] |= {(a, b), (b, a)}
+    features = [rows[a:b] for a, b in zip(first, [*first[1:], None], strict=True)]
+    found = [
+        (x, sorted(some, key=lambda pair: pair[::-1]))
+        for x, some in zip(features, edges, strict=True)
+    ]
+    return found, [sorted({*raw}).index(label) for label in raw]
+
+
+def check(graphs: list[Graph], labels: torch.Tensor, folder: Path, name: str) -> None:
+    want, classes = naive(folder, name)
+    assert labels.dtype == torch.int64
+    assert labels.tolist() == classes
+    assert len(graphs) == len(want)
+    for graph, (x, edges) in zip(graphs, want, strict=True):
+        assert isinstance(graph.x, torch.Tensor)
+        assert torch.equal(graph.x, torch.tensor(x))
+        assert pairs(graph) == edges
+        assert graph.y is None
+
+
+def test_tiny_equals_loops(tmp_path: Path) -> None:
+    graphs, labels = load_graphs("tiny", write(tmp_path))
+    check(graphs, labels, tmp_path / "tiny", "tiny")
+    assert labels.tolist() == [1, 0, 1]
+    assert [graph.num_features for graph in graphs] == [5, 5, 5]
+    assert pairs(graphs[1]) == [(2, 0), (0, 2)]
+    for without, width in (("node_labels", 2), ("node_attributes", 3)):
+        root = write(tmp_path / without, without)
+        graphs, labels = load_graphs("tiny", root)
+        check(graphs, labels, root / "tiny", "tiny")
+        assert graphs[0].num_features == width
+
+
+def test_degree_where_there_are_no_features(tmp_path: Path) -> None:
+    star = "".join(f"1,{i}\n" for i in range(2, 101)) + "101,102\n101,101\n102,101\n"
+    root = write(
+        tmp_path,
+        "node_labels",
+        "node_attributes",
+        A=star,
+        graph_indicator="1\n" * 100 + "2\n2\n2\n",
+        graph_labels="0\n1\n",
+    )
+    (one, two), _ = load_graphs("tiny", root)
+    assert isinstance(one.x, torch.Tensor)
+    assert isinstance(two.x, torch.Tensor)
+    assert one.x.argmax(1).tolist() == [63, *[1] * 99]
+    assert two.x.argmax(1).tolist() == [1, 1, 0]
+    assert torch.equal(one.x.sum(1), torch.ones(100))
+    assert two.x.shape == (3, 64)
+
+
+def test_several_node_labels_and_no_edges(tmp_path: Path) -> None:
+    root = write(tmp_path, "node_attributes", A="", node_labels="0,7\n1,7\n" * 3 + "0,8\n")
+    graphs, _ = load_graphs("tiny", root)
+    assert [graph.num_edges for graph in graphs] == [0, 0, 0]
+    assert isinstance(graphs[0].x, torch.Tensor)
+    assert graphs[0].x.tolist() == [[1, 0, 1, 0], [0, 1, 1, 0], [1, 0, 1, 0]]
+    assert isinstance(graphs[2].x, torch.Tensor)
+    assert graphs[2].x.tolist() == [[1, 0, 0, 1]]
+
+
+def test_graphs_share_no_memory(tmp_path: Path) -> None:
+    graphs, _ = load_graphs("tiny", write(tmp_path))
+    for graph in graphs:
+        assert isinstance(graph.x, torch.Tensor)
+        for tensor in (graph.x, graph.edge_index):
+            assert tensor.is_contiguous()
+            size = tensor.untyped_storage().nbytes()
+            assert size == tensor.numel() * tensor.element_size()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_public_collections(name: str) -> None:
+    folder = data_folder(name)
+    begin = time.perf_counter()
+    graphs, labels = load_graphs(name)
+    assert time.perf_counter() - begin < 10  # measured: 0.6 s
+    num_graphs, num_nodes, num_edges, num_features, sizes = PUBLIC[name]
+    assert len(graphs) == num_graphs
+    assert sum(graph.num_nodes for graph in graphs) == num_nodes
+    assert sum(graph.num_edges for graph in graphs) == num_edges
+    assert {graph.num_features for graph in graphs} == {num_features}
+    assert labels.bincount().tolist() == sizes
+    check(graphs, labels, folder, name)
+    data, slices, _ = read_tu_data(str(folder), name)
+    assert torch.equal(torch.cat([graph.x for graph in graphs]), data.x)
+    assert torch.equal(labels, data.y)
+    first = slices["x"]
+    for i in (0, 7, num_graphs - 1):
+        one = data.edge_index[:, slices["edge_index"][i] : slices["edge_index"][i + 1]]
+        assert graphs[i].num_nodes == int(first[i + 1] - first[i])
+        assert {*pairs(graphs[i])} == {*zip(*one.tolist(), strict=True)}
+
+
+WRONG = [
+    (
+        "A",
+        "1,2\n\n3,4\n",
+        r"A\.txt, line 3, to be an edge inside a graph, .* from graph 1 to graph 2",
+    ),
+    ("A", "1,2\n8,1\n", r"A\.txt, line 2, to be in \[1, 8\), but got 8"),
+    ("A", "1,2\n1,0\n", r"A\.txt, line 2, to be in \[1, 8\), but got 0"),
+    ("A", "1,2\n1,-1\n", r"A\.txt, line 2, to be in \[1, 8\), but got -1"),
+    ("A", "1,2\n1 2\n", r"A\.txt, line 2, to be 2 integers separated by ',', but got '1 2'"),
+    ("A", "1,2\n1,\n", r"A\.txt, line 2, to be 2 integers separated by ',', but got '1,'"),
+    ("A", "1,2,1\n", r"A\.txt, line 1, to be 2 integers separated by ',', but got '1,2,1'"),
+    ("A", "1,a\n", r"A\.txt, line 1, to be 2 integers separated by ',', but got '1,a'"),
+    ("A", "1,1.0\n", r"A\.txt, line 1, to be 2 integers separated by ',', but got '1,1\.0'"),
+    (
+        "graph_indicator",
+        "1\n1\n3\n3\n",
+        r"indicator\.txt, line 3, to be graph 1 or 2, .* but got 3",
+    ),
+    (
+        "graph_indicator",
+        "1\n2\n1\n3\n",
+        r"indicator\.txt, line 3, to be graph 2 or 3, .* but got 1",
+    ),
+    ("graph_indicator", "0\n1\n2\n3\n", r"indicator\.txt, line 1, to be graph 1, .* but got 0"),
+    ("graph_indicator", "2\n2\n3\n", r"indicator\.txt, line 1, to be graph 1, .* but got 2"),
+    (
+        "graph_indicator",
+        "1\n1\n2\n2\n2\n2\n2\n",
+        r"to have nodes of all 3 graphs .* none of graph 3",
+    ),
+    ("graph_indicator", "", r"to have nodes of all 3 graphs in .*, but got none of graph 1"),
+    ("graph_indicator", "1\nx\n", r"indicator\.txt, line 2, to be one integer, but got 'x'"),
+    ("graph_labels", "0\n1\n", r"labels\.txt to have 3 lines, one per graph in .*, but got 2"),
+    (
+        "graph_labels",
+        "0\n1\n1\n1\n",
+        r"to have nodes of all 4 graphs in .*, but got none of graph 4",
+    ),
+    ("graph_labels", "", r"graph_labels\.txt to hold labels, but got none"),
+    ("graph_labels", "0\n1\n0.5\n", r"labels\.txt, line 3, to be one integer, but got '0\.5'"),
+    ("node_labels", "1\n", r"node_labels\.txt to have 7 lines, one per node, but got 1"),
+    ("node_labels", "1\n" * 8, r"node_labels\.txt to have 7 lines, one per node, but got 8"),
+    ("node_labels", "1\n2,3\n", r"node_labels\.txt, line 2, to be one integer, but got '2,3'"),
+    ("node_attributes", "1\n", r"attributes\.txt to have 7 lines, one per node, but got 1"),
+    ("node_attributes", "1,2\n1,nan\n", r"line 2, to be 2 finite numbers .* but got '1,nan'"),
+    ("node_attributes", "1,2\n1\n", r"attributes\.txt, line 2, to be 2 finite numbers"),
+    ("node_attributes", "1e99\n" * 7, r"features in .*attributes\.txt to be finite as float32"),
+]
+
+
+@pytest.mark.parametrize(("part", "text", "message"), WRONG)
+def test_malformed(tmp_path: Path, part: str, text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=rf"^Expected .*{message}"):
+        load_graphs("tiny", write(tmp_path, **{part: text}))
+
+
+def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for part, text in TINY.items():
+        for _ in range(100):
+            damaged = [*text]
+            for place in rng.integers(0, len(text), 2):
+                damaged[place] = str(rng.choice([*"0129 .,-e\n"]))
+            write(tmp_path, **{part: "".join(damaged[: rng.integers(1, 2 * len(text))])})
+            try:
+                load_graphs("tiny", tmp_path)
+            except ValueError as error:
+                assert str(error).startswith("Expected")
+
+
+@pytest.mark.parametrize("part", ["graph_indicator", "graph_labels"])
+def test_missing_file(tmp_path: Path, part: str) -> None:
+    write(tmp_path, part)
+    with pytest.raises(
+        ValueError, match=rf"to hold 3 files, but got none named \['tiny_{part}.txt'"
+    ):
+        load_graphs("tiny", tmp_path)
+
+
+def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
+    write(tmp_path)
+    message = (
+        r"one of NCI1, PROTEINS, or a folder in .* with NAME_A\.txt \(found: tiny\), but got 'x'"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_graphs("x", tmp_path)
+    message = r"Expected .*NCI1/raw to hold NCI1_A\.txt, .* unpack them from https://.*/NCI1\.zip"
+    with pytest.raises(FileNotFoundError, match=message):
+        load_graphs("NCI1", tmp_path)
+
+
+def test_wrong_checksum(tmp_path: Path) -> None:
+    folder = tmp_path / "NCI1" / "raw"
+    shutil.copytree(data_folder("NCI1"), folder)
+    path = folder / "NCI1_graph_labels.txt"
+    path.write_text(path.read_text().replace("0", "1", 1))
+    with pytest.raises(ValueError, match=rf"Expected {path} to have sha256 fae44681"):
+        load_graphs("NCI1", tmp_path)
