@@ -94,7 +94,8 @@ def pyg_rounds(
             predicted = server(test.x, test.edge_index).argmax(1)
         float((predicted == test.y)[test.test_mask].float().mean())
 
-    return lambda: statistics.median(seconds(one_round, device) for _ in range(ROUNDS))
+    rounds = ROUNDS if len(data) < 1000 else 1
+    return lambda: statistics.median(seconds(one_round, device) for _ in range(rounds))
 
 
 def our_rounds(
@@ -109,7 +110,8 @@ def our_rounds(
     options = {"evaluate": fgl.evaluate_on(model, whole), "clients_at_once": at_once}
 
     def rounds() -> float:
-        result = fgl.run(method, clients, num_rounds=ROUNDS + 1, **options)
+        count = ROUNDS if len(clients) < 1000 else 1
+        result = fgl.run(method, clients, num_rounds=count + 1, **options)
         return statistics.median(record.seconds for record in result.history[1:])
 
     return rounds
@@ -247,7 +249,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:
-        repeats = min(args.repeats, 3) if args.quick or num_clients >= 1000 else args.repeats
+        repeats = args.repeats if num_clients < 1000 else 2
+        repeats = min(repeats, 3) if args.quick else repeats
         numbers |= compare(num_clients, repeats, args.device)
     if not args.quick and not args.no_growth:
         numbers |= grow(rounds=6)

@@ -40,16 +40,19 @@ def fedgl(model, train, num_nodes, args):
     def receive(message, state, graph):
         params, _ = adopt(message, state, graph)
         news = {**state, **message}  # a client that was not there keeps what it had
-        unknown = torch.full((graph.num_nodes,), -1, device=graph.device)
-        context = {"model": params, "labels": news.get("labels", unknown)}
-        context["operator"] = graph.adj.gcn_norm
-        if "edges" in news:
-            row, col, weight = (news["edges"][name] for name in EDGES)
+        context = {"model": params, "operator": graph.adj.gcn_norm}
+        if args.labels:
+            unknown = torch.full((graph.num_nodes,), -1, device=graph.device)
+            context["labels"] = news.get("labels", unknown)
+        if args.graph:
+            none = torch.zeros(0, dtype=torch.int64, device=graph.device)
+            empty = {"row": none, "col": none, "weight": none.float()}
+            context["edges"] = news.get("edges", empty)
+            row, col, weight = (context["edges"][name] for name in EDGES)
             block = SparseMatrix.from_edge_index(torch.stack([col, row]), graph.num_nodes, weight)
             context["operator"] = pseudo.augmented_operator(
                 graph.adj, block, beta=args.beta, symmetric=args.symmetric
             )
-            context["edges"] = news["edges"]
         return params, context
 
     def loss(params, graph, context):
@@ -83,7 +86,7 @@ def fedgl(model, train, num_nodes, args):
         shared = {"model": aggregate.mean(inbox.each("model"), weight)}
         outbox = dict(Broadcast(shared, inbox.num_clients))
         if not (args.labels or args.graph):
-            return Broadcast(shared, inbox.num_clients), shared
+            return outbox, shared
         ids = [message["node_id"] for message in inbox.values()]
         each = {key: [m[key] for m in inbox.values()] for key in ("predictions", "embeddings")}
         scores, h = (pseudo.fuse(each[k], ids, weight, num_nodes, fill=args.fill) for k in each)
@@ -94,9 +97,8 @@ def fedgl(model, train, num_nodes, args):
             outbox[client] = {**shared, "labels": labels[own]} if args.labels else shared
             if similar is not None:
                 block = pseudo.project(similar, own)
-                edges = (block.pattern.row, block.pattern.col, block.value)
-                edges = dict(zip(EDGES, edges, strict=True))
-                outbox[client] = {**outbox[client], "edges": edges}
+                edges = zip(EDGES, (block.pattern.row, block.pattern.col, block.value), strict=True)
+                outbox[client] = {**outbox[client], "edges": dict(edges)}
         return outbox, shared
 
     return Method(model, loss, receive, send, fuse, train, accept)

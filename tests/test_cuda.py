@@ -1,0 +1,102 @@
+"""On a GPU: the numbers of the CPU, the same bits every time, a step that can be captured."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import METHODS, close, end, fedavg, graphs, model, same
+
+import fgl
+from fgl.federation import Cohort, Training
+from fgl.sparse import Client, SparseMatrix
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
+
+
+def clients(sparse: bool = True) -> list[fgl.Graph]:
+    found = graphs()
+    if sparse:
+        found = [g.replace(x=SparseMatrix.from_dense(g.x * (g.x > 0))) for g in found]
+    return [g.to("cuda") for g in found]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_is_that_of_the_cpu(name: str, sparse: bool, at_once: Any, monkeypatch: Any) -> None:
+    from federations import script
+
+    views = script("examples/fgssl.py").VIEWS
+    for view in views:  # a GPU draws other numbers
+        monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
+    data = clients(sparse)
+    got = fgl.run(
+        METHODS[name](model(dropout=0.0).cuda()), data, num_rounds=3, clients_at_once=at_once
+    )
+    cpu = [g.to("cpu") for g in data]
+    want = fgl.run(METHODS[name](model(dropout=0.0)), cpu, num_rounds=3, clients_at_once=at_once)
+    for client in range(4):
+        moved: Any = got.outbox[client]["model"]
+        close({k: v.cpu() for k, v in moved.items()}, want.outbox[client]["model"], atol=1e-4)
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
+def test_reductions_are_deterministic(kind: Any, at_once: Any) -> None:
+    runs = [
+        end(
+            fgl.run(
+                METHODS["fgssl"](model(kind).cuda()),
+                clients(),
+                num_rounds=3,
+                clients_at_once=at_once,
+            )
+        )
+        for _ in range(3)
+    ]
+    assert same(runs[0], runs[1])
+    assert same(runs[0], runs[2])
+
+
+def test_the_batched_step_can_be_captured_as_a_cuda_graph() -> None:
+    """Static shapes and no wait for the GPU: replayed steps are those that were not captured."""
+    net = model(dropout=0.0).cuda()
+    adam = partial(torch.optim.Adam, lr=0.01, capturable=True)
+    method, cohort = fedavg(net, Training(adam)), Cohort(clients())
+    start = {k: torch.stack([v.detach()] * 4) for k, v in net.state_dict().items()}
+
+    def make() -> Any:
+        leaves = {k: v.clone().requires_grad_() for k, v in start.items()}
+        optimizer = adam(list(leaves.values()))
+
+        def loss(index: torch.Tensor, params: Any) -> torch.Tensor:
+            return method.loss(params, cohort.graph(Client(index)), {})
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=True)
+            torch.func.vmap(loss, randomness="different")(cohort.index, leaves).sum().backward()
+            optimizer.step()
+
+        return leaves, step
+
+    want, plain = make()
+    for _ in range(3 + 5):
+        plain()
+    got, step = make()
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            step()
+    torch.cuda.current_stream().wait_stream(side)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        step()
+    for _ in range(5):
+        captured.replay()
+    torch.cuda.synchronize()
+    for key, value in want.items():
+        close(got[key].detach(), value.detach(), atol=1e-5)

@@ -1,0 +1,215 @@
+"""FedGL, end to end: what it adds to FedAvg, term by term, and what the server refuses."""
+
+from __future__ import annotations
+
+import copy
+import re
+from argparse import Namespace
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, close, end, graph, same, script
+
+import fgl
+from fgl import pseudo
+from fgl.federation import Inbox, Method, Training, evaluate_pseudo, num_bytes
+
+N = 40
+DEFAULTS: dict[str, Any] = {
+    "labels": True,
+    "graph": True,
+    "symmetric": True,
+    "alpha": 0.2,
+    "beta": 0.1,
+    "threshold": 0.4,
+    "neighbours": 5,
+    "similarity": "embeddings",
+    "fill": "renormalised",
+    "l2": 5e-4,
+    "fedprox": 0.0,
+}
+ADAM = Training(partial(torch.optim.Adam, lr=0.05), num_steps=3)
+
+
+def clients(sparse: bool = False) -> list[fgl.Graph]:
+    whole = graph(N)
+    if sparse:
+        whole = whole.replace(x=fgl.SparseMatrix.from_dense(whole.x * (whole.x > 0)))
+    parts = fgl.data.overlapping_partition(whole, [0.4, 0.5, 0.7], seed=2)
+    return fgl.data.partition_graph(whole, parts)
+
+
+def method(dropout: float = 0.0, **options: Any) -> Method:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=dropout, drop_input=True)
+    args = Namespace(**{**DEFAULTS, **options})
+    return script("examples/fedgl.py").fedgl(model, ADAM, N, args)
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fedgl": {},
+    "no graph": {"graph": False},
+    "no labels": {"labels": False},
+    "federated": {"graph": False, "labels": False},
+    "as printed": {"beta": 1.0, "symmetric": False},
+    "cosine": {"similarity": "cosine"},
+    "padded": {"fill": "padded"},
+    "fedprox": {"fedprox": 0.5},
+}
+
+
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_batch_is_the_loop(name: str, sparse: bool) -> None:
+    data = clients(sparse)
+    build = partial(method, **OPTIONS[name])
+    one = fgl.run(build(), data, num_rounds=5, seed=1, participation=0.7)
+    all_ = fgl.run(build(), data, num_rounds=5, seed=1, participation=0.7, clients_at_once="all")
+    for client in range(3):
+        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["fedgl", "no graph", "no labels"])
+def test_resume_is_no_interruption(name: str, tmp_path: Any) -> None:
+    build = partial(method, dropout=0.5, **OPTIONS[name])
+    options: Any = {"seed": 3, "participation": 0.7, "dropouts": 0.2}
+    want = end(fgl.run(build(), clients(), num_rounds=4, **options))
+    fgl.run(build(), clients(), num_rounds=2, checkpoint=tmp_path, **options)
+    got = end(fgl.run(build(), clients(), num_rounds=4, checkpoint=tmp_path, **options))
+    assert same(got, want)
+
+
+def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:
+    """The operator, L2 on the first layer and the weights are FedAvg's own, written out."""
+    base = method(graph=False, labels=False, l2=0.0)
+
+    def weigh(inbox: Inbox, state: Any) -> Any:
+        weight = inbox.stack("num_nodes")
+        return base.aggregate(inbox, state) if weight.any() else ({}, state)
+
+    plain = Method(base.model, train=ADAM)
+    plain = replace(plain, send=base.send, receive=base.receive, aggregate=weigh)
+    got = fgl.run(base, clients(), num_rounds=3)
+    want = fgl.run(plain, clients(), num_rounds=3)
+    close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
+
+
+def gradient(made: Method, data: fgl.Graph, context: Any) -> dict[str, torch.Tensor]:
+    params = {k: v.clone().requires_grad_() for k, v in made.initial().items()}
+    loss = made.loss(params, data, {**context, "model": context["model"]})
+    return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
+
+
+@pytest.mark.parametrize("term", ["alpha", "l2", "fedprox"])
+def test_every_term_reaches_the_gradient(term: str) -> None:
+    data = clients()[2]
+    off = {"alpha": 0.0, "l2": 0.0, "fedprox": 0.0}
+    base, more, twice = (method(**{**off, term: w}) for w in (0.0, 0.5, 1.0))
+    moved = {k: v + 0.1 for k, v in base.initial().items()}
+    context = {"model": moved, "labels": torch.arange(data.num_nodes) % CLASSES}
+    context["operator"] = data.adj.gcn_norm
+    first, second, third = (gradient(m, data, context) for m in (base, more, twice))
+    parts = {k: second[k] - first[k] for k in first}
+    assert sum(float(v.abs().sum()) for v in parts.values()) > 1e-4
+    for key, part in parts.items():
+        close(third[key] - first[key], 2 * part, atol=1e-6)
+
+
+def test_pseudo_labels_of_training_nodes_do_not_count() -> None:
+    data = clients()[2]
+    made = method(alpha=1.0)
+    context: Any = {"model": made.initial(), "operator": data.adj.gcn_norm}
+    nowhere = torch.full((data.num_nodes,), -1)
+    on_train = torch.where(data.train_mask, 0, -1)
+    first = gradient(made, data, {**context, "labels": nowhere})
+    assert same(gradient(made, data, {**context, "labels": on_train}), first)
+
+
+def test_the_graph_changes_what_is_computed() -> None:
+    ends = [fgl.run(method(graph=g), clients(), num_rounds=3).outbox[0]["model"] for g in (0, 1)]
+    assert not same(*ends)
+
+
+def test_one_client_with_every_node_gets_its_own_predictions_back() -> None:
+    whole = graph(N).replace(node_id=torch.arange(N))
+    made = method(threshold=0.0, graph=False)
+    result = fgl.run(made, [whole], num_rounds=1)
+    reader = copy.deepcopy(made.model).eval()
+    params: Any = result.outbox[0]["model"]
+    with torch.no_grad():
+        logits = torch.func.functional_call(reader, params, (whole.x, whole.adj))
+    assert torch.equal(result.outbox[0]["labels"], logits.argmax(1))
+
+
+def test_bytes_are_ragged_on_the_wire() -> None:
+    data = clients()
+    made = method()
+    result = fgl.run(made, data, num_rounds=1)
+    model = num_bytes({"model": made.initial()})
+    rows = sum(g.num_nodes for g in data)
+    assert result.history[0].bytes_up == 3 * (model + 8) + rows * (8 + 2 * 4 * CLASSES)
+    for client, own in enumerate(data):
+        message: Any = result.outbox[client]
+        assert message["labels"].shape == (own.num_nodes,)
+        assert len(message["edges"]["row"]) <= own.num_nodes * DEFAULTS["neighbours"]
+
+
+def test_a_client_that_was_not_there_keeps_what_it_had() -> None:
+    data = clients()
+    gone = {(1, 0)}
+    made = method()
+    result = fgl.run(
+        made, data, num_rounds=2, dropouts=lambda index, client: (index, client) in gone
+    )
+    assert "labels" not in result.outbox[0]
+    assert "labels" in result.client_states[0] or "labels" in result.outbox[1]
+    again = fgl.run(
+        made, data, num_rounds=3, dropouts=lambda index, client: (index, client) in gone
+    )
+    assert torch.isfinite(torch.tensor(again.history[-1].loss))
+
+
+def spoil(made: Method, change: Any) -> Method:
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, state = made.send(params, context, state, data)
+        return (change(message) if data.num_nodes == 16 else message), state
+
+    return replace(made, send=send)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m | {"node_id": m["node_id"] * 0}, "predictions to have each node id once"),
+        (lambda m: m | {"node_id": m["node_id"] + N}, r"node ids in \[0, 40\)"),
+        (lambda m: m | {"predictions": m["predictions"] * 2}, "to be probabilities, but got row 0"),
+        (
+            lambda m: m | {"predictions": m["predictions"][:-1]},
+            r"predictions to have shape \[16, 3\]",
+        ),
+        (lambda m: m | {"embeddings": m["embeddings"][:-1]}, r"embeddings to have shape \[16, 3\]"),
+        (lambda m: m | {"node_id": m["node_id"][:-1]}, r"node_id to have shape \[16\]"),
+    ],
+)
+def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str) -> None:
+    data = clients()
+    with pytest.warns(UserWarning, match="Round 0, client 0: Expected"):
+        result = fgl.run(spoil(method(), change), data, num_rounds=1)
+    assert list(result.history[0].dropped) == [0]
+    assert re.search(message, result.history[0].dropped[0])
+    assert "labels" in result.outbox[1] and "labels" not in result.outbox[0]
+
+
+def test_what_was_sent_is_described() -> None:
+    data = clients()
+    result = fgl.run(method(threshold=0.0), data, num_rounds=2)
+    found = evaluate_pseudo(data)(result.outbox, {})
+    assert found["pseudo_label_share"] == 1.0
+    assert 0 < found["pseudo_label_accuracy"] <= 1
+    assert 0 <= found["pseudo_homophily"] <= 1
+    assert found["pseudo_column_sum"] > 0
+    assert pseudo.describe([], [], [], torch.zeros(1)) == {}
