@@ -17,7 +17,6 @@ import copy
 import gc
 import importlib.util
 import json
-import resource
 import statistics
 import subprocess
 import sys
@@ -185,17 +184,24 @@ def growth(num_clients: int, num_nodes: int, at_once: Any, rounds: int) -> dict[
     resident: list[float] = []
 
     def watch(record: Any, result: Any) -> None:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        resident.append(pages * resource.getpagesize() / 1e6)
+        resident.append(memory("VmRSS"))
 
-    start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    start = memory("VmRSS")
     result = fgl.run(method, clients, num_rounds=rounds, clients_at_once=at_once, callbacks=[watch])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    peak = memory("VmHWM")
     return {
         "seconds": statistics.median(record.seconds for record in result.history[1:]),
         "megabytes_over_data": peak - start,
         "resident_megabytes": resident,
     }
+
+
+def memory(field: str) -> float:
+    """Megabytes that the kernel has noted of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
 
 
 def grow(rounds: int) -> dict[str, Any]:
@@ -206,7 +212,7 @@ def grow(rounds: int) -> dict[str, Any]:
     for what, size, num_clients, num_nodes, at_once in cases:
         for variant, group in (("loop", 1), ("batch", at_once)):
             command = [sys.executable, __file__, "--one", *map(str, (num_clients, num_nodes))]
-            command += [str(group), str(rounds)]
+            command += [str(group), str(rounds if variant == "batch" else 3)]
             found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
             key = f"growth_{what}/{variant}/{size}"
             out[f"{key}/seconds"] = round(found["seconds"], 5)
@@ -234,6 +240,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--no-growth", action="store_true")
+    parser.add_argument("--only-growth", action="store_true", help="the rest stays as it was")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     parser.add_argument("--one", type=int, nargs=4, help=argparse.SUPPRESS)
@@ -248,13 +255,17 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         return {}
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
+    if args.only_growth and args.json.exists():
+        numbers = json.loads(args.json.read_text())
+        args.clients = ()
     for num_clients in (10,) if args.quick else args.clients:
         repeats = args.repeats if num_clients < 1000 else 2
         repeats = min(repeats, 3) if args.quick else repeats
         numbers |= compare(num_clients, repeats, args.device)
     if not args.quick and not args.no_growth:
         numbers |= grow(rounds=6)
-    report = {"benchmark": "speed", "machine": machine(), "device": args.device, **numbers}
+    start = {"benchmark": "speed", "machine": machine(), "device": args.device}
+    report = {**start, **numbers}
     if args.json:
         args.json.parent.mkdir(parents=True, exist_ok=True)
         args.json.write_text(json.dumps(report, indent=1) + "\n")
