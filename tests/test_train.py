@@ -19,7 +19,9 @@ from fgl.federation import Method, Training, train
 
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
-    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4),
+    "momentum": partial(
+        torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True
+    ),
     "adam": partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4, fused=True),
     "adamw": partial(torch.optim.AdamW, lr=0.01, fused=True),
 }

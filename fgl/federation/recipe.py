@@ -234,7 +234,8 @@ def report(args: argparse.Namespace, result: Result) -> dict[str, Any]:
     if history:
         best = max(history, key=_validation).metrics
         last = history[-1].metrics
-        names = [name for name in last if name.endswith("accuracy")]
+        names = [n for n in last if n in best]
+        names = [n for n in names if n.endswith("accuracy") or n.startswith("pseudo_")]
         metrics = {name: {"last": last[name], "best_val": best[name]} for name in sorted(names)}
     seconds = [record.seconds for record in history[2:] or history]
     return {
