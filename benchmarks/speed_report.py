@@ -55,8 +55,9 @@ def asked_table(columns: dict[str, dict[str, Any]], kernels: dict[str, Any]) -> 
     ]
     for name, want in ASKED.items():
         cells = []
-        for speed in columns.values():
-            value = (speed | derived(speed, kernels)).get(name)
+        for column, speed in columns.items():
+            own = kernels if column == "1 thread" else {}
+            value = (speed | derived(speed, own)).get(name)
             cells.append("" if value is None else f"{value}")
         out.append(f"| `{name}` | {want} | " + " | ".join(cells) + " |")
     return out
