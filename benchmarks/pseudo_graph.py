@@ -69,6 +69,7 @@ def main() -> None:
         return
     torch.set_num_threads(args.threads)
     report: dict[str, Any] = {"benchmark": "pseudo_graph", "machine": machine()}
+    report["neighbours"] = args.neighbours
     for case in CASES:
         rest = ["--neighbours", str(args.neighbours), "--threads", str(args.threads)]
         command = [sys.executable, __file__, "--one", *map(str, case), *rest]

@@ -128,7 +128,6 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
     ]
     for dataset in args.datasets:
         for clients in sorted({1, *TABLES[table].clients}):
-            base = found.get((base_name, dataset, clients), {})
             for row in TABLES[table].rows:
                 mine = found.get((row.name, dataset, clients))
                 if not mine:
@@ -137,7 +136,9 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
                     spread([v[n] for v in mine.values()]) for n in ("best_val", "last", "val")
                 )
                 paper = row.paper.get((dataset, clients))
-                gain, p = paired(mine, base) if row.name != base_name else ("", "")
+                other = row.base or base_name
+                base = found.get((other, dataset, clients), {})
+                gain, p = paired(mine, base) if row.name != other else ("", "")
                 cell = f"{paper:.2f}" if paper else ""
                 out.append(
                     f"| {dataset} | {clients} | {row.name} | {cell} | {best} | {last} | {val} "

@@ -20,6 +20,7 @@ class Row:
     flags: tuple[str, ...]
     paper: Cells
     tuned: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    base: str | None = None  # the row to compare with, where it is not the table's
 
     def argv(self, dataset: str) -> tuple[str, ...]:
         return (*self.tuned.get(dataset, self.tuned.get("*", ())), *self.flags)

@@ -16,16 +16,10 @@ import torch
 from torch.func import functional_call
 
 import fgl
-from fgl import Method, SparseMatrix, aggregate, pseudo
+from fgl import Method, SparseMatrix, aggregate, data, pseudo
 from fgl.federation import Broadcast, adopt_model, evaluate, keep_own, recipe
 from fgl.losses import cross_entropy, proximal, unit_rows
 
-PROPORTIONS = {
-    "D1": (0.3, 0.4, 0.5),
-    "D2": (0.2, 0.4, 0.6),
-    "D3": (0.5, 0.6, 0.7, 0.8),
-    "D4": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
-}
 EDGES = ("row", "col", "weight")
 
 
@@ -39,16 +33,14 @@ def fedgl(model, train, num_nodes, args):
 
     def receive(message, state, graph):
         params, _ = adopt(message, state, graph)
-        news = {**state, **message}  # a client that was not there keeps what it had
         context = {"model": params, "operator": graph.adj.gcn_norm}
         if args.labels:
             unknown = torch.full((graph.num_nodes,), -1, device=graph.device)
-            context["labels"] = news.get("labels", unknown)
+            context["labels"] = message.get("labels", unknown)
         if args.graph:
             none = torch.zeros(0, dtype=torch.int64, device=graph.device)
-            empty = {"row": none, "col": none, "weight": none.float()}
-            context["edges"] = news.get("edges", empty)
-            row, col, weight = (context["edges"][name] for name in EDGES)
+            empty = (none, none, none.to(graph.x.dtype))
+            row, col, weight = (message.get(k, e) for k, e in zip(EDGES, empty, strict=True))
             block = SparseMatrix.from_edge_index(torch.stack([col, row]), graph.num_nodes, weight)
             context["operator"] = pseudo.augmented_operator(
                 graph.adj, block, beta=args.beta, symmetric=args.symmetric
@@ -75,11 +67,11 @@ def fedgl(model, train, num_nodes, args):
             logits = functional_call(reader, params, (graph.x, context["operator"]))
             message |= {"node_id": graph.node_id, "embeddings": logits}
             message["predictions"] = logits.softmax(1)
-        return message, {key: context[key] for key in ("labels", "edges") if key in context}
+        return message, state
 
     def accept(message):
         if "predictions" in message:
-            pseudo.check_upload(message, num_nodes)
+            pseudo.check_upload(message, num_nodes, model.convs[-1].bias.numel())
 
     def fuse(inbox, state):
         weight = inbox.stack("num_nodes")
@@ -93,19 +85,25 @@ def fedgl(model, train, num_nodes, args):
         labels = pseudo.pseudo_labels(scores, threshold=args.threshold)
         alike = {"embeddings": h, "cosine": unit_rows(h), "predictions": scores}[args.similarity]
         similar = pseudo.pseudo_graph(alike, s=args.neighbours) if args.graph else None
-        for client, own in zip(inbox, ids, strict=True):
-            outbox[client] = {**shared, "labels": labels[own]} if args.labels else shared
+        last = {key: dict(state.get(key, {})) for key in ("labels", *EDGES)}  # an absent client's
+        for client, own in zip(map(str, inbox), ids, strict=True):
+            if args.labels:
+                last["labels"][client] = labels[own]
             if similar is not None:
                 block = pseudo.project(similar, own)
-                edges = zip(EDGES, (block.pattern.row, block.pattern.col, block.value), strict=True)
-                outbox[client] = {**outbox[client], "edges": dict(edges)}
-        return outbox, shared
+                for key, part in zip(
+                    EDGES, (block.pattern.row, block.pattern.col, block.value), strict=True
+                ):
+                    last[key][client] = part
+        parts = {k: {key: p[str(k)] for key, p in last.items() if str(k) in p} for k in outbox}
+        outbox = {client: {**shared, **part} for client, part in parts.items()}
+        return outbox, {**shared, **{key: kept for key, kept in last.items() if kept}}
 
     return Method(model, loss, receive, send, fuse, train, accept)
 
 
 def main(argv=None):
-    parser = recipe.arguments("fedgl", __doc__.splitlines()[0])
+    parser = recipe.arguments("fedgl", __doc__.splitlines()[0], without=("model", "split"))
     add = parser.add_argument
     for part in ("labels", "graph", "symmetric"):
         add(f"--no-{part}", dest=part, action="store_false", help=f"without the pseudo {part}")
@@ -125,21 +123,23 @@ def main(argv=None):
     baseline.add_argument("--local", action="store_true")
     baseline.add_argument("--centralized", action="store_true")
     parser.set_defaults(
-        rounds=300, hidden=16, optimizer="adam", lr=0.01, weight_decay=0.0, steps=10
+        clients=None, rounds=300, hidden=16, optimizer="adam", lr=0.01, weight_decay=0.0, steps=10
     )
     args = parser.parse_args(argv)
-    shares = PROPORTIONS.get(args.proportions) or tuple(map(float, args.proportions.split(",")))
-    union, clients = recipe.overlapping_federation(
-        args, shares, common=args.overlap, per_class=args.per_class
-    )
+    shares = data.PROPORTIONS.get(args.proportions) or map(float, args.proportions.split(","))
+    union, clients = recipe.overlapping_federation(args, shares, args.overlap, args.per_class)
     if args.local or args.centralized:
         args.labels = args.graph = False
     torch.manual_seed(args.seed)
-    model = fgl.nn.GCN(union.num_features, args.hidden, union.num_classes, drop_input=True)
+    model = fgl.nn.GCN(
+        union.num_features, args.hidden, union.num_classes, dropout=args.dropout, drop_input=True
+    )
     model = model.to(args.device)
     method = fedgl(model, recipe.training(args), int(union.node_id.max()) + 1, args)
     method = replace(method, aggregate=keep_own) if args.local else method
     trained = [union] if args.centralized else clients
+    if args.clients not in (None, len(clients)):
+        parser.error(f"{len(clients)} proportions make as many clients, not {args.clients}")
     args.clients = len(trained)
     scores = evaluate.evaluate_on(model, union), evaluate.evaluate_clients(model, clients)
     score = evaluate.together(*scores, evaluate.evaluate_pseudo(clients))

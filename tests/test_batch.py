@@ -471,3 +471,42 @@ def test_a_network_that_mixes_nodes_is_right_or_refused(sizes: Sequence[int]) ->
         twins(fedavg(Normalised()), graphs(sizes), num_rounds=2)
     except (RuntimeError, TypeError, ValueError) as error:
         assert "clients_at_once=1" in str(error)
+
+
+def unmasked(net: Any) -> Any:
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        return torch.nn.functional.cross_entropy(logits, data.y)
+
+    return loss
+
+
+def centred(net: Any) -> Any:
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        return fgl.losses.cross_entropy(logits - logits.mean(0), data.y, data.train_mask)
+
+    return loss
+
+
+@pytest.mark.parametrize("build", [unmasked, centred])
+def test_padding_that_gets_into_a_loss_is_refused(build: Any) -> None:
+    net = model()
+    method = replace(fgl.Method(net, train=SGD), loss=build(net))
+    with pytest.raises(ValueError, match=r"leave padded nodes out .*clients_at_once=1"):
+        fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
+    alike = graphs((12, 12, 12))
+    fgl.run(method, alike, num_rounds=1, clients_at_once="all")  # nothing is padded
+
+
+def test_an_optimiser_that_chooses_by_dimension() -> None:
+    def no_decay_on_biases(leaves: Any) -> torch.optim.Optimizer:
+        leaves = list(leaves)
+        flat = [p for p in leaves if p.dim() < 2]
+        deep = [p for p in leaves if p.dim() > 1]
+        groups = [{"params": deep, "weight_decay": 5.0}, {"params": flat, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=0.05)
+
+    method = fgl.Method(model(dropout=0.0), train=fgl.Training(no_decay_on_biases, num_steps=3))
+    one, all_ = (fgl.run(method, graphs(), num_rounds=3, clients_at_once=k) for k in (1, "all"))
+    near(all_.outbox[0]["model"], one.outbox[0]["model"])

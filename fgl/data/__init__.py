@@ -4,6 +4,7 @@ from .datasets import load, load_graphs
 from .features import normalize_features
 from .files import download
 from .partition import (
+    PROPORTIONS,
     louvain_partition,
     overlapping_partition,
     partition_graph,
@@ -16,6 +17,7 @@ from .wiki_cs import read_wiki_cs
 
 __all__ = [
     "CLASS_CAPPED",
+    "PROPORTIONS",
     "class_capped_split",
     "csbm",
     "download",

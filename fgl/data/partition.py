@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
 from .edges import undirected
+
+# The clients' shares of the nodes in FedGL's settings; D4 is the usual one.
+PROPORTIONS = {
+    "D1": (0.3, 0.4, 0.5),
+    "D2": (0.2, 0.4, 0.6),
+    "D3": (0.5, 0.6, 0.7, 0.8),
+    "D4": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
+}
 
 
 def louvain_partition(
@@ -105,7 +113,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
 
 
 def overlapping_partition(
-    graph: Graph, proportions: Sequence[float], *, common: float | None = None, seed: int = 0
+    graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
 ) -> list[Tensor]:
     """Every client draws its share of the nodes by itself, so that clients overlap (FedGL).
 
@@ -130,6 +138,7 @@ def overlapping_partition(
         [3, 5]
     """
     n = graph.num_nodes
+    proportions = list(proportions)
     generator = torch.Generator().manual_seed(seed)
     low = 0.0 if common is None else common
     for client, share in enumerate(proportions):

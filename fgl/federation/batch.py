@@ -48,6 +48,7 @@ def train_cohort(
     *,
     seeds: Sequence[int],
     optimizers: Sequence[Mapping[str, Tensor]] | None = None,
+    check: bool = True,
 ) -> list[Trained]:
     """What `train` makes of every client of a cohort, in one step for all.
 
@@ -63,12 +64,15 @@ def train_cohort(
         seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
             whatever else the loss draws, which is not what the clients would draw one by one.
         optimizers: state for each client to go on from, after as many steps for all; default none.
+        check: compare the smallest client's loss with that of its graph alone, where the cohort is
+            padded and the loss, in eval mode, draws nothing.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
 
     Raises:
-        ValueError: if the clients cannot be stacked, or the optimiser is not element-wise.
+        ValueError: if the clients cannot be stacked, the optimiser is not element-wise, or padded
+            nodes get into the loss.
         RuntimeError: if the loss cannot be mapped, naming the line and the operation.
 
     Example:
@@ -97,13 +101,9 @@ def train_cohort(
             f"Expected a model that keeps nodes apart, since this cohort is padded, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
-    stepper = fused(method.train.optimizer(list(leaves.values())))
-    if type(stepper) not in ELEMENTWISE:
-        known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
-        got = type(stepper).__name__
-        raise ValueError(
-            f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
-        )
+    if check and cohort.padding:
+        _check_padding(method, params, cohort, contexts, client_loss, stacks)
+    stepper = _optimizer(method.train, params[0], leaves)
     load_state(stepper, leaves, _stack([turn(state, turned) for state in optimizers or [{}]]))
     masks, steps = _schedule(method.train, cohort, seeds)
     finished: dict[int, tuple[Params, Params]] = {}
@@ -139,6 +139,58 @@ def train_cohort(
         )
         for k, count in enumerate(steps)
     ]
+
+
+def _check_padding(
+    method: Method,
+    params: Sequence[Params],
+    cohort: Cohort,
+    contexts: Sequence[Message],
+    client_loss: Any,
+    stacks: Params,
+) -> None:
+    """Raise a ValueError if a loss that draws nothing is another one for a padded client."""
+    sizes = [graph.num_nodes for graph in cohort.graphs]
+    client = sizes.index(min(sizes))
+    graph = cohort.graphs[client]
+    alone = []
+    modes = [(module, module.training) for module in method.model.modules()]
+    method.model.eval()
+    try:
+        with torch.no_grad(), torch.random.fork_rng([]):
+            for seed in (0, 1):
+                set_seed(seed)
+                alone.append(method.loss(params[client], graph, contexts[client]))
+            padded = _mapped(client_loss, cohort, stacks, None)[client]
+    finally:
+        for module, mode in modes:
+            module.training = mode
+    draws = not torch.equal(*alone) and not alone[0].isnan()
+    if not draws and not torch.allclose(padded, alone[0], rtol=1e-3, atol=1e-5, equal_nan=True):
+        raise ValueError(
+            "Expected the loss to leave padded nodes out (no training mask has them; weigh by "
+            f"graph.node_mask), but got {float(padded):.6g} instead of {float(alone[0]):.6g} for "
+            f"client {cohort.clients[client]} in a batch{ONE_BY_ONE}"
+        )
+
+
+def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
+    """The client's optimiser, its groups as the factory makes them of one client's tensors."""
+    alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
+    made = how.optimizer(list(alone.values()))
+    if type(made) not in ELEMENTWISE:
+        known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+        got = type(made).__name__
+        raise ValueError(
+            f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
+        )
+    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
+    groups = [
+        {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
+        for group in made.param_groups
+    ]
+    kind: Any = type(made)
+    return fused(kind(groups))
 
 
 def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:

@@ -45,6 +45,19 @@ def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Re
     return path
 
 
+def stop(folder: str | os.PathLike[str], rounds: int) -> None:
+    """Note that a callback ended the run after so many rounds."""
+    partial = Path(folder) / "stopped.partial"
+    partial.write_text(str(rounds))
+    os.replace(partial, Path(folder) / "stopped")
+
+
+def stopped_at(folder: str | os.PathLike[str]) -> int | None:
+    """After how many rounds a callback ended the run, if one did."""
+    note = Path(folder) / "stopped"
+    return int(note.read_text()) if note.exists() else None
+
+
 def load(
     folder: str | os.PathLike[str], identity: Mapping[str, Any], device: torch.device
 ) -> Result | None:

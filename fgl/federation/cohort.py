@@ -101,6 +101,11 @@ class Cohort:
             return MatrixStack(values).of
         if isinstance(first, Mapping):
             return self._stack_dicts(name, values)
+        if not isinstance(first, Tensor):
+            raise TypeError(
+                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix or a "
+                f"dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
+            )
         stacked = self._padded(name, values)
         return lambda client: client.part(stacked)
 

@@ -125,7 +125,7 @@ def evaluate_pseudo(clients: Sequence[Graph]) -> Evaluate:
 
     Returns:
         ``(outbox, states) ->`` what `fgl.pseudo.describe` says of the messages' ``"labels"`` and
-        ``"edges"`` (a dict of ``row, col, weight``); empty where there are none.
+        ``"row"``, ``"col"``, ``"weight"`` (the pseudo edges); empty where there are none.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -142,11 +142,9 @@ def evaluate_pseudo(clients: Sequence[Graph]) -> Evaluate:
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         sent: list[tuple[int, Any]] = [(k, m) for k, m in outbox.items() if k < len(clients)]
         labelled = [k for k, message in sent if "labels" in message]
-        joined = [k for k, message in sent if "edges" in message]
+        joined = [k for k, message in sent if "weight" in message]
         found = dict(sent)
-        edges = [
-            tuple(found[k]["edges"][name] for name in ("row", "col", "weight")) for k in joined
-        ]
+        edges = [tuple(found[k][name] for name in ("row", "col", "weight")) for k in joined]
         return pseudo.describe(
             [found[k]["labels"] for k in labelled],
             edges,

@@ -40,6 +40,7 @@ class Executor:
         self.clients = clients
         self.clients_at_once = len(clients) if clients_at_once == "all" else clients_at_once
         self.padding = 0.0
+        self._unchecked = True
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def updates(
@@ -83,7 +84,10 @@ class Executor:
         if group not in self._cohorts:
             self._cohorts[group] = Cohort([self.clients[client] for client in group], group)
         cohort = self._cohorts[group]
-        return train_cohort(method, params, cohort, contexts, seeds=seeds, optimizers=kept)
+        check, self._unchecked = self._unchecked, self._unchecked and not cohort.padding
+        return train_cohort(
+            method, params, cohort, contexts, seeds=seeds, optimizers=kept, check=check
+        )
 
     def groups(self, ready: Sequence[int], result: Result) -> list[tuple[int, ...]]:
         """Clients of about the same size, whose optimisers are as old, in groups of equal count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,15 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
 
 
-def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
+def arguments(
+    recipe: str, description: str, *, without: Sequence[str] = ()
+) -> argparse.ArgumentParser:
     """A parser with the flags of every recipe; a recipe adds its own.
 
     Args:
         recipe: the recipe's name, for the report.
         description: one line for ``--help``.
+        without: flags that mean nothing for the recipe and are refused.
 
     Example:
         >>> arguments("fedavg", "FedAvg").parse_args(["--clients", "7"]).clients
@@ -39,7 +42,11 @@ def arguments(recipe: str, description: str) -> argparse.ArgumentParser:
         description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
     parser.set_defaults(recipe=recipe)
-    add = parser.add_argument
+
+    def add(flag: str, **options: Any) -> None:
+        if flag.removeprefix("--") not in without:
+            parser.add_argument(flag, **options)
+
     add("--dataset", default="synthetic", help="a known name, or a folder's under FGL_DATA")
     add("--split", default="class_capped", help="class_capped, random or public")
     add("--clients", type=int, default=5)
@@ -87,8 +94,7 @@ def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:
 
 def overlapping_federation(
     args: argparse.Namespace,
-    proportions: Sequence[float],
-    *,
+    proportions: Iterable[float],
     common: float | None = None,
     per_class: int | None = None,
 ) -> tuple[Graph, list[Graph]]:
@@ -99,12 +105,11 @@ def overlapping_federation(
 
     Args:
         args: with ``dataset, seed, device, sparse``.
-        proportions: each client's share of the nodes.
-        common: share of the nodes that all clients hold.
+        proportions, common: see `fgl.data.overlapping_partition`.
         per_class: training nodes per class.
 
     Returns:
-        The union of the clients' graphs, and one graph per client, all with `node_id`.
+        The union of the clients' graphs, and one graph per client.
 
     Example:
         >>> args = arguments("fedgl", "").parse_args([])
@@ -277,12 +282,7 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
 
 
 def early_stop(patience: int) -> Callable[[Round, Result], bool]:
-    """A callback that ends a run after `patience` rounds without a better validation accuracy.
-
-    Example:
-        >>> early_stop(30) is not None
-        True
-    """
+    """A callback that ends a run after `patience` rounds without a better validation accuracy."""
 
     def stop(record: Round, result: Result) -> bool:
         best = max(result.history, key=_validation)

@@ -60,7 +60,8 @@ def run(
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
             batch pads its clients to the largest and draws its randomness as one.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round.
-        callbacks: called with the round and the result so far; one that returns True ends the run.
+        callbacks: called with the round and the result so far; one that returns True ends the run,
+            for good where there is a checkpoint (its folder then holds a file ``stopped``).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' sizes, the model's shapes and the optimiser: name here the method and what
@@ -101,6 +102,8 @@ def run(
                 f"Expected num_rounds to be at least the {len(result.history)} rounds of the "
                 f"checkpoint in {checkpoint}, but got {num_rounds}"
             )
+        if files.stopped_at(checkpoint) == len(result.history) > 0:
+            return result  # a callback ended this run
     for index in range(len(result.history), num_rounds):
         with torch.random.fork_rng(_cuda(clients)):
             who = _participants(len(clients), participation, fold_in(seed, index, "who"))
@@ -109,6 +112,8 @@ def run(
         if checkpoint is not None:
             files.save(checkpoint, identity, result)
         if any([callback(record, result) for callback in callbacks]):
+            if checkpoint is not None:
+                files.stop(checkpoint, len(result.history))
             break
     return result
 
@@ -179,8 +184,8 @@ def _refused(method: Method, upload: Message) -> str | None:
         return f"{bad} is not finite"
     try:
         method.accept(upload)
-    except (TypeError, ValueError) as error:
-        return str(error)
+    except Exception as error:  # whatever it is that the server cannot make out
+        return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     return None
 
 
@@ -264,6 +269,9 @@ def _identity(
         "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
         "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
         "num_steps": method.train.num_steps,
+        "batch_size": method.train.batch_size,
+        "max_grad_norm": method.train.max_grad_norm,
+        "keep_optimizer": method.train.keep_optimizer,
         "optimizer": _name(method.train.optimizer),
         "config": dict(config or {}),
     }

@@ -131,8 +131,8 @@ def trainable(method: Method) -> set[str]:
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """Training mode, gradients and a seed of its own; all put back at the end."""
-    was_training = model.training
-    if not all(module.training for module in model.modules()):
+    modes = [(module, module.training) for module in model.modules()]
+    if not all(mode for _, mode in modes):
         model.train()
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
@@ -141,8 +141,8 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
         with torch.enable_grad():
             yield
     finally:
-        if model.training != was_training:
-            model.train(was_training)
+        for module, mode in modes:
+            module.training = mode
         torch.set_rng_state(state)
         if cuda is not None:
             torch.cuda.set_rng_state(cuda, device)

@@ -97,29 +97,34 @@ def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, nam
         raise ValueError(f"Expected {name} to have each node id once, but got {bad} again")
 
 
-def check_upload(message: Mapping[str, Any], num_nodes: int) -> None:
+def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -> None:
     """Raise a ValueError unless a client's predictions and embeddings are what they should be.
 
     Args:
         message: ``num_nodes`` (how many the client has), ``node_id`` int64 ``[n]`` without repeats,
             ``predictions`` ``[n, C]`` whose rows are probabilities, ``embeddings`` ``[n, C]``.
         num_nodes: of the federation.
+        num_classes: C.
 
     Example:
         >>> rows = torch.tensor([[0.5, 0.6]])
         >>> message = {"num_nodes": torch.tensor(1), "node_id": torch.tensor([0])}
-        >>> check_upload({**message, "predictions": rows, "embeddings": rows}, num_nodes=3)
+        >>> check_upload({**message, "predictions": rows, "embeddings": rows}, 3, 2)
         Traceback (most recent call last):
         ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
     """
+    missing = [k for k in ("num_nodes", "node_id", "predictions", "embeddings") if k not in message]
+    if missing:
+        raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
     ids, own = message["node_id"], int(message["num_nodes"])
-    if ids.shape != (own,):
-        raise ValueError(f"Expected node_id to have shape [{own}], but got {list(ids.shape)}")
+    if ids.dtype != torch.int64 or ids.shape != (own,):
+        got = f"{ids.dtype} {list(ids.shape)}"
+        raise ValueError(f"Expected node_id to be int64 and have shape [{own}], but got {got}")
     predictions = message["predictions"]
-    if predictions.dim() != 2:
-        raise ValueError(f"Expected predictions to be a matrix, but got {list(predictions.shape)}")
     for key in ("predictions", "embeddings"):
-        check_rows(message[key], ids, num_nodes, width=predictions.shape[1], name=key)
+        if message[key].dtype != predictions.dtype or not predictions.is_floating_point():
+            raise ValueError(f"Expected {key} to be floating point, but got {message[key].dtype}")
+        check_rows(message[key], ids, num_nodes, width=num_classes, name=key)
     total = predictions.sum(1)
     bad = ((total - 1).abs() > 1e-3) | (predictions < 0).any(1)
     if bad.any():

@@ -42,24 +42,25 @@ def pseudo_graph(
         raise ValueError(f"Expected s to be at least 1, but got {s}")
     h = h.detach()
     num_nodes = h.shape[0]
-    counts, cols, values = [], [], []
-    for start in range(0, num_nodes, max(1, block // max(num_nodes, 1))):
-        rows = h[start : start + max(1, block // num_nodes)]
-        sim = rows @ h.t()
+    s = min(s, num_nodes)
+    size = min(max(1, block // max(num_nodes, 1)), num_nodes)
+    # One buffer for all blocks: blocks of their own, freed between small results, would leave a
+    # heap full of holes (7 GB at 50,000 nodes).
+    similar = h.new_empty(size, num_nodes)
+    value = h.new_empty(num_nodes, s)
+    col = torch.empty(num_nodes, s, dtype=torch.int64, device=h.device)
+    for start in range(0, num_nodes, max(size, 1)):
+        rows = slice(start, min(start + size, num_nodes))
+        sim = torch.mm(h[rows], h.t(), out=similar[: rows.stop - start])
         if not include_self:
             sim[:, start:].diagonal().fill_(0)
-        top, col = sim.topk(min(s, num_nodes), dim=1)
-        kept = top > 0
-        order = torch.where(kept, col, num_nodes).argsort(1)  # columns in order, as in any CSR
-        top, col, kept = (t.gather(1, order) for t in (top, col, kept))
-        share = top / torch.where(kept, top, 0).sum(1, keepdim=True)
-        counts.append(kept.sum(1))
-        cols.append(col[kept])
-        values.append(share[kept])
-    if not counts:
-        return SparseMatrix(Pattern(h.new_zeros(1).long(), h.new_zeros(0).long(), (0, 0)))
-    crow = torch.cat([counts[0].new_zeros(1), torch.cat(counts).cumsum(0)])
-    return SparseMatrix(Pattern(crow, torch.cat(cols), (num_nodes, num_nodes)), torch.cat(values))
+        top, index = sim.topk(s, dim=1)
+        order = torch.where(top > 0, index, num_nodes).argsort(1)  # columns in order, as in any CSR
+        value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
+    kept = value > 0
+    crow = torch.cat([col.new_zeros(1), kept.sum(1).cumsum(0)])
+    value /= torch.where(kept, value, 0).sum(1, keepdim=True)
+    return SparseMatrix(Pattern(crow, col[kept], (num_nodes, num_nodes)), value[kept])
 
 
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
