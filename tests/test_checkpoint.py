@@ -311,3 +311,19 @@ def test_identity_is_json(folder: Path) -> None:
     assert content is not None
     identity = json.loads(content["identity"])
     assert identity["clients"] == [[g.num_nodes, g.num_edges, g.num_train] for g in graphs()]
+
+
+def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
+    def go(num_rounds: int = 9) -> Any:
+        stop = [lambda record, result: record.round == 2]
+        return fgl.run(
+            fedavg(model()), graphs(), num_rounds=num_rounds, callbacks=stop, checkpoint=tmp_path
+        )
+
+    first = go()
+    assert len(first.history) == 3
+    again = go()
+    assert same(end(again), end(first))
+    assert len(go(20).history) == 3
+    (tmp_path / "stopped").unlink()
+    assert len(go().history) == 4 + 5
