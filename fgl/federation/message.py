@@ -44,6 +44,7 @@ def check_message(
     like: Mapping[str, Any] | None = None,
     model: Mapping[str, Tensor] | None = None,
     name: str = "message",
+    whose: str = "",
 ) -> None:
     """Check what crosses the wire.
 
@@ -53,6 +54,7 @@ def check_message(
         model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
             with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
         name: what an error calls the message.
+        whose: what an error calls `like`, e.g. ``"client 3's"``.
 
     Raises:
         TypeError: if it is something other than tensors in dicts, or a dtype differs.
@@ -65,7 +67,7 @@ def check_message(
     """
     _check_tensors(message, name, depth=1)
     if like is not None:
-        _check_keys(message, like, name)
+        _check_keys(message, like, name, whose)
         for key, value in like.items():
             if isinstance(value, Mapping) != isinstance(message[key], Mapping):
                 raise TypeError(
@@ -73,7 +75,7 @@ def check_message(
                     f"but got a {type(message[key]).__name__}"
                 )
             if isinstance(value, Mapping):
-                _check_keys(message[key], value, f"{name}[{key!r}]")
+                _check_keys(message[key], value, f"{name}[{key!r}]", whose)
     if model is not None and "model" in message:
         received = message["model"]
         if not isinstance(received, Mapping):
@@ -121,13 +123,16 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
-def _check_keys(got: Mapping[str, Any], want: Mapping[str, Any], name: str) -> None:
+def _check_keys(
+    got: Mapping[str, Any], want: Mapping[str, Any], name: str, whose: str = ""
+) -> None:
     missing = [key for key in want if key not in got]
     extra = [key for key in got if key not in want]
     if not missing and not extra:
         return
     said = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
-    raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(said)}")
+    keys = f"keys {list(want)}" + (f" as {whose}" if whose else "")
+    raise ValueError(f"Expected {name} to have {keys}, but got {' and '.join(said)}")
 
 
 def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:

@@ -147,8 +147,9 @@ def _round(
         updates = executor.updates(method, group, result, index, seed)
         for client, upload, state, local_losses in updates:
             with stage(seed, index, client, "send"):
-                peer = next(iter(uploads.values()), None)
-                check_message(upload, like=peer, model=template)
+                first = next(iter(uploads), client)
+                peer = uploads.get(first)
+                check_message(upload, like=peer, model=template, whose=f"client {first}'s")
                 check_message(state, name="state")
             record.bytes_up += num_bytes(upload)
             refused = _refused(method, upload)
