@@ -128,7 +128,8 @@ BAD_UPLOADS: dict[str, tuple[Change, type[Exception], str]] = {
     "missing number of examples": (
         lambda message: {"model": message["model"]},
         ValueError,
-        r"message to have keys \['model', 'num_examples'\] as client 0's, but got missing \['num_examples'\]",
+        r"message to have keys \['model', 'num_examples'\] as client 0's, but got missing "
+        r"\['num_examples'\]",
     ),
     "extra entry": (
         lambda message: {**message, "gossip": torch.zeros(1)},
