@@ -13,13 +13,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from machine import alternated, machine, seconds
+from machine import alternated, machine, seconds, write
 
 import fgl
 from fgl.sparse import row_softmax, weighted_product
@@ -180,9 +179,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     for size in SIZES[:2] if args.quick else args.sizes:
         numbers |= compare(size, args.repeats if size < 10_000_000 else 5, args.device)
     report = {"benchmark": "kernels", "machine": machine(), "device": args.device, **numbers}
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, args.json)
     return report
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import platform
 import statistics
@@ -42,6 +43,13 @@ def commit() -> str:
         ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return found.stdout.strip()
+
+
+def write(report: dict[str, Any], path: Path | None) -> None:
+    """A report as JSON, if it is wanted."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
 
 
 def seconds(function: Callable[[], Any], device: str = "cpu") -> float:

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from machine import machine
+from machine import machine, write
 
 from fgl.pseudo import pseudo_graph
 
@@ -83,8 +83,7 @@ def main() -> None:
         y = [report[f"blocks/N={n}"][value] for n in sizes]
         slope = np.polyfit(np.log(sizes), np.log(y), 1)[0]
         report[f"blocks/slope_of_{value}"] = round(float(slope), 2)
-    if args.json:
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, args.json)
 
 
 if __name__ == "__main__":

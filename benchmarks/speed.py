@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from machine import alternated, machine, seconds
+from machine import alternated, machine, seconds, write
 
 import fgl
 
@@ -266,9 +266,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         numbers |= grow(rounds=6)
     start = {"benchmark": "speed", "machine": machine(), "device": args.device}
     report = {**start, **numbers}
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write(report, args.json)
     return report
 
 

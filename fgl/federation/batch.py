@@ -23,6 +23,7 @@ from .train import (
     batch_masks,
     by_columns,
     fused,
+    in_mode,
     load_state,
     state_of,
     trainable,
@@ -154,17 +155,11 @@ def _check_padding(
     client = sizes.index(min(sizes))
     graph = cohort.graphs[client]
     alone = []
-    modes = [(module, module.training) for module in method.model.modules()]
-    method.model.eval()
-    try:
-        with torch.no_grad(), torch.random.fork_rng([]):
-            for seed in (0, 1):
-                set_seed(seed)
-                alone.append(method.loss(params[client], graph, contexts[client]))
-            padded = _mapped(client_loss, cohort, stacks, None)[client]
-    finally:
-        for module, mode in modes:
-            module.training = mode
+    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
+        for seed in (0, 1):
+            set_seed(seed)
+            alone.append(method.loss(params[client], graph, contexts[client]))
+        padded = _mapped(client_loss, cohort, stacks, None)[client]
     draws = not torch.equal(*alone) and not alone[0].isnan()
     if not draws and not torch.allclose(padded, alone[0], rtol=1e-3, atol=1e-5, equal_nan=True):
         raise ValueError(

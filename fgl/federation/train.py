@@ -129,20 +129,28 @@ def trainable(method: Method) -> set[str]:
 
 
 @contextmanager
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode; each of its modules gets its own back."""
+    modes = [(module, module.training) for module in model.modules()]
+    if any(mode != training for _, mode in modes):
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """Training mode, gradients and a seed of its own; all put back at the end."""
-    modes = [(module, module.training) for module in model.modules()]
-    if not all(mode for _, mode in modes):
-        model.train()
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     set_seed(seed)
     try:
-        with torch.enable_grad():
+        with in_mode(model, True), torch.enable_grad():
             yield
     finally:
-        for module, mode in modes:
-            module.training = mode
         torch.set_rng_state(state)
         if cuda is not None:
             torch.cuda.set_rng_state(cuda, device)
