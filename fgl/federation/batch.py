@@ -16,6 +16,7 @@ from torch.func import vmap
 
 from ..sparse.stack import Client
 from .cohort import ONE_BY_ONE, Cohort
+from .evaluate import in_mode
 from .message import Message, Params
 from .method import Method, Training, set_seed
 from .train import (
@@ -23,7 +24,6 @@ from .train import (
     batch_masks,
     by_columns,
     fused,
-    in_mode,
     load_state,
     state_of,
     trainable,
@@ -111,9 +111,9 @@ def train_cohort(
     losses: list[Tensor] = []
     with training(method.model, cohort.graphs[0].device, seeds[0]):
         for step in range(max(steps) + 1):
+            kept = state_of(stepper, leaves) if method.train.keep_optimizer else {}
             for client in (k for k, count in enumerate(steps) if count == step):
-                kept = method.train.keep_optimizer
-                state = _own(state_of(stepper, leaves), client) if kept else {}
+                state = _own(kept, client)
                 early = stacks if step < max(steps) else {}
                 early = {name: stack.detach()[client].clone() for name, stack in early.items()}
                 finished[client] = early, state

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +18,19 @@ from .message import Message, check_model
 from .method import State
 
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
+
+
+@contextmanager
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode; each of its modules gets its own back."""
+    modes = [(module, module.training) for module in model.modules()]
+    if any(mode != training for _, mode in modes):
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
 
 
 def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
@@ -62,13 +76,9 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        was_training = model.training
-        model.eval()
         distinct = {id(message["model"]): message["model"] for message in outbox.values()}
-        try:
+        with in_mode(model, False):
             scores = {key: score(params) for key, params in distinct.items()}
-        finally:
-            model.train(was_training)
         each = [scores[id(message["model"])] for message in outbox.values()]
         return {name: sum(s[name] for s in each) / len(each) for name in each[0]}
 
@@ -103,15 +113,13 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
 
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        was_training = model.training
-        model.eval()
         found = []
-        for k in tested:
-            params: Any = outbox[k if k in outbox else 0]["model"]
-            graph: Any = clients[k]
-            logits = functional_call(model, params, (graph.x, graph.adj))
-            found.append(accuracy(logits, graph.y, graph.test_mask))
-        model.train(was_training)
+        with in_mode(model, False):
+            for k in tested:
+                params: Any = outbox[k if k in outbox else 0]["model"]
+                graph: Any = clients[k]
+                logits = functional_call(model, params, (graph.x, graph.adj))
+                found.append(accuracy(logits, graph.y, graph.test_mask))
         return {"local_accuracy": sum(found) / len(found)}
 
     return evaluate

@@ -12,6 +12,7 @@ from torch import Tensor, nn, optim
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
+from .evaluate import in_mode
 from .message import Message, Params
 from .method import Method, Training, set_seed
 
@@ -126,19 +127,6 @@ def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
 def trainable(method: Method) -> set[str]:
     """Names of the parameters that are trained."""
     return {name for name, p in method.model.named_parameters() if p.requires_grad}
-
-
-@contextmanager
-def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in training or evaluation mode; each of its modules gets its own back."""
-    modes = [(module, module.training) for module in model.modules()]
-    if any(mode != training for _, mode in modes):
-        model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 @contextmanager

@@ -85,7 +85,7 @@ class _Product(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, value: Tensor, x: Tensor, pattern: Pattern) -> Any:
         size = info.batch_size
-        if pattern.stack is not None and pattern.inside:
+        if pattern.inside:
             return one_by_one(_Product, info, in_dims, (value, x, pattern))
         if isinstance(pattern, StackedPattern):
             stack, value = pattern.stack, _batched(value, in_dims[0], size)
@@ -129,7 +129,7 @@ class _Sampled(Function):
     @staticmethod
     def vmap(info: Any, in_dims: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Any:
         size = info.batch_size
-        if pattern.stack is not None and pattern.inside:
+        if pattern.inside:
             return one_by_one(_Sampled, info, in_dims, (left, right, pattern))
         left = _batched(left, in_dims[0], size).flatten(0, 1)
         right = _batched(right, in_dims[1], size).flatten(0, 1)

@@ -93,7 +93,7 @@ def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pa
 
 
 def _per_entry(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    if pattern.stack is not None and pattern.inside:
+    if pattern.inside:
         return one_by_one(function, info, in_dims, (value, pattern))
     out = _row_wise(function, info, in_dims, value, pattern)
     if isinstance(pattern, StackedPattern):
@@ -117,7 +117,7 @@ class _RowSum(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> tuple[Tensor, int]:
-        if pattern.stack is not None and pattern.inside:
+        if pattern.inside:
             return one_by_one(_RowSum, info, in_dims, (value, pattern))
         out: Tensor = _row_wise(_RowSum, info, in_dims, value, pattern)
         return out.view(info.batch_size, pattern.shape[0]), 0
