@@ -38,6 +38,7 @@ FEDERATION = [
     "method",
     "stage",
     "cohort",
+    "schedule",
     "result",
     "evaluate",
     "train",

@@ -6,7 +6,7 @@ Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` i
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,9 @@ from .cohort import ONE_BY_ONE, Cohort
 from .evaluate import in_mode
 from .message import Message, Params
 from .method import Method, Training, set_seed
+from .schedule import Plan, with_train_mask
 from .train import (
     Trained,
-    batch_masks,
     by_columns,
     fused,
     load_state,
@@ -29,7 +29,6 @@ from .train import (
     trainable,
     training,
     turn,
-    with_train_mask,
 )
 
 ELEMENTWISE = (
@@ -38,6 +37,7 @@ ELEMENTWISE = (
 )
 
 
+ClientLoss = Callable[[Client, Params, Tensor | None], Tensor]
 SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, the same for all clients
 
 
@@ -88,25 +88,32 @@ def train_cohort(
     once = {id(own): turn(own, turned) for own in params}
     stacks = _stack([once[id(own)] for own in params])
     leaves = {name: s.requires_grad_() for name, s in stacks.items() if name in names}
-    context_of = cohort.stack("context", contexts)
 
-    def client_loss(client: Client, local: Params, mask: Tensor | None) -> Tensor:
-        graph = cohort.graph(client)
-        if mask is not None:
-            graph = with_train_mask(graph, mask)
-        return method.loss(turn(local, turned), graph, context_of(client))
+    def loss_of(seen: Cohort, given: Sequence[Message]) -> ClientLoss:
+        context_of = seen.stack("context", given)
 
+        def client_loss(client: Client, local: Params, mask: Tensor | None) -> Tensor:
+            graph = seen.graph(client)
+            if mask is not None:
+                graph = with_train_mask(graph, mask)
+            return method.loss(turn(local, turned), graph, context_of(client))
+
+        return client_loss
+
+    plan = Plan(method.train, cohort, contexts, seeds)
+    steps = plan.counts
+    seen, given, mask = plan.at(0)
+    client_loss = loss_of(seen, given)
     mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     if mixing and cohort.padding:
         raise ValueError(
             f"Expected a model that keeps nodes apart, since this cohort is padded, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
-    if check and cohort.padding:
-        _check_padding(method, params, cohort, contexts, client_loss, stacks)
+    if check and seen.padding and any(steps):
+        _check_padding(method, params, seen, given, client_loss, stacks, steps)
     stepper = _optimizer(method.train, params[0], leaves)
     load_state(stepper, leaves, _stack([turn(state, turned) for state in optimizers or [{}]]))
-    masks, steps = _schedule(method.train, cohort, seeds)
     finished: dict[int, tuple[Params, Params]] = {}
     losses: list[Tensor] = []
     with training(method.model, cohort.graphs[0].device, seeds[0]):
@@ -119,8 +126,12 @@ def train_cohort(
                 finished[client] = early, state
             if step == max(steps):
                 break
+            last = given
+            seen, given, mask = plan.at(step)
+            if given is not last:
+                client_loss = loss_of(seen, given)
             stepper.zero_grad()
-            loss = _mapped(client_loss, cohort, stacks, None if masks is None else masks[step])
+            loss = _mapped(client_loss, seen, stacks, mask)
             loss.sum().backward()
             if method.train.max_grad_norm is not None:
                 _clip(list(leaves.values()), method.train.max_grad_norm)
@@ -149,10 +160,11 @@ def _check_padding(
     contexts: Sequence[Message],
     client_loss: Any,
     stacks: Params,
+    steps: Sequence[int],
 ) -> None:
     """Raise a ValueError if a loss that draws nothing is another one for a padded client."""
-    sizes = [graph.num_nodes for graph in cohort.graphs]
-    client = sizes.index(min(sizes))
+    training = [client for client, count in enumerate(steps) if count]
+    client = min(training, key=lambda client: cohort.graphs[client].num_nodes)
     graph = cohort.graphs[client]
     alone = []
     with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
@@ -209,27 +221,6 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
         path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
         for path, value in state.items()
     }
-
-
-def _schedule(
-    how: Training, cohort: Cohort, seeds: Sequence[int]
-) -> tuple[list[Tensor] | None, list[int]]:
-    """The training masks ``[K, num_nodes]`` of every step, and each client's number of steps."""
-    if how.batch_size is None:
-        return None, [how.num_steps] * len(cohort)
-    each = []
-    for graph, seed in zip(cohort.graphs, seeds, strict=True):
-        with torch.random.fork_rng([]):
-            set_seed(seed)
-            each.append(batch_masks(how, graph))
-    steps = [len(masks) for masks in each]
-    masks = torch.zeros(
-        max(steps), len(cohort), cohort.num_nodes, dtype=torch.bool, device=cohort.index.device
-    )
-    for client, batches in enumerate(each):
-        for step, mask in enumerate(batches):
-            masks[step, client, : mask.numel()] = mask
-    return list(masks), steps
 
 
 def _mapped(loss: Any, cohort: Cohort, stacks: Params, mask: Tensor | None) -> Tensor:

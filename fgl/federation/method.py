@@ -25,6 +25,7 @@ Send = Callable[[Params, Message, State, Graph], tuple[Message, State]]
 Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
 Accept = Callable[[Message], None]
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+Batches = Callable[[Graph, Message], Iterable[tuple[Graph, Message]]]
 
 
 @dataclass(frozen=True)
@@ -40,9 +41,13 @@ class Training:
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
+        batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
+            step of a round: sampled neighbours, a minibatch of graphs. Drawn before the first step,
+            from torch's global generator; `num_steps` is then not looked at.
 
     Raises:
-        ValueError: if `num_steps` is negative, or `batch_size` or `max_grad_norm` not positive.
+        ValueError: if `num_steps` is negative, `batch_size` or `max_grad_norm` not positive, or
+            both `batch_size` and `batches` are given.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -54,6 +59,7 @@ class Training:
     max_grad_norm: float | None = None
     batch_size: int | None = None
     keep_optimizer: bool = False
+    batches: Batches | None = None
 
     def __post_init__(self) -> None:
         if self.num_steps < 0:
@@ -62,6 +68,10 @@ class Training:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
         if self.batch_size is not None and self.batch_size < 1:
             raise ValueError(f"Expected batch_size to be at least 1, but got {self.batch_size}")
+        if self.batch_size is not None and self.batches is not None:
+            raise ValueError(
+                f"Expected batch_size to be None beside batches, but got {self.batch_size}"
+            )
 
 
 @dataclass(frozen=True)

@@ -271,6 +271,7 @@ def _identity(
         "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
         "num_steps": method.train.num_steps,
         "batch_size": method.train.batch_size,
+        "batches": method.train.batches and _name(method.train.batches),
         "max_grad_norm": method.train.max_grad_norm,
         "keep_optimizer": method.train.keep_optimizer,
         "optimizer": _name(method.train.optimizer),

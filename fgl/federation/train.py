@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,7 +13,8 @@ from ..graph import Graph
 from ..sparse import SparseMatrix
 from .evaluate import in_mode
 from .message import Message, Params
-from .method import Method, Training, set_seed
+from .method import Method, set_seed
+from .schedule import local_steps
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 
@@ -78,9 +78,9 @@ def train(
     load_state(stepper, leaves, turn(optimizer or {}, turned))
     losses: list[Tensor] = []
     with training(method.model, graph.device, seed):
-        for batch in minibatches(method.train, graph):
+        for seen, given in local_steps(method.train, graph, context):
             stepper.zero_grad()
-            loss = method.loss(turn(local, turned), batch, context)
+            loss = method.loss(turn(local, turned), seen, given)
             loss.backward()
             if method.train.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), method.train.max_grad_norm)
@@ -142,32 +142,6 @@ def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None
         torch.set_rng_state(state)
         if cuda is not None:
             torch.cuda.set_rng_state(cuda, device)
-
-
-def minibatches(how: Training, graph: Graph) -> list[Graph]:
-    """The graph of every step: with a minibatch of its training nodes, or as it is."""
-    if how.batch_size is None:
-        return [graph] * how.num_steps
-    return [with_train_mask(graph, mask) for mask in batch_masks(how, graph)]
-
-
-def batch_masks(how: Training, graph: Graph) -> list[Tensor]:
-    """A training mask for every step: `num_steps` passes over the training nodes, shuffled."""
-    mask = graph.node_mask if graph.train_mask is None else graph.train_mask
-    nodes = mask.nonzero().squeeze(1)
-    masks = []
-    for _ in range(how.num_steps):
-        order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
-        for batch in order.split(how.batch_size or max(order.numel(), 1)) if order.numel() else ():
-            masks.append(torch.zeros_like(mask).index_fill(0, batch, True))
-    return masks
-
-
-def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph, its cached adjacency too, with another training mask; unchecked."""
-    other = copy.copy(graph)
-    other.__dict__["train_mask"] = mask
-    return other
 
 
 def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
