@@ -33,6 +33,13 @@ from tables import Row
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SEEDS = {"pubmed": 3}
+LABELS = {
+    "best_val": "test, best validation",
+    "best_test": "each client's best test round",
+    "last": "test, last round",
+    "mean_last5": "test, mean of the last five rounds",
+    "val": "validation",
+}
 TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES
 
 
@@ -93,11 +100,9 @@ def execute(job: Job, path: Path) -> None:
     spec.loader.exec_module(module)
     with contextlib.redirect_stderr(io.StringIO()):
         report, result = module.main(job.argv)
-    lowest = min(result.history, key=lambda record: record.metrics["val_loss"]).metrics
     entry = {
         "command": job.command,
         **report,
-        "test_accuracy_at_lowest_val_loss": lowest["test_accuracy"],
         "dropped_messages": sum(len(record.dropped) for record in result.history),
         "machine": machine(),
     }
@@ -106,12 +111,14 @@ def execute(job: Job, path: Path) -> None:
 
 
 def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namespace) -> Any:
-    """``(row name, dataset, clients) -> seed -> {"last", "best_val"}`` in percent."""
+    """``(row name, dataset, clients) -> seed -> {"last", "best_val", ...}`` in percent."""
     found: dict[tuple[str, str, int], dict[int, dict[str, float]]] = defaultdict(dict)
     for job in jobs(table, args):
         if job.command in results:
             metrics = results[job.command]["metrics"]
-            value = {**metrics[TABLES[table].metric], "val": metrics["val_accuracy"]["best_val"]}
+            value = dict(metrics[TABLES[table].metric])
+            if TABLES[table].validation:
+                value["val"] = metrics[TABLES[table].validation]["best_val"]
             key = (job.row.name, job.dataset, job.clients)
             found[key][job.seed] = {name: 100 * v for name, v in value.items()}
     return found
@@ -120,30 +127,26 @@ def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namesp
 def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Namespace) -> str:
     """The table with the paper's cells, mean and standard deviation, and the paired test."""
     found = scores(table, results, args)
-    base_name = TABLES[table].base
-    out = [
-        "| dataset | clients | method | paper | test, best validation | test, last round "
-        f"| validation | seeds | against {base_name} | p |",
-        "|---|---|---|---|---|---|---|---|---|---|",
-    ]
+    base_name, main_key = TABLES[table].base, TABLES[table].key
+    keys = [main_key, *(key for key in LABELS if key != main_key)]
+    keys = [key for key in keys if any(key in v for m in found.values() for v in m.values())]
+    head = ["dataset", "clients", "method", "paper", *(LABELS[key] for key in keys)]
+    head += ["seeds", f"against {base_name}", "p"]
+    out = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for dataset in args.datasets:
         for clients in sorted({1, *TABLES[table].clients}):
             for row in TABLES[table].rows:
                 mine = found.get((row.name, dataset, clients))
                 if not mine:
                     continue
-                best, last, val = (
-                    spread([v[n] for v in mine.values()]) for n in ("best_val", "last", "val")
-                )
+                means = [spread([v[key] for v in mine.values()]) for key in keys]
                 paper = row.paper.get((dataset, clients))
                 other = row.base or base_name
                 base = found.get((other, dataset, clients), {})
-                gain, p = paired(mine, base) if row.name != other else ("", "")
+                gain, p = paired(mine, base, main_key) if row.name != other else ("", "")
                 cell = f"{paper:.2f}" if paper else ""
-                out.append(
-                    f"| {dataset} | {clients} | {row.name} | {cell} | {best} | {last} | {val} "
-                    f"| {len(mine)} | {gain} | {p} |"
-                )
+                line = [dataset, str(clients), row.name, cell, *means, str(len(mine)), gain, p]
+                out.append(f"| {' | '.join(line)} |")
     return "\n".join(out) + "\n"
 
 
@@ -153,12 +156,14 @@ def spread(values: list[float]) -> str:
     return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
 
 
-def paired(mine: dict[int, dict[str, float]], base: dict[int, dict[str, float]]) -> tuple[str, str]:
-    """Mean gain at the best-validation round over shared seeds; two-sided Wilcoxon's p."""
+def paired(
+    mine: dict[int, dict[str, float]], base: dict[int, dict[str, float]], key: str
+) -> tuple[str, str]:
+    """Mean gain over shared seeds; two-sided Wilcoxon's p."""
     seeds = sorted(mine.keys() & base.keys())
     if not seeds:
         return "", ""
-    gains = [mine[seed]["best_val"] - base[seed]["best_val"] for seed in seeds]
+    gains = [mine[seed][key] - base[seed][key] for seed in seeds]
     p = f"{wilcoxon(gains).pvalue:.3f}" if any(gains) and len(gains) > 1 else ""
     return f"{statistics.mean(gains):+.2f}", p
 

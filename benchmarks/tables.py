@@ -28,7 +28,11 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows, the one that others are compared with, where results lie, how long a run is."""
+    """Rows, the one that others are compared with, where results lie, how long a run is.
+
+    `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
+    cell; `validation` is the metric that chose, "" where the protocol has no validation set.
+    """
 
     rows: list[Row]
     base: str
@@ -37,3 +41,5 @@ class Table:
     datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed")
     clients: tuple[int, ...] = (5, 7, 10)
     metric: str = "test_accuracy"
+    key: str = "best_val"
+    validation: str = "val_accuracy"

@@ -3,7 +3,7 @@
     python examples/fedgl.py --dataset cora --rounds 300 --json out.json
     python examples/fedgl.py --no-graph            pseudo labels alone; --no-labels: the graph alone
     python examples/fedgl.py --no-graph --no-labels        "Federated"; --local; --centralized
-    python examples/fedgl.py --beta 1 --no-symmetric       the pseudo graph as printed: collapses
+    python examples/fedgl.py --literal      the pseudo graph as printed: collapses
 
 FedGL, Information Sciences 2024. Clients upload predictions and embeddings of their nodes besides
 the model; the server fuses them node by node, and sends each client its part of what it made.
@@ -16,11 +16,9 @@ import torch
 from torch.func import functional_call
 
 import fgl
-from fgl import Method, SparseMatrix, aggregate, data, pseudo
+from fgl import Method, aggregate, data, pseudo
 from fgl.federation import Broadcast, adopt_model, evaluate, keep_own, recipe
 from fgl.losses import cross_entropy, proximal, unit_rows
-
-EDGES = ("row", "col", "weight")
 
 
 def fedgl(model, train, num_nodes, args):
@@ -38,10 +36,7 @@ def fedgl(model, train, num_nodes, args):
             unknown = torch.full((graph.num_nodes,), -1, device=graph.device)
             context["labels"] = message.get("labels", unknown)
         if args.graph:
-            none = torch.zeros(0, dtype=torch.int64, device=graph.device)
-            empty = (none, none, none.to(graph.x.dtype))
-            row, col, weight = (message.get(k, e) for k, e in zip(EDGES, empty, strict=True))
-            block = SparseMatrix.from_edge_index(torch.stack([col, row]), graph.num_nodes, weight)
+            block = pseudo.from_edge_tensors(message, like=graph.adj)
             context["operator"] = pseudo.augmented_operator(
                 graph.adj, block, beta=args.beta, symmetric=args.symmetric
             )
@@ -73,33 +68,33 @@ def fedgl(model, train, num_nodes, args):
         if "predictions" in message:
             pseudo.check_upload(message, num_nodes, model.convs[-1].bias.numel())
 
-    def fuse(inbox, state):
+    def combine(inbox, state):
         weight = inbox.stack("num_nodes")
         shared = {"model": aggregate.mean(inbox.each("model"), weight)}
-        outbox = dict(Broadcast(shared, inbox.num_clients))
         if not (args.labels or args.graph):
-            return outbox, shared
+            return Broadcast(shared, inbox.num_clients), shared
         ids = [message["node_id"] for message in inbox.values()]
-        each = {key: [m[key] for m in inbox.values()] for key in ("predictions", "embeddings")}
-        scores, h = (pseudo.fuse(each[k], ids, weight, num_nodes, fill=args.fill) for k in each)
-        labels = pseudo.pseudo_labels(scores, threshold=args.threshold)
+        first, after = (args.threshold, 0) if args.threshold_first else (0, args.threshold)
+        p, h = ([m[key] for m in inbox.values()] for key in ("predictions", "embeddings"))
+        scores = pseudo.fuse(p, ids, weight, num_nodes, fill=args.fill, threshold=first)
+        h = pseudo.fuse(h, ids, weight, num_nodes, fill=args.fill)
+        labels = pseudo.pseudo_labels(scores, threshold=after)
         alike = {"embeddings": h, "cosine": unit_rows(h), "predictions": scores}[args.similarity]
         similar = pseudo.pseudo_graph(alike, s=args.neighbours) if args.graph else None
-        last = {key: dict(state.get(key, {})) for key in ("labels", *EDGES)}  # an absent client's
+        last = {key: dict(kept) for key, kept in state.items() if key != "model"}  # of the absent
         for client, own in zip(map(str, inbox), ids, strict=True):
-            if args.labels:
-                last["labels"][client] = labels[own]
-            if similar is not None:
-                block = pseudo.project(similar, own)
-                for key, part in zip(
-                    EDGES, (block.pattern.row, block.pattern.col, block.value), strict=True
-                ):
-                    last[key][client] = part
-        parts = {k: {key: p[str(k)] for key, p in last.items() if str(k) in p} for k in outbox}
-        outbox = {client: {**shared, **part} for client, part in parts.items()}
-        return outbox, {**shared, **{key: kept for key, kept in last.items() if kept}}
+            part = {"labels": labels[own]} if args.labels else {}
+            if args.graph:
+                part |= pseudo.edge_tensors(pseudo.project(similar, own))
+            for key, value in part.items():
+                last.setdefault(key, {})[client] = value
+        outbox = {client: dict(shared) for client in range(inbox.num_clients)}
+        for key, kept in last.items():
+            for client, value in kept.items():
+                outbox[int(client)][key] = value
+        return outbox, {**shared, **last}
 
-    return Method(model, loss, receive, send, fuse, train, accept)
+    return Method(model, loss, receive, send, combine, train, accept)
 
 
 def main(argv=None):
@@ -107,17 +102,20 @@ def main(argv=None):
     add = parser.add_argument
     for part in ("labels", "graph", "symmetric"):
         add(f"--no-{part}", dest=part, action="store_false", help=f"without the pseudo {part}")
-    add("--alpha", type=float, default=0.2, help="weight of the pseudo-label loss")
-    add("--beta", type=float, default=0.1, help="weight of the pseudo graph; the paper prints 1")
-    add("--threshold", type=float, default=0.5, help="a fused score above it makes a label")
+    weight = recipe.number(0)
+    add("--alpha", type=weight, default=0.2, help="weight of the pseudo-label loss")
+    add("--beta", type=weight, default=0.1, help="weight of the pseudo graph; the paper prints 1")
+    add("--literal", action="store_true", help="the paper's graph: beta 1, not symmetric")
+    add("--threshold", type=recipe.number(0, 1), default=0.5, help="a score above it is a label")
+    add("--threshold-first", action="store_true", help="before the fusion, as in public code")
     add("--neighbours", type=int, default=100, help="of a node in the pseudo graph")
     add("--similarity", choices=("embeddings", "cosine", "predictions"), default="embeddings")
     add("--fill", choices=pseudo.FILLS, default="renormalised")
     add("--proportions", default="D4", help="D1 to D4, or shares of the nodes as 0.3,0.5")
     add("--overlap", type=float, help="share of nodes that all clients hold")
     add("--per-class", type=int, help="training nodes per class, drawn; default the public split")
-    add("--l2", type=float, default=5e-4, help="on the first layer")
-    add("--fedprox", type=float, default=0.0, metavar="MU")
+    add("--l2", type=weight, default=5e-4, help="on the first layer")
+    add("--fedprox", type=weight, default=0.0, metavar="MU")
     add("--patience", type=int, default=30)
     baseline = parser.add_mutually_exclusive_group()
     baseline.add_argument("--local", action="store_true")
@@ -126,6 +124,8 @@ def main(argv=None):
         clients=None, rounds=300, hidden=16, optimizer="adam", lr=0.01, weight_decay=0.0, steps=10
     )
     args = parser.parse_args(argv)
+    if args.literal:
+        args.beta, args.symmetric = 1.0, False
     shares = data.PROPORTIONS.get(args.proportions) or map(float, args.proportions.split(","))
     union, clients = recipe.overlapping_federation(args, shares, args.overlap, args.per_class)
     if args.local or args.centralized:

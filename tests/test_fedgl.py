@@ -25,6 +25,7 @@ DEFAULTS: dict[str, Any] = {
     "alpha": 0.2,
     "beta": 0.1,
     "threshold": 0.4,
+    "threshold_first": False,
     "neighbours": 5,
     "similarity": "embeddings",
     "fill": "renormalised",
@@ -59,6 +60,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "as printed": {"beta": 1.0, "symmetric": False},
     "cosine": {"similarity": "cosine"},
     "padded": {"fill": "padded"},
+    "threshold first": {"threshold_first": True},
     "fedprox": {"fedprox": 0.5},
 }
 
@@ -223,3 +225,84 @@ def test_what_was_sent_is_described() -> None:
     assert 0 <= found["pseudo_homophily"] <= 1
     assert found["pseudo_column_sum"] > 0
     assert pseudo.describe([], [], [], torch.zeros(1)) == {}
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_the_threshold_before_the_fusion_accepts_what_is_left(first: bool) -> None:
+    """Two clients of one size say .6 and .3 of class 0: fused .45, or half of .6 where .3 went."""
+    build = method(threshold=0.5, threshold_first=first, graph=False)
+    params = build.initial()
+    inbox = Inbox(
+        {
+            k: {
+                "model": params,
+                "num_nodes": torch.tensor(1),
+                "node_id": torch.tensor([0]),
+                "embeddings": torch.zeros(1, CLASSES),
+                "predictions": torch.tensor([[p, 0.45 * (1 - p), 0.55 * (1 - p)]]),
+            }
+            for k, p in enumerate((0.6, 0.3))
+        },
+        num_clients=2,
+    )
+    outbox, _ = build.aggregate(inbox, {})
+    assert outbox[0]["labels"].tolist() == ([0] if first else [-1])
+
+
+def test_literal_is_the_graph_as_printed() -> None:
+    flags = ["--rounds", "2", "--hidden", "4", "--steps", "1", "--proportions", "0.1,0.2"]
+    main = script("examples/fedgl.py").main
+    one, other = (main([*flags, *f]) for f in (["--literal"], ["--beta", "1", "--no-symmetric"]))
+    assert same(end(one[1]), end(other[1]))
+    assert one[0]["metrics"] == other[0]["metrics"]
+
+
+def contents(data: fgl.Graph) -> list[Any]:
+    return [data.x, data.edge_index, data.y, data.train_mask, data.node_id, data.adj.to_dense()]
+
+
+def test_pure() -> None:
+    """The same call twice gives the same; inputs, states, messages and graphs stay as they were."""
+    build, data = method(dropout=0.5), clients()
+    done = fgl.run(build, data, num_rounds=2)
+    message, state = done.outbox[1], done.server_state
+    params, context = build.receive(message, {}, data[1])
+    uploads = {k: build.send(params, context, {}, data[k])[0] for k in (1,)}
+    uploads |= {0: build.send(*build.receive(done.outbox[0], {}, data[0]), {}, data[0])[0]}
+
+    def loss() -> Any:
+        torch.manual_seed(5)
+        leaves = {name: p.clone().requires_grad_() for name, p in params.items()}
+        return torch.autograd.grad(build.loss(leaves, data[1], context), list(leaves.values()))
+
+    def aggregate() -> Any:
+        outbox, kept = build.aggregate(Inbox(uploads, 3), state)
+        return dict(outbox), kept
+
+    given = (dict(message), state, params, uploads)
+    before = copy.deepcopy((given, contents(data[1])))
+    for call in (
+        lambda: build.receive(message, {}, data[1])[0],
+        loss,
+        lambda: build.send(params, context, {}, data[1]),
+        aggregate,
+    ):
+        first = copy.deepcopy(call())
+        assert same(call(), first)
+        assert same((given, contents(data[1])), before)
+
+
+def test_an_upload_that_is_not_finite_is_dropped() -> None:
+    build, data = method(), clients()
+
+    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
+        message, kept = build.send(params, context, state, graph)
+        if graph.num_nodes == data[2].num_nodes:
+            message["embeddings"] = message["embeddings"] * torch.nan
+        return message, kept
+
+    with pytest.warns(UserWarning, match="Round 0, client 2: embeddings is not finite"):
+        done = fgl.run(replace(build, send=send), data, num_rounds=1)
+    assert list(done.history[0].dropped) == [2]
+    assert "labels" in done.outbox[0]
+    assert "labels" not in done.outbox[2]

@@ -46,6 +46,7 @@ FEDERATION = [
     "executor",
     "checkpoint",
     "run",
+    "report",
     "recipe",
     "flower",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -133,6 +134,34 @@ def test_best_is_the_round_of_best_validation() -> None:
         "test_accuracy": {"last": 0.70, "best_val": 0.60},
         "val_accuracy": {"last": 0.75, "best_val": 0.80},
     }
+
+
+def test_without_a_validation_set_the_last_rounds_count() -> None:
+    history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
+    history[1].metrics["early"] = 1.0
+    args = recipe.arguments("fedavg", "").parse_args([])
+    metrics = recipe.report(args, Result({}, {}, {}, history))["metrics"]
+    assert metrics == {"f1": {"last": 0.6, "mean_last5": pytest.approx(0.4)}}
+    metrics = recipe.report(args, Result({}, {}, {}, history[::-1]), select="f1")["metrics"]
+    assert metrics == {"f1": {"last": 0.0, "best_val": 0.6}}
+
+
+@pytest.mark.parametrize(
+    ("flags", "bad"),
+    [
+        (["--beta", "nan"], "nan"),
+        (["--alpha", "-1"], "-1"),
+        (["--threshold", "1.5"], "1.5"),
+        (["--fedprox", "inf"], "inf"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(
+    flags: list[str], bad: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script("examples/fedgl.py").main(flags)
+    said = capsys.readouterr().err
+    assert re.search(f"{flags[0]}: Expected a number >= 0.*, but got {bad}", said)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,11 +17,11 @@ from ..graph import Graph
 from ..nn import GAT, GCN
 from .evaluate import Evaluate, evaluate_on
 from .method import Method, Training
-from .result import Result, Round
+from .report import DESCRIBED, VALIDATION, configuration, early_stop, progress, report
+from .result import Result
 from .run import run
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
-NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
 
 
 def arguments(
@@ -167,6 +167,7 @@ def run_recipe(
     *,
     evaluate: Evaluate | None = None,
     patience: int | None = None,
+    select: str = VALIDATION,
 ) -> tuple[dict[str, Any], Result]:
     """Run a recipe's method, print its report and write it where ``--json`` says.
 
@@ -177,8 +178,9 @@ def run_recipe(
         method: what to run.
         graph: the whole graph.
         clients: the clients' graphs.
-        evaluate: another scoring; it must name ``val_accuracy`` and ``val_loss``.
-        patience: stop after so many rounds without a better validation accuracy; default never.
+        evaluate: another scoring.
+        patience: stop after so many rounds without a better validation; default never.
+        select: the metric that says which round is best; see `report`.
 
     Returns:
         The report (see `report`) and the `Result`.
@@ -195,7 +197,7 @@ def run_recipe(
     if args.json and Path(args.json).is_dir():
         raise ValueError(f"Expected --json to name a file, but got the folder {args.json}")
     name = f"{args.recipe} {args.dataset}"
-    config = {key: value for key, value in vars(args).items() if key not in NOT_CONFIG}
+    config = configuration(args)
     result = run(
         method,
         clients,
@@ -204,13 +206,17 @@ def run_recipe(
         participation=args.participation,
         clients_at_once=args.clients_at_once,
         evaluate=evaluate or evaluate_on(method.model, graph),
-        callbacks=[progress(args.rounds, name), *([early_stop(patience)] if patience else [])],
+        callbacks=[
+            progress(args.rounds, name),
+            *([early_stop(patience, select)] if patience else []),
+        ],
         checkpoint=args.checkpoint,
         config={"recipe": args.recipe, "dataset": args.dataset, **config},
     )
-    summary = report(args, result)
-    for metric, value in summary["metrics"].items():
-        print(f"{name}: {metric} last {value['last']:.4f}, best validation {value['best_val']:.4f}")
+    summary = report(args, result, select=select)
+    for metric, values in summary["metrics"].items():
+        said = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
+        print(f"{name}: {metric} {said}")
     dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
     if dropped:
         print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
@@ -220,80 +226,28 @@ def run_recipe(
     return summary, result
 
 
-def report(args: argparse.Namespace, result: Result) -> dict[str, Any]:
-    """The JSON that every recipe writes.
-
-    Returns:
-        ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric at the last round and
-        at that of best validation accuracy (among equals smaller validation loss, then earlier);
-        ``seconds_per_round``: median from the third round on, broadcast to evaluation;
-        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``: the other flags.
+def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], float]:
+    """An `argparse` type: a finite number from `low` to `high`, both included.
 
     Example:
-        >>> args = arguments("fedavg", "").parse_args(["--rounds", "0"])
-        >>> report(args, Result({}, {}, {}, []))["metrics"]
-        {}
+        >>> number(0, 1)("0.5")
+        0.5
+        >>> number(0)("nan")
+        Traceback (most recent call last):
+        argparse.ArgumentTypeError: Expected a number >= 0, but got nan
     """
-    history = result.history
-    metrics = {}
-    if history:
-        best = max(history, key=_validation).metrics
-        last = history[-1].metrics
-        names = [n for n in last if n in best]
-        names = [n for n in names if n.endswith("accuracy") or n.startswith("pseudo_")]
-        metrics = {name: {"last": last[name], "best_val": best[name]} for name in sorted(names)}
-    seconds = [record.seconds for record in history[2:] or history]
-    return {
-        "recipe": args.recipe,
-        "dataset": args.dataset,
-        "clients": args.clients,
-        "rounds": args.rounds,
-        "seed": args.seed,
-        "metrics": metrics,
-        "seconds_per_round": statistics.median(seconds) if seconds else 0.0,
-        "bytes_up": sum(record.bytes_up for record in history),
-        "bytes_down": sum(record.bytes_down for record in history),
-        "config": {key: value for key, value in vars(args).items() if key not in NOT_CONFIG},
-    }
+    ends = [f"{sign} {end}" for sign, end in ((">=", low), ("<=", high)) if math.isfinite(end)]
 
+    def parse(text: str) -> float:
+        value = float(text)
+        if not (low <= value <= high and math.isfinite(value)):
+            raise argparse.ArgumentTypeError(
+                f"Expected a number {' and '.join(ends)}, but got {text}"
+            )
+        return value
 
-def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
-    """A callback that shows a progress bar, where tqdm is installed; else it does nothing.
-
-    Example:
-        >>> progress(10, "fedavg") is not None
-        True
-    """
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return lambda record, result: None
-    bar: Any = None
-
-    def show(record: Round, result: Result) -> None:
-        nonlocal bar
-        bar = bar or tqdm(desc=name, total=num_rounds, initial=record.round, unit="round")
-        bar.set_postfix({key: f"{value:.3f}" for key, value in record.metrics.items()})
-        bar.update()
-        if record.round + 1 == num_rounds:
-            bar.close()
-
-    return show
-
-
-def early_stop(patience: int) -> Callable[[Round, Result], bool]:
-    """A callback that ends a run after `patience` rounds without a better validation accuracy."""
-
-    def stop(record: Round, result: Result) -> bool:
-        best = max(result.history, key=_validation)
-        return record.round - best.round >= patience
-
-    return stop
+    return parse
 
 
 def _at_once(text: str) -> int | str:
     return text if text == "all" else int(text)
-
-
-def _validation(record: Round) -> tuple[float, float]:
-    return record.metrics["val_accuracy"], -record.metrics["val_loss"]

@@ -1,7 +1,13 @@
 """Global pseudo labels and pseudo graph (FedGL): what a server fuses from its clients."""
 
 from .fusion import FILLS, check_rows, check_upload, fuse, pseudo_labels
-from .graph import augmented_operator, project, pseudo_graph
+from .graph import (
+    augmented_operator,
+    edge_tensors,
+    from_edge_tensors,
+    project,
+    pseudo_graph,
+)
 from .quality import describe
 
 __all__ = [
@@ -10,6 +16,8 @@ __all__ = [
     "check_rows",
     "check_upload",
     "describe",
+    "edge_tensors",
+    "from_edge_tensors",
     "fuse",
     "project",
     "pseudo_graph",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -87,6 +90,36 @@ def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
     value = None if rows.value is None else rows.value[kept]
     edges = torch.stack([col[kept], rows.pattern.row[kept]])
     return SparseMatrix.from_edge_index(edges, nodes.numel(), value)
+
+
+def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
+    """A block of the pseudo graph as a message carries it: ``row``, ``col`` and ``weight``.
+
+    Example:
+        >>> edge_tensors(SparseMatrix.from_dense(torch.tensor([[0.0, 0.5], [0.0, 0.0]])))
+        {'row': tensor([0]), 'col': tensor([1]), 'weight': tensor([0.5000])}
+    """
+    weight = block.pattern.ones(block.dtype) if block.value is None else block.value
+    return {"row": block.pattern.row, "col": block.pattern.col, "weight": weight}
+
+
+def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:
+    """The block that `edge_tensors` took apart; an empty one where a message has none.
+
+    Args:
+        message: with ``row``, ``col`` (int64 ``[e]``) and ``weight`` (float ``[e]``), or without.
+        like: of the block's shape ``[n, n]``; an empty block has its dtype and device.
+
+    Example:
+        >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+        >>> from_edge_tensors({}, like=A).to_dense()
+        tensor([[0., 0.],
+                [0., 0.]])
+    """
+    none = like.pattern.row[:0]
+    weight = message.get("weight", none.to(like.dtype))
+    edges = torch.stack([message.get("col", none), message.get("row", none)])
+    return SparseMatrix.from_edge_index(edges, like.shape[0], weight)
 
 
 def augmented_operator(
