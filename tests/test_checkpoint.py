@@ -202,6 +202,12 @@ def test_a_file_of_something_else_is_not_executed(folder: Path) -> None:
     assert "evil" not in names(folder)
 
 
+def one_number_off(data: fgl.Graph) -> fgl.Graph:
+    x = data.x.clone()
+    x[-1, -1] += 1e-6
+    return data.replace(x=x)
+
+
 OTHERS: dict[str, Any] = {
     "seed": {"seed": 1},
     "participation": {"participation": 0.5},
@@ -209,6 +215,8 @@ OTHERS: dict[str, Any] = {
     "config": {"config": {"lr": 0.2}},
     "clients": {"clients": graphs()[:3]},
     "clients ": {"clients": [*graphs()[:3], graph(18)]},
+    "clients' data": {"clients": [*graphs()[:3], one_number_off(graphs()[3])]},
+    "clients' data ": {"clients": [*graphs()[:3], graphs()[3].replace(y=graphs()[3].y.flip(0))]},
     "model": {"method": fedopt(fgl.nn.GCN(6, 9, 3))},
     "optimizer": {"method": fedopt(model(), Training(partial(SGD.optimizer, lr=0.2), 2))},
     "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},

@@ -7,13 +7,15 @@ import io
 import json
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..graph import Graph
+from ..sparse import SparseMatrix
 from .message import Broadcast
 from .result import Result, Round
 
@@ -77,6 +79,27 @@ def load(
             stacklevel=3,
         )
     return None
+
+
+def fingerprint(graphs: Sequence[Graph]) -> str:
+    """A digest of everything that the graphs hold, in their order.
+
+    Example:
+        >>> one, two = (fgl.Graph(torch.eye(n), torch.zeros(2, 0).long()) for n in (1, 2))
+        >>> fingerprint([one, two]) == fingerprint([two, one])
+        False
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for graph in graphs:
+        for field in fields(graph):
+            value = getattr(graph, field.name)
+            digest.update(f"{field.name} {getattr(value, 'shape', value)}".encode())
+            parts = [value]
+            if isinstance(value, SparseMatrix):
+                parts = [value.pattern.row, value.pattern.col, value.value]
+            for part in (part for part in parts if isinstance(part, torch.Tensor)):
+                digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def _name(rounds: int) -> str:

@@ -64,7 +64,7 @@ def run(
             for good where there is a checkpoint (its folder then holds a file ``stopped``).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
-            the clients' sizes, the model's shapes and the optimiser: name here the method and what
+            the clients' graphs, the model's shapes and the optimiser: name here the method and what
             hides in its functions (a loss's weight), as the recipes do.
 
     Returns:
@@ -95,6 +95,7 @@ def run(
     first: Message = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), first, {}, [])
     if checkpoint is not None:
+        identity["clients' data"] = files.fingerprint(clients)
         Path(checkpoint).mkdir(parents=True, exist_ok=True)
         result = files.load(checkpoint, identity, clients[0].device) or result
         if len(result.history) > num_rounds:
