@@ -145,4 +145,15 @@ ROWS["fgssl-tuning"] = [
         for given in (("--lr", "1.0"), ("--optimizer", "adam", "--lr", "0.005"))
     ),
 ]
+ADAM = ("--optimizer", "adam", "--lr", "0.005")
+ROWS["fgssl-tuning"] += [
+    row(
+        f"FGSSL, Adam 0.005, lambda_C {lambda_c}, lambda_D {lambda_d}",
+        "fgssl",
+        (),
+        {("pubmed", 5): 0.0},
+        flags("fgssl", ADAM, lambda_c, lambda_d),
+    )
+    for lambda_c, lambda_d in (("0.5", "25"), ("1.5", "25"), ("5", "25"), ("1.5", "1"))
+]
 TABLES = {name: Table(rows, "FedAvg", "fgssl.jsonl") for name, rows in ROWS.items()}
