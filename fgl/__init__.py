@@ -1,6 +1,6 @@
 """Composable federated-graph-learning primitives, in pure PyTorch."""
 
-from . import aggregate, augment, data, federation, losses, metrics, nn, pseudo, sparse
+from . import aggregate, augment, data, federation, losses, metrics, nn, properties, pseudo, sparse
 from .federation import Message, Method, Result, Training, evaluate_on, run
 from .graph import Graph
 from .sparse import SparseMatrix
@@ -22,6 +22,7 @@ __all__ = [
     "losses",
     "metrics",
     "nn",
+    "properties",
     "pseudo",
     "run",
     "sparse",
