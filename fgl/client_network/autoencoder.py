@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -42,7 +44,7 @@ def init_encoder(
     """
 
     def uniform(*shape: int) -> Tensor:
-        limit = float(shape[-1]) ** -0.5
+        limit = 1 / math.sqrt(shape[-1])
         return (2 * torch.rand(shape, generator=generator, dtype=dtype) - 1) * limit
 
     return {
