@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -99,10 +100,11 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         if self_weight == 1:
             out[name] = value.clone()
             continue
-        exact = value if value.is_floating_point() else value.double()
-        flat = exact.flatten(1) if exact.dim() > 1 else exact[:, None]
-        mixed = torch.lerp(_as(matrix, flat.dtype) @ flat, flat, self_weight).view(value.shape)
-        out[name] = mixed if value.is_floating_point() else mixed.round().to(value.dtype)
+        whole = not value.is_floating_point()
+        exact = torch.float64 if whole else torch.promote_types(value.dtype, torch.float32)
+        flat = value.to(exact).reshape(shape[0], math.prod(value.shape[1:]))
+        mixed = torch.lerp(_as(matrix, exact) @ flat, flat, self_weight).view(value.shape)
+        out[name] = (mixed.round() if whole else mixed).to(value.dtype)
     return out
 
 
