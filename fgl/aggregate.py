@@ -82,7 +82,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         {'w': tensor([[1.],
                 [4.]])}
 
-    Source: GPFL, Eq. 4 and 16
+    Source: GPFL, TMLR 2025, Eq. 4 and 16
     """
     if not 0 <= self_weight <= 1:
         raise ValueError(f"Expected self_weight to be in [0, 1], but got {self_weight}")

@@ -40,7 +40,7 @@ def init_encoder(
         {'weight0': [5, 3], 'bias0': [3], 'norm_weight': [3], 'norm_bias': [3],
          'weight1': [3, 2], 'bias1': [2]}
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
 
     def uniform(*shape: int) -> Tensor:
@@ -72,7 +72,7 @@ def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tens
         >>> encode(torch.eye(3), torch.rand(3, 5), init_encoder(5)).shape
         torch.Size([3, 32])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     hidden = network @ features @ params["weight0"] + params["bias0"]
     normed = F.layer_norm(hidden, hidden.shape[1:], params["norm_weight"], params["norm_bias"])
@@ -93,7 +93,7 @@ def link_probability(z: Tensor) -> Tensor:
         tensor([[0.7311, 0.5000],
                 [0.5000, 0.5000]])
 
-    Source: GPFL, Eq. 7
+    Source: GPFL, TMLR 2025
     """
     return torch.sigmoid(z @ z.T)
 
@@ -111,7 +111,7 @@ def link_entropy(probability: Tensor) -> Tensor:
         >>> link_entropy(torch.tensor([[0.5, 1.0]]))
         tensor(0.3466)
 
-    Source: GPFL, Eq. 8
+    Source: GPFL, TMLR 2025, Eq. 9, first term
     """
     rest = 1 - probability
     entropy = probability * (probability + EPS).log() + rest * (rest + EPS).log()
@@ -131,7 +131,7 @@ def link_cost(probability: Tensor) -> Tensor:
         >>> link_cost(torch.tensor([[0.5, 0.0]]))
         tensor(0.3466)
 
-    Source: GPFL, Eq. 9
+    Source: GPFL, TMLR 2025, Eq. 9, second term
     """
     return -torch.log(1 + EPS - probability).mean()
 
@@ -150,7 +150,7 @@ def reconstruction_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
         >>> reconstruction_loss(torch.zeros(2, 3))
         tensor(1.3863)
 
-    Source: GPFL, Eq. 10
+    Source: GPFL, TMLR 2025, Eq. 9
     """
     probability = link_probability(z)
     return link_entropy(probability) + weight * link_cost(probability)
@@ -196,7 +196,7 @@ def reconstruct(
         >>> reconstruct(torch.eye(3), torch.rand(3, 5), steps=10).shape
         torch.Size([3, 32])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     check_rows("network", network, "k, k")
     check_rows("features", features, "k, *")

@@ -27,7 +27,7 @@ def marginal_parameters(flat: Tensor) -> Tensor:
         tensor([[-1.,  0.],
                 [ 1.,  0.]])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     check_rows("flat", flat, "k, P")
     return centred(flat)
@@ -58,7 +58,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
         tensor([[ 0., -1.],
                 [ 0.,  1.]])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     check_rows("flat", flat, "k, P")
     if width is not None:
@@ -87,7 +87,7 @@ def functional_embedding(outputs: Tensor) -> Tensor:
         tensor([[0., 1., 2., 3.],
                 [4., 5., 6., 7.]])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     if outputs.dim() != 3:
         got = list(outputs.shape)
@@ -128,7 +128,7 @@ def probe_graphs(
         >>> x.tolist(), edge_index.shape, batch
         ([[0.0, 1.0], ...], torch.Size([2, 12]), tensor([0, 0, 0, 1, 1, 1]))
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     for name, value in (("num", num), ("num_nodes", num_nodes), ("num_features", num_features)):
         if value < 1:

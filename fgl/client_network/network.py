@@ -33,7 +33,7 @@ def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
                 [ 0.,  0.,  0.],
                 [-1.,  0.,  1.]])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     check_rows("rows", rows)
     unit = unit_centred(rows)
@@ -61,7 +61,7 @@ def property_network(properties: Tensor, *, standardize: bool = False) -> Tensor
                 [1., 1., 0.],
                 [0., 0., 1.]])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     check_rows("properties", properties, "k, P")
     return similarity(_scaled(properties) if standardize else properties, clip=True)
@@ -92,7 +92,7 @@ def select_properties(
         >>> select_properties(properties, fgl.client_network.similarity(properties[:, :2]))
         tensor([0, 1])
 
-    Source: GPFL, Algorithm 2
+    Source: GPFL, TMLR 2025
     """
     check_rows("properties", properties, "k, P")
     _check_square("embedding_similarity", embedding_similarity, len(properties))
@@ -131,7 +131,7 @@ def normalize_rows(network: Tensor) -> Tensor:
         tensor([[0.2500, 0.7500],
                 [0.0000, 0.0000]])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     check_rows("network", network, "k, k")
     return network / (network.sum(1, keepdim=True) + EPS)
@@ -160,7 +160,7 @@ def running_network(
         tensor([[1.0000, 0.0000],
                 [0.3333, 0.6667]])
 
-    Source: GPFL, Eq. 6
+    Source: GPFL, TMLR 2025
     """
     check_rows("previous", previous, "k, k")
     _check_square("embedding_similarity", embedding_similarity, len(previous))
@@ -191,7 +191,7 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
                 [0.5000, 0.5000, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
 
-    Source: GPFL, section 4.3
+    Source: GPFL, TMLR 2025
     """
     check_rows("z", z, "k, d")
     if threshold is not None and ratio is not None:

@@ -54,7 +54,7 @@ def average_degree(
         >>> average_degree(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 0, 1, 3]))
         tensor([1.3333, 0.0000, 0.0000, 0.0000])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     return _out(_average_degree(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
 
@@ -71,7 +71,7 @@ def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = No
         >>> density(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([0.6667])
 
-    Source: GPFL, section 4.2; ``networkx.density``
+    Source: GPFL, TMLR 2025; ``networkx.density``
     """
     return _out(_density(simple(edge_index, nodes, num_graphs)), edge_index)
 
@@ -94,7 +94,7 @@ def degree_variance(
         >>> degree_variance(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([0.2222])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     return _out(_degree_variance(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
 
@@ -122,7 +122,7 @@ def network_entropy(
         >>> network_entropy(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([0.3466])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     return _out(
         _network_entropy(simple(edge_index, nodes, num_graphs), form, drop_trailing), edge_index
@@ -147,7 +147,7 @@ def negative_scale_free_exponent(
         >>> negative_scale_free_exponent(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([-2.7500])
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     return _out(
         _negative_exponent(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index
@@ -169,7 +169,7 @@ def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = 
         >>> closeness(torch.tensor([[0, 1], [1, 2]]), 3)
         tensor([0.7778])
 
-    Source: GPFL, section 4.2; Wasserman and Faust 1994; ``networkx.closeness_centrality``
+    Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
     """
     return _out(_closeness(simple(edge_index, nodes, num_graphs)), edge_index)
 
@@ -199,7 +199,7 @@ def graph_properties(
         >>> fgl.properties.PROPERTIES[5]
         'closeness'
 
-    Source: GPFL, section 4.2
+    Source: GPFL, TMLR 2025
     """
     graphs = simple(edge_index, nodes, num_graphs)
     columns = [
