@@ -90,14 +90,14 @@ def _search(
     index: Tensor, having: list[int], within: Tensor, word: int, width: int
 ) -> tuple[Tensor, Tensor]:
     """Of the sources ``64 word`` to ``64 (word + width)``: how many reach a node, how far away."""
+    # All words in one row, a node's beside each other: torch gathers numbers faster than rows.
+    words = torch.arange(width)
+    index, having = (index[:, None] * width + words).flatten(), [n * width for n in having]
     bit = torch.bitwise_left_shift(torch.ones_like(within), within % 64)
-    places = torch.arange(word, word + width)
-    now = torch.where(places == (within // 64)[:, None], bit[:, None], 0)
-    if width == 1:
-        now = now[:, 0].contiguous()
-    after, met = torch.empty_like(now), now.new_empty(index.numel(), *now.shape[1:])
+    now = torch.where(words + word == (within // 64)[:, None], bit[:, None], 0).flatten()
+    after, met = torch.empty_like(now), torch.empty_like(index)
     neighbours = met.split(having)
-    missing, hop = torch.zeros_like(within), 0
+    missing, hop = torch.zeros_like(now), 0
     while True:
         fewer = _bits(now)
         for step in range(HOPS):
@@ -112,15 +112,14 @@ def _search(
         hop += HOPS
         if torch.equal(now, after):  # hops that meet nobody do not change the sum
             found = _bits(now).long()
-            return found, missing.add_(found, alpha=hop)
+            missing.add_(found, alpha=hop)
+            return found.view(-1, width).sum(1), missing.view(-1, width).sum(1)
 
 
 def _bits(words: Tensor) -> Tensor:
-    """How many bits are set in each row of words."""
+    """How many bits of each word are set."""
     if hasattr(np, "bitwise_count"):  # numpy 2
-        count = torch.from_numpy(np.bitwise_count(words.numpy().view(np.uint64)))
-    else:
-        count = words - (words >> 1 & 0x5555555555555555)
-        count = (count & 0x3333333333333333) + (count >> 2 & 0x3333333333333333)
-        count = (count + (count >> 4) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56
-    return count if words.dim() == 1 else count.sum(1)
+        return torch.from_numpy(np.bitwise_count(words.numpy().view(np.uint64)))
+    count = words - (words >> 1 & 0x5555555555555555)
+    count = (count & 0x3333333333333333) + (count >> 2 & 0x3333333333333333)
+    return (count + (count >> 4) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56
