@@ -123,6 +123,19 @@ def contestants(name: str, most: int | None) -> tuple[Calls, Calls, dict[str, in
     return six, one, {"graphs": len(graphs), "nodes": sum(sizes), "largest": max(sizes)}
 
 
+def one_graph(num_nodes: int) -> Calls:
+    """Closeness of one random graph of average degree 6."""
+    generator = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(num_nodes, (2, 3 * num_nodes), generator=generator)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+    both = torch.unique(torch.cat([edge_index, edge_index.flip(0)], 1), dim=1)
+    return {
+        "fgl": lambda: closeness(both, num_nodes),
+        "networkx": lambda: torch.tensor([networkx_closeness(networkx_graph(both, num_nodes))]),
+        "scipy": lambda: torch.tensor([scipy_closeness(both, num_nodes)]),
+    }
+
+
 def compare(title: str, calls: Calls, repeats: int) -> dict[str, float]:
     """Seconds of each, how much longer than ours the others take, and how far they are off."""
     seconds = alternated({name: lambda c=call: own(c) for name, call in calls.items()}, repeats)
@@ -183,6 +196,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         numbers |= {f"{name}/{key}": value for key, value in sizes.items()}
         numbers |= compare(f"{name}/six", six, repeats)
         numbers |= compare(f"{name}/closeness", one, repeats)
+    numbers |= compare("random/n=2000/closeness", one_graph(2000), repeats)
     numbers |= compare("reconstruct/k=25", auto_encoder(25), 4 * repeats)
     report = {"benchmark": "properties", "clock": "process", "machine": machine(), **numbers}
     write(report, args.json)
