@@ -1,6 +1,18 @@
 """Composable federated-graph-learning primitives, in pure PyTorch."""
 
-from . import aggregate, augment, data, federation, losses, metrics, nn, pseudo, sparse
+from . import (
+    aggregate,
+    augment,
+    client_network,
+    data,
+    federation,
+    losses,
+    metrics,
+    nn,
+    properties,
+    pseudo,
+    sparse,
+)
 from .federation import Message, Method, Result, Training, evaluate_on, run
 from .graph import Graph
 from .sparse import SparseMatrix
@@ -16,12 +28,14 @@ __all__ = [
     "Training",
     "aggregate",
     "augment",
+    "client_network",
     "data",
     "evaluate_on",
     "federation",
     "losses",
     "metrics",
     "nn",
+    "properties",
     "pseudo",
     "run",
     "sparse",
