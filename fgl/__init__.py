@@ -1,6 +1,18 @@
 """Composable federated-graph-learning primitives, in pure PyTorch."""
 
-from . import aggregate, augment, data, federation, losses, metrics, nn, pseudo, sparse
+from . import (
+    aggregate,
+    augment,
+    data,
+    ego,
+    federation,
+    losses,
+    metrics,
+    nn,
+    personalize,
+    pseudo,
+    sparse,
+)
 from .federation import Message, Method, Result, Training, evaluate_on, run
 from .graph import Graph
 from .sparse import SparseMatrix
@@ -17,11 +29,13 @@ __all__ = [
     "aggregate",
     "augment",
     "data",
+    "ego",
     "evaluate_on",
     "federation",
     "losses",
     "metrics",
     "nn",
+    "personalize",
     "pseudo",
     "run",
     "sparse",
