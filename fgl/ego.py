@@ -219,7 +219,8 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     ]
     if not made:
         return values.new_zeros(0, size, values.shape[1])
-    return torch.cat(made).unflatten(0, (-1, size))
+    out: Tensor = torch.cat(made).unflatten(0, (-1, size))
+    return out
 
 
 def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) -> None:
@@ -246,8 +247,11 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
             raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
         want = [embeddings.shape[0] if embeddings.dim() else 0, size, width]
         if list(value.shape) != want:
-            want = ["*", size, width] if name == "embeddings" else want
-            raise ValueError(f"Expected {name} to have shape {want}, but got {list(value.shape)}")
+            count = "*" if name == "embeddings" else want[0]
+            raise ValueError(
+                f"Expected {name} to have shape [{count}, {size}, {width}], "
+                f"but got {list(value.shape)}"
+            )
     total = labels.sum(2)
     bad = ((total - 1).abs() > 1e-3) | (labels < 0).any(2)
     if bad.any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -88,7 +89,8 @@ def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
             f"but got {list(x.shape)}"
         )
     if len(set(fanouts)) == 1:
-        return x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
+        mean: Tensor = x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
+        return mean
     children = x[:, 1:].split(counts[1:], 1)
     means = [c.unflatten(1, (-1, f)).mean(2) for c, f in zip(children, fanouts, strict=True)]
     return torch.cat(means, 1)
@@ -203,7 +205,7 @@ class EgoSAGE(nn.Module):
         reduce: bool = False,
     ) -> Tensor:
         if len(x.shape) == 3:
-            return self._on_trees(x)  # type: ignore[arg-type]
+            return self._on_trees(x)
         r = (x @ self.reduction.weight.t() + self.reduction.bias).relu()
         if reduce:
             return r
@@ -218,7 +220,8 @@ class EgoSAGE(nn.Module):
         return self._classified(self.convs[-1](r, edges))
 
     def _on_trees(self, x: Tensor) -> Tensor:
-        for depth, conv in enumerate(self.convs):
+        layers: list[Any] = list(self.convs)
+        for depth, conv in enumerate(layers):
             if depth:
                 x = x if self.linear else x.relu()
             x = conv.on_trees(x, self.fanouts[: len(self.fanouts) - depth])
