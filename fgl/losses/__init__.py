@@ -2,11 +2,12 @@
 
 from .contrastive import node_contrast, unit_rows
 from .distillation import structure_distillation
-from .penalty import proximal
+from .penalty import mean_distance, proximal
 from .supervised import cross_entropy, soft_cross_entropy
 
 __all__ = [
     "cross_entropy",
+    "mean_distance",
     "node_contrast",
     "proximal",
     "soft_cross_entropy",

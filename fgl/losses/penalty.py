@@ -40,3 +40,38 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
         if value.is_floating_point():
             terms.append((value - reference[name].detach()).square().sum())
     return torch.stack(terms).sum() / 2 if terms else torch.zeros(())
+
+
+def mean_distance(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
+    """Mean over tensors of the distance to a reference model: ``1/P sum_p ||theta_p - ref_p||``.
+
+    The penalty of FedEgo's FedProx, whose weight adapts; where a tensor has not moved its gradient
+    is 0.
+
+    Args:
+        params: the model being trained, name to tensor.
+        reference: the model to stay near, with at least the same names and the same shapes.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: if a name is missing from `reference` or has another shape there, or there is
+            no tensor.
+
+    Example:
+        >>> mean_distance({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)})
+        tensor(5.)
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    if not params:
+        raise ValueError("Expected params to have a tensor, but got none")
+    for name, value in params.items():
+        if name not in reference or reference[name].shape != value.shape:
+            got = list(reference[name].shape) if name in reference else "no such tensor"
+            raise ValueError(
+                f"Expected reference[{name!r}] to have shape {list(value.shape)}, but got {got}"
+            )
+    moved = [(value - reference[name].detach()).norm() for name, value in params.items()]
+    return torch.stack(moved).mean()
