@@ -59,7 +59,10 @@ class SAGEConv(nn.Module):
             ValueError: if `x` does not have the size of `fanouts`.
         """
         mean = child_mean(x, fanouts)
-        out: Tensor = self.lin_l(mean) + self.lin_r(x[:, : mean.shape[1]])
+        root = x[:, : mean.shape[1]].flatten(0, 1)
+        # Two dimensions: under `vmap` a product of three would repeat the weights for every tree.
+        flat = mean.flatten(0, 1) @ self.lin_l.weight.t() + root @ self.lin_r.weight.t()
+        out: Tensor = (flat + self.lin_l.bias).unflatten(0, mean.shape[:2])
         return out
 
 
