@@ -19,7 +19,7 @@ from torch.func import functional_call
 
 from fgl import Method, aggregate, data, ego
 from fgl.federation import Broadcast, personal, recipe, trees
-from fgl.losses import mean_distance, soft_cross_entropy
+from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.nn import EgoSAGE
 from fgl.personalize import interpolate, label_distribution, mixing_coefficient, split_layers
 
@@ -67,7 +67,7 @@ def fedego(model, train, args):
         logits = functional_call(model, params, (context["x"],), {"trees": context["trees"]})
         total = soft_cross_entropy(logits, context["labels"], context["labels"].sum(1))
         if prox:
-            total = total + context["mu"] / 2 * mean_distance(params, context["received"])
+            total = total + context["mu"] * distance_per_entry(params, context["received"])
         return total
 
     @torch.no_grad()
@@ -76,7 +76,7 @@ def fedego(model, train, args):
         if prox:
             logits = functional_call(model, params, (graph.x, graph.adj))
             fit = soft_cross_entropy(logits, trees.one_hot(graph), graph.train_mask)
-            penalty = mean_distance(params, context["received"])
+            penalty = distance_per_entry(params, context["received"])
             state["mu"] = personal.adapted(context["mu"], fit, penalty)
         if not federated:
             return {} if args.baseline == "local" else {"model": params}, state

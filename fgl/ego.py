@@ -88,9 +88,11 @@ class EgoSampler:
             order = torch.cat([row, alone]).argsort(stable=True)
             col = torch.cat([col, alone])[order]
             degree = degree.clamp(min=1)
-        self.neighbour = col
-        # Side by side, so that a node's two numbers come from one place of the memory.
-        self.table = torch.stack([degree.cumsum(0) - degree, degree], 1)
+        # A draw waits for the memory, so the table is narrow, and a node's two numbers adjacent.
+        narrow = max(self.num_nodes, col.numel()) < 2**31
+        self.neighbour = col.int() if narrow else col
+        table = torch.stack([degree.cumsum(0) - degree, degree], 1)
+        self.table = table.int() if narrow else table
 
     def __call__(self, centres: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
         """One tree per centre.
@@ -119,16 +121,14 @@ class EgoSampler:
                     f"Expected centres to be in [0, {self.num_nodes}), "
                     f"but got {low if low < 0 else high}"
                 )
-        draws = _draws((batch, self.size - 1), centres.device, generator)
-        found = [centres[:, None]]
-        done = 0
+        found, parents, width = [centres[:, None]], centres, 1
         for fanout in self.fanouts:
-            parents = found[-1]
-            begin, degree = self.table[parents].unbind(-1)
-            draw = draws[:, done : done + parents.shape[1] * fanout].unflatten(1, (-1, fanout))
-            entry = begin[..., None] + ((draw * degree[..., None]) >> BITS)
-            found.append(self.neighbour[entry.flatten(1)])
-            done += parents.shape[1] * fanout
+            begin, degree = self.table.index_select(0, parents).unsqueeze(2).unbind(1)
+            entry = _draws((parents.numel(), fanout), centres.device, generator)
+            entry.mul_(degree).bitwise_right_shift_(BITS).add_(begin)
+            parents = self.neighbour.index_select(0, entry.flatten())
+            width *= fanout
+            found.append(parents.view(batch, width))
         return torch.cat(found, 1)
 
 

@@ -2,12 +2,12 @@
 
 from .contrastive import node_contrast, unit_rows
 from .distillation import structure_distillation
-from .penalty import mean_distance, proximal
+from .penalty import distance_per_entry, proximal
 from .supervised import cross_entropy, soft_cross_entropy
 
 __all__ = [
     "cross_entropy",
-    "mean_distance",
+    "distance_per_entry",
     "node_contrast",
     "proximal",
     "soft_cross_entropy",
