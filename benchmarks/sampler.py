@@ -1,6 +1,7 @@
 """Trees per second: `EgoSampler` against PyG's NeighborLoader and a loop over sampled edges.
 
     python benchmarks/sampler.py --json benchmarks/results/sampler.json
+    python benchmarks/sampler.py --report      the table in docs/papers/fedego.md, from that file
 
 All draw six neighbours and six of each of those, with replacement, on random graphs of average
 degree 10. NeighborLoader (with torch-sparse, or pyg-lib where it is) returns one subgraph per
@@ -11,6 +12,7 @@ authors' way is. The three take turns; a median of their batches counts. Rates a
 from __future__ import annotations
 
 import argparse
+import json
 import statistics
 import time
 import warnings
@@ -25,6 +27,10 @@ from torch import Tensor
 import fgl
 from fgl.ego import EgoSampler
 
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "sampler.json"
+PAGE = ROOT / "docs" / "papers" / "fedego.md"
+MARK = "<!-- begin: benchmarks/sampler.py --report -->"
 FANOUTS = (6, 6)
 DEGREE = 10
 
@@ -117,6 +123,22 @@ def compare(num_nodes: int, batch: int, edges: Tensor, repeats: int) -> dict[str
     }
 
 
+def publish(report: dict[str, Any]) -> None:
+    """The table between its markers."""
+    out = [
+        "| nodes | batch | fgl | NeighborLoader | in Python | against the loader | against Python | us per tree |"
+    ]
+    out.append("|---" * 8 + "|")
+    for row in report["rows"]:
+        rates = " | ".join(f"{rate:,}" for rate in row["trees_per_second"].values())
+        ratios = f"{row['times_neighbor_loader']} | {row['times_python_loop']}"
+        end = f"{row['microseconds_per_tree']:.2f}"
+        out.append(f"| {row['nodes']:,} | {row['batch']} | {rates} | {ratios} | {end} |")
+    text = "\n".join(out) + "\n"
+    before, rest = PAGE.read_text().split(MARK)
+    PAGE.write_text(f"{before}{MARK}\n{text}<!-- end -->{rest.split('<!-- end -->', 1)[1]}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -125,7 +147,11 @@ def main() -> None:
     parser.add_argument("--batches", type=int, nargs="+", default=[32, 1024])
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
+    if args.report:
+        publish(json.loads(RESULTS.read_text()))
+        return
     torch.set_num_threads(1)
     rows = []
     for num_nodes in args.nodes:
