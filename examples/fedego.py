@@ -55,8 +55,8 @@ def fedego(model, train, args):
     def receive(message, state, graph):
         trees.check_batch_size(args.batch_size, graph)
         params = adopted(personal.own_model(model, state), message, graph)
-        context = {"received": params, "mu": state.get("mu", torch.tensor(1.0))}
-        return params, context if prox else {}
+        mu = state.get("mu", torch.tensor(1.0, device=graph.device))
+        return params, {"received": params, "mu": mu} if prox else {}
 
     def batches(graph, context):
         how = {"epochs": args.steps, "batch_size": args.batch_size}

@@ -273,6 +273,28 @@ def test_the_server_averages_the_reduction_and_the_labels() -> None:
         close(total, graph.y[graph.train_mask].bincount(minlength=CLASSES).float(), atol=1e-4)
 
 
+def test_options_of_the_label_distributions_and_of_scoring() -> None:
+    made, scored = build(global_labels="centres", own_labels="all", eval_after_average=True)
+    seen: dict[int, Any] = {}
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.update(dict(inbox))
+        return made.aggregate(inbox, state)
+
+    result = fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1)
+    message: Any = result.outbox[1]
+    centres = torch.cat([m["labels"][:, 0] for m in seen.values()])
+    close(message["distribution"], centres.mean(0))
+    own: Any = result.client_states[1]["model"]
+    got = scored(own, message, CLIENTS[1])
+    assert same(got, made.receive(message, result.client_states[1], CLIENTS[1])[0])
+    assert same(got["reduction.bias"], message["model"]["reduction.bias"])
+    p = label_distribution(CLIENTS[1].y, CLASSES)
+    weight = float(mixing_coefficient(p, message["distribution"]))
+    key = "head.weight"
+    close(got[key], weight * message["head"][key] + (1 - weight) * own[key])
+
+
 def test_without_mixup_the_first_ego_graph_of_a_batch_goes_out() -> None:
     made = method("no mixup")
     params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
