@@ -53,7 +53,7 @@ def major_label_partition(
         >>> graph = fgl.data.load("synthetic")
         >>> test, clients = fgl.data.major_label_partition(graph, 2)
         >>> test.num_nodes, [int(client.test_mask.sum()) for client in clients]
-        (811, [200, 200])
+        (812, [200, 200])
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Section 5.1
     """
