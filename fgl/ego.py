@@ -69,7 +69,7 @@ class EgoSampler:
         tensor([[0, 1, 1, 2, 2],
                 [3, 3, 3, 3, 3]])
 
-    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Section 4.2
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
 
     def __init__(self, graph: Graph | SparseMatrix, fanouts: Sequence[int] = (6, 6)) -> None:
@@ -157,7 +157,7 @@ def resample(
         >>> bool((new[3:5] // 10 == new[1]).all() and (new[5:] // 10 == new[2]).all())
         True
 
-    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Section 4.3
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     bounds = levels(fanouts)
     if trees.dim() < 2 or trees.shape[1] != bounds[-1]:
@@ -202,7 +202,7 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
         tensor([[2., 3.],
                 [2., 0.]])
 
-    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Section 4.2
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     for name, value in (("values", values), ("trees", trees)):
         if value.dim() != 2:

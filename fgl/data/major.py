@@ -55,7 +55,7 @@ def major_label_partition(
         >>> test.num_nodes, [int(client.test_mask.sum()) for client in clients]
         (812, [200, 200])
 
-    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Section 5.1
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     _check(graph, num_clients, num_major, num_test)
     rates = {"major_rate": major_rate, "share": share, "global_share": global_share}

@@ -167,7 +167,7 @@ class EgoSAGE(nn.Module):
         >>> model(torch.rand(3, 4), trees=trees).shape, model(torch.rand(5, 43, 8)).shape
         (torch.Size([5, 2]), torch.Size([5, 2]))
 
-    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Sections 4.1 and 4.2
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
 
     def __init__(
