@@ -233,7 +233,8 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
 
     Raises:
         TypeError: if one is not floating point.
-        ValueError: for a wrong shape, or a row of `labels` that is negative or does not sum to 1.
+        ValueError: for a wrong shape, no graph, or a row of `labels` that is negative or does not
+            sum to 1.
 
     Example:
         >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
@@ -252,6 +253,8 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
                 f"Expected {name} to have shape [{count}, {size}, {width}], "
                 f"but got {list(value.shape)}"
             )
+    if not len(embeddings):
+        raise ValueError("Expected embeddings to have a graph, but got none")
     total = labels.sum(2)
     bad = ((total - 1).abs() > 1e-3) | (labels < 0).any(2)
     if bad.any():

@@ -46,7 +46,9 @@ def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple
     return first, rest
 
 
-def interpolate(own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: Tensor) -> Params:
+def interpolate(
+    own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: Tensor | float
+) -> Params:
     """``weight * other + (1 - weight) * own``, tensor by tensor (FedEgo).
 
     Args:
@@ -62,7 +64,7 @@ def interpolate(own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: 
 
     Example:
         >>> own, other = {"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}
-        >>> interpolate(own, other, torch.tensor(0.25))
+        >>> interpolate(own, other, 0.25)
         {'w': tensor([1.])}
     """
     if not 0 <= float(weight) <= 1:
@@ -79,7 +81,7 @@ def interpolate(own: Mapping[str, Tensor], other: Mapping[str, Tensor], weight: 
         if not value.is_floating_point():
             mixed[name] = value.clone()
         else:
-            mixed[name] = torch.lerp(value, other[name], weight.to(value))
+            mixed[name] = torch.lerp(value, other[name], torch.as_tensor(weight).to(value))
     return mixed
 
 

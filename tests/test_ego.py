@@ -282,6 +282,7 @@ GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full
             r"embeddings to have shape \[\*, 3, 4\]",
         ),
         ("embeddings", torch.zeros(()), ValueError, "embeddings to have shape"),
+        ("embeddings", torch.zeros(0, 3, 4), ValueError, r"labels to have shape \[0, 3, 2\]"),
         ("embeddings", torch.zeros(2, 3, 4).long(), TypeError, "embeddings to be a float tensor"),
         ("labels", torch.full((1, 3, 2), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
         ("labels", torch.full((2, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
@@ -295,6 +296,11 @@ def test_bad_mashed_graphs(key: str, value: Any, error: type[Exception], message
     check_mashed(**GOOD, shape=(3, 4, 2))
     with pytest.raises(error, match=message):
         check_mashed(**{**GOOD, key: value}, shape=(3, 4, 2))
+
+
+def test_an_upload_without_a_graph() -> None:
+    with pytest.raises(ValueError, match="embeddings to have a graph, but got none"):
+        check_mashed(torch.zeros(0, 3, 4), torch.zeros(0, 3, 2), shape=(3, 4, 2))
 
 
 def test_inputs_stay_and_names_are_public() -> None:
