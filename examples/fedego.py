@@ -42,7 +42,7 @@ def fedego(model, train, args):
     def mixed(own, message, graph):
         if "head" not in message:
             return own
-        weight = torch.tensor(1.0 if not args.pl else args.fixed_lambda or 0.0)
+        weight = 1.0 if not args.pl else args.fixed_lambda or 0.0
         if args.pl and args.fixed_lambda is None:
             both = labels_of(graph), message["distribution"]
             weight = mixing_coefficient(*both, gamma=args.gamma)

@@ -256,7 +256,7 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
     if not len(embeddings):
         raise ValueError("Expected embeddings to have a graph, but got none")
     total = labels.sum(2)
-    bad = ((total - 1).abs() > 1e-3) | (labels < 0).any(2)
+    bad = ~((total - 1).abs() <= 1e-3) | (labels < 0).any(2)  # a NaN is bad too
     if bad.any():
         graph, position = (int(i) for i in bad.nonzero()[0])
         raise ValueError(

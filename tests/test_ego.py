@@ -289,6 +289,7 @@ GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full
         ("labels", torch.full((2, 3, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
         ("labels", torch.full((2, 3, 2), 0.6), ValueError, "sum to 1, but got 1.2 in graph 0"),
         ("labels", torch.tensor([1.5, -0.5]).expand(2, 3, 2), ValueError, "rows that sum to 1"),
+        ("labels", torch.full((2, 3, 2), torch.nan), ValueError, "rows that sum to 1, but got nan"),
         ("labels", "labels", TypeError, "labels to be a float tensor, but got str"),
     ],
 )
