@@ -3,6 +3,7 @@
 from . import (
     aggregate,
     augment,
+    client_network,
     data,
     ego,
     federation,
@@ -10,6 +11,7 @@ from . import (
     metrics,
     nn,
     personalize,
+    properties,
     pseudo,
     sparse,
 )
@@ -28,6 +30,7 @@ __all__ = [
     "Training",
     "aggregate",
     "augment",
+    "client_network",
     "data",
     "ego",
     "evaluate_on",
@@ -36,6 +39,7 @@ __all__ = [
     "metrics",
     "nn",
     "personalize",
+    "properties",
     "pseudo",
     "run",
     "sparse",

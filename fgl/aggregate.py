@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -57,6 +58,58 @@ def _weighted_sum(share: Tensor, value: Tensor | Sequence[Tensor]) -> Tensor:
     for part, tensor in zip(share.tolist(), value, strict=True):
         total.add_(tensor, alpha=part)
     return total
+
+
+def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> Params:
+    """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
+
+    Args:
+        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded.
+        matrix: the client matrix A, float ``[K, K]``: a Tensor, dense or sparse, or anything of
+            that shape with ``@``, as `SparseMatrix`. Its rows are used as they are.
+        self_weight: rho in [0, 1], what a client keeps of its own beside its entry in the matrix.
+
+    Returns:
+        Name to ``[K, ...]``, of the stack's dtypes; with ``self_weight=1`` the stack, bit for bit.
+
+    Raises:
+        ValueError: if the matrix is not of the clients' number, square and finite, or
+            `self_weight` is not in [0, 1].
+
+    Example:
+        >>> A = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+        >>> mix({"w": torch.tensor([[0.0], [4.0]])}, A, self_weight=0.5)
+        {'w': tensor([[1.],
+                [4.]])}
+
+    Source: GPFL, TMLR 2025, Eq. 4 and 16
+    """
+    if not 0 <= self_weight <= 1:
+        raise ValueError(f"Expected self_weight to be in [0, 1], but got {self_weight}")
+    shape = list(matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"Expected matrix to have shape [K, K], but got {shape}")
+    ones = torch.ones(shape[0], 1, dtype=matrix.dtype, device=matrix.device)
+    if not torch.isfinite(matrix @ ones).all():
+        raise ValueError("Expected matrix to be finite, but got NaN or infinity")
+    out = {}
+    for name, value in stack.items():
+        if value.shape[:1] != (shape[0],):
+            got = list(value.shape)
+            raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
+        if self_weight == 1:
+            out[name] = value.clone()
+            continue
+        whole = not value.is_floating_point()
+        exact = torch.float64 if whole else torch.promote_types(value.dtype, torch.float32)
+        flat = value.to(exact).reshape(shape[0], math.prod(value.shape[1:]))
+        mixed = torch.lerp(_as(matrix, exact) @ flat, flat, self_weight).view(value.shape)
+        out[name] = (mixed.round() if whole else mixed).to(value.dtype)
+    return out
+
+
+def _as(matrix: Any, dtype: torch.dtype) -> Any:
+    return matrix.to(dtype) if isinstance(matrix, Tensor) else matrix.astype(dtype)
 
 
 def server_step(

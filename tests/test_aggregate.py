@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from fgl.aggregate import mean, server_step
+from fgl import SparseMatrix
+from fgl.aggregate import mean, mix, server_step
 
 K = 5
 RULES = ["sgd", "adam", "yogi", "adagrad"]
@@ -132,6 +133,105 @@ def test_mean_of_nothing() -> None:
 def test_mean_refuses_bad_weights(weight: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         mean({"w": torch.ones(K, 2)}, weight)
+
+
+def client_matrix(dtype: torch.dtype = torch.float64) -> Tensor:
+    matrix = torch.rand(K, K, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    matrix[matrix < 0.4] = 0
+    matrix[3] = 0  # one who learns from nobody
+    return matrix.to(dtype)
+
+
+FORMS = {
+    "dense": lambda matrix: matrix,
+    "coo": Tensor.to_sparse,
+    "csr": Tensor.to_sparse_csr,
+    "SparseMatrix": SparseMatrix.from_dense,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("self_weight", [0.0, 0.05, 0.95])
+def test_mix_equals_loops(form: str, self_weight: float) -> None:
+    models, matrix = stack(), client_matrix()
+    models["empty"] = torch.zeros(K, 0, dtype=torch.float64)
+    kept = {name: value.clone() for name, value in models.items()}
+    got = mix(models, FORMS[form](matrix), self_weight=self_weight)
+    assert got.keys() == models.keys()
+    for name, value in kept.items():
+        assert torch.equal(models[name], value)
+        assert got[name].shape == value.shape
+        for i in range(K):
+            for place, own in enumerate(value[i].flatten().tolist()):
+                others = [value[j].flatten().tolist()[place] for j in range(K)]
+                near = sum(a * x for a, x in zip(matrix[i].tolist(), others, strict=True))
+                want = self_weight * own + (1 - self_weight) * near
+                assert got[name][i].flatten()[place].item() == pytest.approx(want, abs=1e-13)
+
+
+def test_mix_with_self_weight_1_is_bitwise_the_stack() -> None:
+    models = stack(torch.float32) | {"steps": torch.arange(K), "large": torch.rand(K) * 1e38}
+    got = mix(models, client_matrix(torch.float32), self_weight=1)
+    assert all(torch.equal(got[name], value) for name, value in models.items())
+    assert all(got[name].data_ptr() != value.data_ptr() for name, value in models.items())
+
+
+def test_mix_by_equal_shares_is_the_unweighted_mean() -> None:
+    models = stack() | {"steps": torch.tensor([1, 2, 3, 5, 7])}
+    got = mix(models, torch.full((K, K), 1 / K, dtype=torch.float64))
+    for name, value in mean(models, torch.ones(K)).items():
+        torch.testing.assert_close(got[name], value.expand(K, *value.shape), rtol=0, atol=1e-14)
+        assert got[name].dtype == models[name].dtype
+
+
+def test_mix_permuting_clients_permutes_the_result() -> None:
+    models, matrix, order = stack(), client_matrix(), torch.randperm(K)
+    got = mix({n: v[order] for n, v in models.items()}, matrix[order][:, order], self_weight=0.3)
+    for name, value in mix(models, matrix, self_weight=0.3).items():
+        torch.testing.assert_close(got[name], value[order], rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize("form", ["dense", "SparseMatrix"])
+def test_mix_keeps_the_dtype(dtype: torch.dtype, form: str) -> None:
+    matrix = client_matrix(torch.float32)
+    got = mix(stack(dtype), FORMS[form](matrix), self_weight=0.1)
+    want = mix(stack(), matrix, self_weight=0.1)
+    for name, value in got.items():
+        assert value.dtype == dtype
+        torch.testing.assert_close(value.double(), want[name], rtol=0.05, atol=0.05)
+
+
+def test_mix_has_a_gradient() -> None:
+    value = stack()["weight"].requires_grad_()
+    matrix = client_matrix().requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda v, m: mix({"w": v}, m, self_weight=0.3)["w"], (value, matrix)
+    )
+
+
+@pytest.mark.parametrize(
+    ("matrix", "self_weight", "message"),
+    [
+        (torch.ones(K), 0.0, r"Expected matrix to have shape \[K, K\], but got \[5\]"),
+        (torch.ones(K, 4), 0.0, r"Expected matrix to have shape \[K, K\], but got \[5, 4\]"),
+        (torch.ones(4, 4), 0.0, r"Expected stack\['w'\] to have 4 clients, but got \[5, 2\]"),
+        (torch.full((K, K), math.nan), 0.0, "Expected matrix to be finite, but got NaN"),
+        (torch.full((K, K), math.inf), 1.0, "Expected matrix to be finite, but got NaN"),
+        (torch.eye(K), 1.5, r"Expected self_weight to be in \[0, 1\], but got 1.5"),
+        (torch.eye(K), math.nan, r"Expected self_weight to be in \[0, 1\], but got nan"),
+    ],
+)
+def test_mix_refuses_bad_input(matrix: Tensor, self_weight: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        mix({"w": torch.ones(K, 2)}, matrix, self_weight=self_weight)
+
+
+def test_mix_refuses_a_sparse_matrix_that_is_not_finite() -> None:
+    bad = SparseMatrix.from_dense(torch.eye(K) * math.nan)
+    for matrix in (bad, bad.to_dense().to_sparse()):
+        with pytest.raises(ValueError, match="Expected matrix to be finite, but got NaN"):
+            mix({"w": torch.ones(K, 2)}, matrix)
 
 
 def loops(

@@ -1,0 +1,40 @@
+"""Who should learn from whom (GPFL): what clients are like, and a network learned from it."""
+
+from .autoencoder import (
+    encode,
+    init_encoder,
+    link_cost,
+    link_entropy,
+    link_probability,
+    reconstruct,
+    reconstruction_loss,
+)
+from .features import functional_embedding, marginal_parameters, pooled_features, probe_graphs
+from .network import (
+    discretise,
+    normalize_rows,
+    property_network,
+    running_network,
+    select_properties,
+    similarity,
+)
+
+__all__ = [
+    "discretise",
+    "encode",
+    "functional_embedding",
+    "init_encoder",
+    "link_cost",
+    "link_entropy",
+    "link_probability",
+    "marginal_parameters",
+    "normalize_rows",
+    "pooled_features",
+    "probe_graphs",
+    "property_network",
+    "reconstruct",
+    "reconstruction_loss",
+    "running_network",
+    "select_properties",
+    "similarity",
+]

@@ -1,0 +1,291 @@
+"""The graph auto-encoder that rebuilds the network of clients (GPFL)."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.optim.adam import adam
+
+from .rows import check_rows
+
+EPS = 1e-6
+
+
+def init_encoder(
+    width: int,
+    *,
+    hidden: int = 128,
+    out: int = 32,
+    generator: torch.Generator | None = None,
+    dtype: torch.dtype | None = None,
+) -> dict[str, Tensor]:
+    """Fresh weights of the encoder: ``U(+-1/sqrt(fan_out))``; the layer norm starts as identity.
+
+    Args:
+        width: of the features.
+        hidden: width of the hidden layer.
+        out: width of the embedding.
+        generator: of the weights.
+        dtype: of the weights, default torch's.
+
+    Returns:
+        ``weight0 [width, hidden]``, ``bias0``, ``norm_weight``, ``norm_bias`` ``[hidden]``,
+        ``weight1 [hidden, out]``, ``bias1 [out]``.
+
+    Example:
+        >>> {name: list(value.shape) for name, value in init_encoder(5, hidden=3, out=2).items()}
+        {'weight0': [5, 3], 'bias0': [3], 'norm_weight': [3], 'norm_bias': [3],
+         'weight1': [3, 2], 'bias1': [2]}
+
+    Source: GPFL, TMLR 2025
+    """
+
+    def uniform(*shape: int) -> Tensor:
+        limit = 1 / math.sqrt(shape[-1])
+        return (2 * torch.rand(shape, generator=generator, dtype=dtype) - 1) * limit
+
+    return {
+        "weight0": uniform(width, hidden),
+        "bias0": uniform(hidden),
+        "norm_weight": torch.ones(hidden, dtype=dtype),
+        "norm_bias": torch.zeros(hidden, dtype=dtype),
+        "weight1": uniform(hidden, out),
+        "bias1": uniform(out),
+    }
+
+
+def encode(network: Tensor, features: Tensor, params: dict[str, Tensor]) -> Tensor:
+    """Two graph convolutions: ``Z = A (ReLU(LayerNorm(A X W_0 + b_0)) W_1) + b_1``.
+
+    Args:
+        network: float ``[k, k]``, the paper's A.
+        features: float ``[k, width]``, its X.
+        params: as `init_encoder` makes them.
+
+    Returns:
+        float ``[k, out]``.
+
+    Example:
+        >>> encode(torch.eye(3), torch.rand(3, 5), init_encoder(5)).shape
+        torch.Size([3, 32])
+
+    Source: GPFL, TMLR 2025
+    """
+    hidden = network @ features @ params["weight0"] + params["bias0"]
+    normed = F.layer_norm(hidden, hidden.shape[1:], params["norm_weight"], params["norm_bias"])
+    return network @ (normed.relu() @ params["weight1"]) + params["bias1"]
+
+
+def link_probability(z: Tensor) -> Tensor:
+    """How probable it is that two clients are linked: ``a_ij = sigmoid(z_i . z_j)``.
+
+    Args:
+        z: float ``[k, d]``.
+
+    Returns:
+        float ``[k, k]``.
+
+    Example:
+        >>> link_probability(torch.tensor([[1.0], [0.0]]))
+        tensor([[0.7311, 0.5000],
+                [0.5000, 0.5000]])
+
+    Source: GPFL, TMLR 2025
+    """
+    return torch.sigmoid(z @ z.T)
+
+
+def link_entropy(probability: Tensor) -> Tensor:
+    """How undecided the links are: ``mean_ij(-a log(a + e) - (1 - a) log(1 - a + e))``.
+
+    Args:
+        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+
+    Returns:
+        Scalar.
+
+    Example:
+        >>> link_entropy(torch.tensor([[0.5, 1.0]]))
+        tensor(0.3466)
+
+    Source: GPFL, TMLR 2025, Eq. 9, first term
+    """
+    rest = 1 - probability
+    entropy = probability * (probability + EPS).log() + rest * (rest + EPS).log()
+    return -entropy.mean()
+
+
+def link_cost(probability: Tensor) -> Tensor:
+    """What links cost: ``mean_ij(-log(1 + e - a))``, so that few are made.
+
+    Args:
+        probability: float ``[k, k]`` in [0, 1]; e is 1e-6.
+
+    Returns:
+        Scalar.
+
+    Example:
+        >>> link_cost(torch.tensor([[0.5, 0.0]]))
+        tensor(0.3466)
+
+    Source: GPFL, TMLR 2025, Eq. 9, second term
+    """
+    return -torch.log(1 + EPS - probability).mean()
+
+
+def reconstruction_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
+    """What `reconstruct` minimises: `link_entropy` + weight `link_cost`, of `link_probability`.
+
+    Args:
+        z: float ``[k, d]``.
+        weight: of the cost of links.
+
+    Returns:
+        Scalar.
+
+    Example:
+        >>> reconstruction_loss(torch.zeros(2, 3))
+        tensor(1.3863)
+
+    Source: GPFL, TMLR 2025, Eq. 9
+    """
+    probability = link_probability(z)
+    return link_entropy(probability) + weight * link_cost(probability)
+
+
+def reconstruct(
+    network: Tensor,
+    features: Tensor,
+    *,
+    hidden: int = 128,
+    out: int = 32,
+    steps: int = 100,
+    lr: float = 1e-3,
+    weight_decay: float = 5e-4,
+    weight: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Embeddings of the clients by an auto-encoder of their network, trained anew in every call.
+
+    Adam on `reconstruction_loss` of what `encode` makes, from the weights of `init_encoder`; the
+    gradient is written out, not recorded. Both terms of the loss push links away: few steps from
+    fresh weights are what keeps them. Weights do not depend on the order of clients.
+
+    Args:
+        network: float ``[k, k]``, the initial network, each row's sum 1 (`running_network`).
+        features: float ``[k, width]``, of the clients (`pooled_features`).
+        hidden: width of the hidden layer.
+        out: width of the embedding.
+        steps: of Adam.
+        lr: learning rate.
+        weight_decay: Adam's.
+        weight: of `link_cost`.
+        generator: of the fresh weights.
+
+    Returns:
+        float ``[k, out]``, for `discretise`; no gradient flows through it.
+
+    Raises:
+        TypeError: if an input is not floating point.
+        ValueError: if an input is not finite, the network not square, or sizes differ.
+
+    Example:
+        >>> reconstruct(torch.eye(3), torch.rand(3, 5), steps=10).shape
+        torch.Size([3, 32])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("network", network, "k, k")
+    check_rows("features", features, "k, *")
+    if len(network) != len(features):
+        got = f"{len(network)} and {len(features)}"
+        raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
+    drawn = init_encoder(
+        features.shape[1], hidden=hidden, out=out, generator=generator, dtype=features.dtype
+    )
+    with torch.inference_mode():
+        network = network.to(features)
+        inputs = _beside_ones(network @ features)
+        flat = torch.cat([value.flatten() for value in drawn.values()]).to(features)
+        grad, first, second = (torch.zeros_like(flat) for _ in range(3))
+        taken = torch.zeros((), device=flat.device)
+        sizes = (features.shape[1], hidden, out)
+        params, grads = _affine(flat, sizes), _affine(grad, sizes)
+        for _ in range(steps):
+            _gradient(network, inputs, params, weight, grads)
+            adam(
+                [flat],
+                [grad],
+                [first],
+                [second],
+                [],
+                [taken],
+                fused=True,
+                amsgrad=False,
+                beta1=0.9,
+                beta2=0.999,
+                lr=lr,
+                weight_decay=weight_decay,
+                eps=1e-8,
+                maximize=False,
+            )
+        z = _forward(network, inputs, params)[-1]
+    return z.clone()
+
+
+Affine = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def _affine(flat: Tensor, sizes: tuple[int, int, int]) -> Affine:
+    """Views of all weights, in the order of `init_encoder`; a bias is its weight's last row."""
+    width, hidden, out = sizes
+    parts = flat.split([(width + 1) * hidden, hidden, hidden, (hidden + 1) * out])
+    return parts[0].view(-1, hidden), parts[1], parts[2], parts[3].view(-1, out)
+
+
+def _beside_ones(rows: Tensor) -> Tensor:
+    return torch.cat([rows, rows.new_ones(len(rows), 1)], dim=1)
+
+
+def _forward(network: Tensor, inputs: Tensor, params: Affine) -> tuple[Tensor, ...]:
+    """The steps of `encode`, from ``[A X, 1]`` to the embedding, as the gradient needs them."""
+    affine0, norm_weight, norm_bias, affine1 = params
+    hidden = inputs @ affine0
+    normed, mean, rstd = torch.native_layer_norm(
+        hidden, norm_weight.shape, norm_weight, norm_bias, 1e-5
+    )
+    spread = _beside_ones(network @ normed.relu())
+    return hidden, normed, mean, rstd, spread, spread @ affine1
+
+
+def _gradient(
+    network: Tensor, inputs: Tensor, params: Affine, weight: float, grads: Affine
+) -> None:
+    """Write the gradient of the loss to the weights into `grads`, by the chain rule."""
+    hidden, normed, mean, rstd, spread, z = _forward(network, inputs, params)
+    _, norm_weight, norm_bias, affine1 = params
+    to_z = _link_gradient(z, weight)
+    torch.mm(spread.T, to_z, out=grads[3])
+    to_normed = (network.T @ (to_z @ affine1[:-1].T)).mul_(normed > 0)
+    to_hidden, to_weight, to_bias = torch.ops.aten.native_layer_norm_backward(
+        to_normed, hidden, norm_weight.shape, mean, rstd, norm_weight, norm_bias, [True] * 3
+    )
+    grads[1].copy_(to_weight)
+    grads[2].copy_(to_bias)
+    torch.mm(inputs.T, to_hidden, out=grads[0])
+
+
+def _link_gradient(z: Tensor, weight: float) -> Tensor:
+    """Of `reconstruction_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
+
+    ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
+    """
+    a = link_probability(z)
+    rest = 1 - a
+    above, below = a + EPS, rest + EPS
+    slope = torch.div(below, above).log_()
+    slope.addcdiv_(rest + weight, below).addcdiv_(a, above, value=-1).mul_(a).mul_(rest)
+    return (slope @ z).mul_(2 / max(a.numel(), 1))

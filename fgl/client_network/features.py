@@ -1,0 +1,146 @@
+"""What a client is like: its parameters, pooled, and what its model says about random graphs."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .rows import centred, check_rows, unit_centred
+
+
+def marginal_parameters(flat: Tensor) -> Tensor:
+    """Each client's parameters less the clients' mean: ``flatten(theta_i - mean_j theta_j)``.
+
+    Args:
+        flat: float ``[k, P]``, one client's flattened parameters per row.
+
+    Returns:
+        float ``[k, P]``.
+
+    Raises:
+        TypeError: if `flat` is not floating point.
+        ValueError: if it is not a matrix, or not finite; the error names the client.
+
+    Example:
+        >>> marginal_parameters(torch.tensor([[1.0, 2.0], [3.0, 2.0]]))
+        tensor([[-1.,  0.],
+                [ 1.,  0.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("flat", flat, "k, P")
+    return centred(flat)
+
+
+def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
+    """About 100 numbers per client: means of consecutive parameters, centred, of length 1.
+
+    Windows of ``max(1, P // width)`` parameters do not overlap; what is left over at the end is not
+    used. A client whose features are the clients' mean, up to rounding, has the row 0.
+
+    Args:
+        flat: float ``[k, P]``, one client's flattened parameters per row.
+        width: about how many numbers to keep; None keeps all.
+        l2: divide each row by its length. ``width=None, l2=False`` is the paper's form,
+            `marginal_parameters`; the default is that of the public code.
+
+    Returns:
+        float ``[k, P // (P // width)]``.
+
+    Raises:
+        TypeError: if `flat` is not floating point.
+        ValueError: if `width` is not positive, or `flat` is no matrix, or is not finite; the error
+            names the client.
+
+    Example:
+        >>> pooled_features(torch.tensor([[1.0, 3.0, 0.0, 0.0], [3.0, 1.0, 0.0, 4.0]]), width=2)
+        tensor([[ 0., -1.],
+                [ 0.,  1.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("flat", flat, "k, P")
+    if width is not None:
+        if width < 1:
+            raise ValueError(f"Expected width to be at least 1, but got {width}")
+        window = max(1, flat.shape[1] // width)
+        flat = F.avg_pool1d(flat, window, window) if flat.numel() else flat
+    return unit_centred(flat) if l2 else centred(flat)
+
+
+def functional_embedding(outputs: Tensor) -> Tensor:
+    """What every client's model says about the same probe graphs, side by side.
+
+    Args:
+        outputs: float ``[k, R, C]``, of each client for each of R graphs (GPFL: log-probabilities).
+
+    Returns:
+        float ``[k, R C]``; their `similarity` is GPFL's ``A_E``.
+
+    Raises:
+        TypeError: if `outputs` is not floating point.
+        ValueError: for another shape, or an output that is not finite; the error names the client.
+
+    Example:
+        >>> functional_embedding(torch.arange(8.0).view(2, 2, 2))
+        tensor([[0., 1., 2., 3.],
+                [4., 5., 6., 7.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    if outputs.dim() != 3:
+        got = list(outputs.shape)
+        raise ValueError(f"Expected outputs to have shape [k, R, C], but got {got}")
+    check_rows("outputs", outputs.flatten(1))
+    return outputs.flatten(1)
+
+
+def probe_graphs(
+    num: int = 20,
+    num_nodes: int = 30,
+    p: float = 0.1,
+    *,
+    num_features: int,
+    generator: torch.Generator | None = None,
+    replicate: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Random graphs (Erdos and Renyi) whose nodes' features are their degrees, one-hot.
+
+    Args:
+        num: how many graphs.
+        num_nodes: of each.
+        p: probability of an edge.
+        num_features: width of the features; the last column is for its degree and any above.
+        generator: of the edges.
+        replicate: as in GPFL's public code, where one seed makes all graphs: one graph, `num`
+            times, and in place of the degree the number of neighbours that come later.
+
+    Returns:
+        x float ``[num num_nodes, num_features]``, edge_index int64 ``[2, num_edges]`` with both
+        directions of an edge, sorted by target, and batch int64 ``[num num_nodes]``.
+
+    Raises:
+        ValueError: if a number is not positive, or `p` is not in [0, 1].
+
+    Example:
+        >>> x, edge_index, batch = probe_graphs(2, 3, 1.0, num_features=2)
+        >>> x.tolist(), edge_index.shape, batch
+        ([[0.0, 1.0], ...], torch.Size([2, 12]), tensor([0, 0, 0, 1, 1, 1]))
+
+    Source: GPFL, TMLR 2025
+    """
+    for name, value in (("num", num), ("num_nodes", num_nodes), ("num_features", num_features)):
+        if value < 1:
+            raise ValueError(f"Expected {name} to be at least 1, but got {value}")
+    if not 0 <= p <= 1:
+        raise ValueError(f"Expected p to be in [0, 1], but got {p}")
+    drawn = 1 if replicate else num
+    later = (torch.rand(drawn, num_nodes, num_nodes, generator=generator) < p).triu(1)
+    later = later.expand(num, -1, -1)
+    edges = later | later.mT
+    degree = (later if replicate else edges).sum(2).clamp(max=num_features - 1)
+    graph, target, source = edges.nonzero().unbind(1)
+    edge_index = torch.stack([source, target]) + graph * num_nodes
+    x = F.one_hot(degree.flatten(), num_features).to(torch.get_default_dtype())
+    return x, edge_index, torch.arange(num).repeat_interleave(num_nodes)

@@ -1,0 +1,219 @@
+"""Networks of clients: from similarities, kept from round to round, made discrete."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .rows import check_rows, unit_centred
+
+EPS = 1e-10
+
+
+def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
+    """Cosine of every two rows, after subtracting the rows' mean.
+
+    ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. A row that is the mean, up to rounding,
+    is similar to none, not even to itself.
+
+    Args:
+        rows: float ``[k, *]``, e.g. a `functional_embedding`.
+        clip: set negative entries to 0.
+
+    Returns:
+        float ``[k, k]`` in [-1, 1].
+
+    Raises:
+        TypeError: if `rows` is not floating point.
+        ValueError: if it is not a matrix, or not finite; the error names the client.
+
+    Example:
+        >>> similarity(torch.tensor([[1.0, 0.0], [0.0, 0.0], [-1.0, 0.0]]))
+        tensor([[ 1.,  0., -1.],
+                [ 0.,  0.,  0.],
+                [-1.,  0.,  1.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("rows", rows)
+    unit = unit_centred(rows)
+    cosine = unit @ unit.T
+    return cosine.clamp(min=0) if clip else cosine
+
+
+def property_network(properties: Tensor, *, standardize: bool = False) -> Tensor:
+    """Clients with similar graphs: the `similarity` of their mean properties, without negatives.
+
+    Args:
+        properties: float ``[k, P]``, each client's mean over its training graphs.
+        standardize: divide each column by its standard deviation first, so that a property does not
+            count for its scale; the public code does not.
+
+    Returns:
+        float ``[k, k]`` in [0, 1].
+
+    Raises:
+        TypeError, ValueError: as `similarity`.
+
+    Example:
+        >>> property_network(torch.tensor([[1.0, 9.0], [1.0, 8.0], [1.0, 1.0]]))
+        tensor([[1., 1., 0.],
+                [1., 1., 0.],
+                [0., 0., 1.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("properties", properties, "k, P")
+    return similarity(_scaled(properties) if standardize else properties, clip=True)
+
+
+def select_properties(
+    properties: Tensor, embedding_similarity: Tensor, *, standardize: bool = False
+) -> Tensor:
+    """The properties whose network is closest to how similarly the clients' models behave.
+
+    Starting with all, the property whose removal brings ``|f(F) - max(0, A_E)|^2`` down most is
+    removed, as long as there is one and more than two are left; ``f`` is `property_network`. Of
+    equally good removals the first is taken.
+
+    Args:
+        properties: float ``[k, P]``.
+        embedding_similarity: float ``[k, k]``, the paper's ``A_E``.
+        standardize: as in `property_network`.
+
+    Returns:
+        int64, the columns that are kept, in order.
+
+    Raises:
+        TypeError, ValueError: as `similarity`, or if the shapes do not agree.
+
+    Example:
+        >>> properties = torch.tensor([[1.0, 0.0, 9.0], [2.0, 0.1, -9.0], [7.0, 0.2, 0.0]])
+        >>> select_properties(properties, fgl.client_network.similarity(properties[:, :2]))
+        tensor([0, 1])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("properties", properties, "k, P")
+    _check_square("embedding_similarity", embedding_similarity, len(properties))
+    wanted = embedding_similarity.clamp(min=0).to(properties.dtype)
+    rows = _scaled(properties) if standardize else properties
+
+    def error(columns: list[int]) -> float:
+        return float((similarity(rows[:, columns], clip=True) - wanted).square().sum())
+
+    kept = list(range(properties.shape[1]))
+    best = error(kept)
+    while len(kept) > 2:
+        fewer = [[c for c in kept if c != column] for column in kept]
+        errors = [error(columns) for columns in fewer]
+        if min(errors) >= best:
+            break
+        best = min(errors)
+        kept = fewer[errors.index(best)]
+    return torch.tensor(kept, dtype=torch.int64, device=properties.device)
+
+
+def normalize_rows(network: Tensor) -> Tensor:
+    """Each row divided by its sum: ``D^-1 A``; a row of zeros stays.
+
+    Args:
+        network: float ``[k, k]``, not negative.
+
+    Returns:
+        float ``[k, k]``.
+
+    Raises:
+        TypeError, ValueError: if it is not floating point, square and finite.
+
+    Example:
+        >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
+        tensor([[0.2500, 0.7500],
+                [0.0000, 0.0000]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("network", network, "k, k")
+    return network / (network.sum(1, keepdim=True) + EPS)
+
+
+def running_network(
+    previous: Tensor, embedding_similarity: Tensor, *, beta: float = 0.95
+) -> Tensor:
+    """The network kept from round to round: ``D^-1 max(0, beta A + (1 - beta) A_E)``.
+
+    Args:
+        previous: float ``[k, k]``, what this returned a round ago; in the second round the first
+            round's property network, with `normalize_rows`.
+        embedding_similarity: float ``[k, k]``, this round's ``A_E``.
+        beta: how much of the previous one to keep.
+
+    Returns:
+        float ``[k, k]``, its rows with sum 1, or 0 if no entry of the row is positive.
+
+    Raises:
+        TypeError, ValueError: if a matrix is not floating point, square and finite, if sizes
+            differ, or if `beta` is not in [0, 1].
+
+    Example:
+        >>> running_network(torch.eye(2), torch.tensor([[1.0, -1.0], [1.0, 1.0]]), beta=0.5)
+        tensor([[1.0000, 0.0000],
+                [0.3333, 0.6667]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("previous", previous, "k, k")
+    _check_square("embedding_similarity", embedding_similarity, len(previous))
+    if not 0 <= beta <= 1:
+        raise ValueError(f"Expected beta to be in [0, 1], but got {beta}")
+    mixed = beta * previous + (1 - beta) * embedding_similarity.to(previous)
+    return normalize_rows(mixed.clamp(min=0))
+
+
+def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None = None) -> Tensor:
+    """From embeddings to equal shares: ``1[softmax_row(z z^T) >= threshold]``, rows with sum 1.
+
+    Args:
+        z: float ``[k, d]``, one client's embedding per row.
+        threshold: of the softmax; default ``0.1 / k``.
+        ratio: in place of a threshold, keep the ``int(ratio k)`` largest per row, at least one.
+
+    Returns:
+        float ``[k, k]``; a row with nothing above the threshold is 0.
+
+    Raises:
+        TypeError, ValueError: if `z` is not floating point, a matrix and finite, if both
+            `threshold` and `ratio` are given, or `ratio` is not in (0, 1].
+
+    Example:
+        >>> discretise(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))
+        tensor([[0.5000, 0.5000, 0.0000],
+                [0.5000, 0.5000, 0.0000],
+                [0.0000, 0.0000, 1.0000]])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_rows("z", z, "k, d")
+    if threshold is not None and ratio is not None:
+        raise ValueError(f"Expected threshold or ratio, but got both, {threshold} and {ratio}")
+    share = torch.softmax(z @ z.T, dim=1)
+    if ratio is None:
+        kept = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
+    else:
+        if not 0 < ratio <= 1:
+            raise ValueError(f"Expected ratio to be in (0, 1], but got {ratio}")
+        most = share.topk(max(1, int(ratio * len(z))) if len(z) else 0, dim=1).indices
+        kept = torch.zeros_like(share).scatter(1, most, 1.0)
+    return kept / kept.sum(1, keepdim=True).clamp(min=1)
+
+
+def _scaled(rows: Tensor) -> Tensor:
+    deviation = rows.std(0, correction=0)
+    rounding = 16 * torch.finfo(rows.dtype).eps * rows.abs().amax(0)
+    return torch.where(deviation > rounding, rows / deviation, rows)
+
+
+def _check_square(name: str, matrix: Tensor, k: int) -> None:
+    check_rows(name, matrix, "k, k")
+    if len(matrix) != k:
+        raise ValueError(f"Expected {name} to have shape {[k, k]}, but got {list(matrix.shape)}")

@@ -1,0 +1,23 @@
+"""Numbers that describe a graph, for one graph or for thousands at once."""
+
+from .measures import (
+    PROPERTIES,
+    average_degree,
+    closeness,
+    degree_variance,
+    density,
+    graph_properties,
+    negative_scale_free_exponent,
+    network_entropy,
+)
+
+__all__ = [
+    "PROPERTIES",
+    "average_degree",
+    "closeness",
+    "degree_variance",
+    "density",
+    "graph_properties",
+    "negative_scale_free_exponent",
+    "network_entropy",
+]

@@ -1,0 +1,261 @@
+"""Six properties of a graph (GPFL), from its edges alone."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .hops import hops
+from .simple import Simple, simple
+
+PROPERTIES = (
+    "average_degree",
+    "density",
+    "degree_variance",
+    "network_entropy",
+    "negative_scale_free_exponent",
+    "closeness",
+)
+Form = Literal["paper", "code"]
+
+
+def average_degree(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    drop_trailing: bool = False,
+) -> Tensor:
+    """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
+
+    Graphs are undirected: an edge counts once, in whichever directions and how often it is given;
+    self-loops do not count.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``.
+        nodes: number of nodes of one graph; or, for many, int64 ``[num_nodes]``, the graph of each
+            node, in order (PyG's ``batch``).
+        num_graphs: how many graphs, if the last ones may have no nodes.
+        drop_trailing: leave out the nodes behind the last one with an edge, as GPFL's public code
+            does.
+
+    Returns:
+        float ``[num_graphs]``, of torch's default dtype; 0 without edges.
+
+    Raises:
+        TypeError, ValueError: for a wrong dtype or shape, an index out of range, graphs that are
+            not in order, or an edge between two graphs.
+
+    Example:
+        >>> average_degree(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([1.3333])
+        >>> average_degree(torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 0, 1, 3]))
+        tensor([1.3333, 0.0000, 0.0000, 0.0000])
+
+    Source: GPFL, TMLR 2025
+    """
+    return _out(_average_degree(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
+
+
+def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
+    """Share of the pairs of nodes that are edges: ``2m / (N (N - 1))``.
+
+    Args and Raises: as `average_degree`.
+
+    Returns:
+        float ``[num_graphs]``; 0 for fewer than two nodes.
+
+    Example:
+        >>> density(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([0.6667])
+
+    Source: GPFL, TMLR 2025; ``networkx.density``
+    """
+    return _out(_density(simple(edge_index, nodes, num_graphs)), edge_index)
+
+
+def degree_variance(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    drop_trailing: bool = False,
+) -> Tensor:
+    """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``.
+
+    Args and Raises: as `average_degree`.
+
+    Returns:
+        float ``[num_graphs]``; 0 without edges.
+
+    Example:
+        >>> degree_variance(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([0.2222])
+
+    Source: GPFL, TMLR 2025
+    """
+    return _out(_degree_variance(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
+
+
+def network_entropy(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    form: Form = "paper",
+    drop_trailing: bool = False,
+) -> Tensor:
+    """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
+
+    Args and Raises: as `average_degree`, and
+
+    Args:
+        form: ``"paper"`` as above, or ``"code"``, the mean over nodes in place of the sum.
+        drop_trailing: of the form ``"code"``, as in `average_degree`.
+
+    Returns:
+        float ``[num_graphs]``; 0 without edges.
+
+    Example:
+        >>> network_entropy(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([0.3466])
+
+    Source: GPFL, TMLR 2025
+    """
+    return _out(
+        _network_entropy(simple(edge_index, nodes, num_graphs), form, drop_trailing), edge_index
+    )
+
+
+def negative_scale_free_exponent(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    drop_trailing: bool = False,
+) -> Tensor:
+    """An estimate of the exponent of the degrees' power law, negative: ``-(1 / mean(d) + 2)``.
+
+    Args and Raises: as `average_degree`.
+
+    Returns:
+        float ``[num_graphs]``; 0 without edges.
+
+    Example:
+        >>> negative_scale_free_exponent(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([-2.7500])
+
+    Source: GPFL, TMLR 2025
+    """
+    return _out(
+        _negative_exponent(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index
+    )
+
+
+def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
+    """Mean over nodes of the closeness centrality of Wasserman and Faust.
+
+    ``c_v = (r_v - 1)/(N - 1) (r_v - 1)/sum_u d(u, v)`` over the ``r_v`` nodes that v can reach,
+    itself too; 0 for a node without edges.
+
+    Args and Raises: as `average_degree`.
+
+    Returns:
+        float ``[num_graphs]``; 0 without edges.
+
+    Example:
+        >>> closeness(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([0.7778])
+
+    Source: GPFL, TMLR 2025; Wasserman and Faust 1994; ``networkx.closeness_centrality``
+    """
+    return _out(_closeness(simple(edge_index, nodes, num_graphs)), edge_index)
+
+
+def graph_properties(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    entropy: Form = "paper",
+    drop_trailing: bool = False,
+) -> Tensor:
+    """All six properties, in the order of `PROPERTIES`.
+
+    Args and Raises: as `average_degree`, and
+
+    Args:
+        entropy: the form of `network_entropy`.
+        drop_trailing: as in `average_degree`, wherever degrees are averaged.
+
+    Returns:
+        float ``[num_graphs, 6]``.
+
+    Example:
+        >>> graph_properties(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([[ 1.3333,  0.6667,  0.2222,  0.3466, -2.7500,  0.7778]])
+        >>> fgl.properties.PROPERTIES[5]
+        'closeness'
+
+    Source: GPFL, TMLR 2025
+    """
+    graphs = simple(edge_index, nodes, num_graphs)
+    columns = [
+        _average_degree(graphs, drop_trailing),
+        _density(graphs),
+        _degree_variance(graphs, drop_trailing),
+        _network_entropy(graphs, entropy, drop_trailing),
+        _negative_exponent(graphs, drop_trailing),
+        _closeness(graphs),
+    ]
+    return _out(torch.stack(columns, dim=1), edge_index)
+
+
+def _out(value: Tensor, edge_index: Tensor) -> Tensor:
+    return value.to(edge_index.device, torch.get_default_dtype())
+
+
+def _ratio(above: Tensor, below: Tensor) -> Tensor:
+    """0 where there is nothing below."""
+    return torch.where(below > 0, above / below.clamp(min=1), 0.0)
+
+
+def _counted(graphs: Simple, drop_trailing: bool) -> Tensor:
+    return graphs.up_to_last if drop_trailing else graphs.sizes
+
+
+def _average_degree(graphs: Simple, drop_trailing: bool) -> Tensor:
+    return _ratio(graphs.double_edges, _counted(graphs, drop_trailing))
+
+
+def _density(graphs: Simple) -> Tensor:
+    return _ratio(graphs.double_edges, graphs.sizes * (graphs.sizes - 1))
+
+
+def _degree_variance(graphs: Simple, drop_trailing: bool) -> Tensor:
+    # In whole numbers up to the division: equal degrees have variance 0, not rounding.
+    count = _counted(graphs, drop_trailing)
+    square = graphs.total(graphs.degree.square())
+    return _ratio(count * square - graphs.double_edges.square(), count.square())
+
+
+def _network_entropy(graphs: Simple, form: Form, drop_trailing: bool) -> Tensor:
+    if form not in ("paper", "code"):
+        raise ValueError(f"Expected form to be 'paper' or 'code', but got {form!r}")
+    degree = graphs.degree.double()
+    out = _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
+    return out if form == "paper" else _ratio(out, _counted(graphs, drop_trailing))
+
+
+def _negative_exponent(graphs: Simple, drop_trailing: bool) -> Tensor:
+    count, ends = _counted(graphs, drop_trailing), graphs.double_edges
+    return torch.where(ends > 0, -(_ratio(count, ends) + 2), 0.0)
+
+
+def _closeness(graphs: Simple) -> Tensor:
+    reached, distance = hops(graphs.crow, graphs.col, graphs.sizes)
+    others = (reached - 1).double()
+    mean = graphs.total(_ratio(others.square(), distance))
+    return _ratio(mean, graphs.sizes * (graphs.sizes - 1))

@@ -1,0 +1,130 @@
+"""Edges of many graphs as simple undirected ones, checked on the way in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Simple:
+    """Many simple undirected graphs side by side.
+
+    Args:
+        crow, col: int64 ``[num_nodes + 1]`` and ``[2 m]``, each node's neighbours as CSR.
+        batch: int64 ``[num_nodes]``, the graph of each node, in order.
+        sizes: int64 ``[num_graphs]``, how many nodes each graph has.
+    """
+
+    crow: Tensor
+    col: Tensor
+    batch: Tensor
+    sizes: Tensor
+
+    @cached_property
+    def degree(self) -> Tensor:
+        """Of every node, int64 ``[num_nodes]``."""
+        return self.crow.diff()
+
+    @cached_property
+    def double_edges(self) -> Tensor:
+        """Twice the number of edges, float64 ``[num_graphs]``."""
+        return self.total(self.degree)
+
+    @cached_property
+    def up_to_last(self) -> Tensor:
+        """How many nodes stand up to the last one with an edge, int64 ``[num_graphs]``."""
+        place = torch.arange(1, self.batch.numel() + 1)
+        first = self.sizes.cumsum(0) - self.sizes
+        place = (place - first[self.batch]) * (self.degree > 0)
+        return torch.zeros_like(self.sizes).scatter_reduce(0, self.batch, place, "amax")
+
+    def total(self, value: Tensor) -> Tensor:
+        """Sum over each graph's nodes, float64 ``[num_graphs]``."""
+        out = torch.zeros(self.sizes.numel(), dtype=torch.float64)
+        return out.index_add(0, self.batch, value.double())
+
+
+def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> Simple:
+    """The graphs as simple undirected ones: no self-loops, no repeats, both directions.
+
+    Raises:
+        TypeError, ValueError: for a wrong dtype or shape, an index out of range, graphs that are
+            not in order, or an edge between two graphs.
+    """
+    edge_index = edge_index.cpu()
+    batch = _batch(nodes.cpu() if isinstance(nodes, Tensor) else nodes, num_graphs)
+    total = batch.numel()
+    count = num_graphs if num_graphs is not None else 1
+    if isinstance(nodes, Tensor) and num_graphs is None:
+        count = int(batch[-1]) + 1 if total else 0
+    _check_edges(edge_index, batch)
+    sizes = batch.bincount(minlength=count)
+    crow, col = _neighbours(edge_index, total)
+    return Simple(crow, col, batch, sizes)
+
+
+def _batch(nodes: int | Tensor, num_graphs: int | None) -> Tensor:
+    if not isinstance(nodes, Tensor):
+        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
+            raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
+        if num_graphs not in (None, 1):
+            raise ValueError(f"Expected nodes to be a batch of graphs, but got {nodes}")
+        return torch.zeros(nodes, dtype=torch.int64)
+    if nodes.dtype != torch.int64 or nodes.dim() != 1:
+        got = f"{nodes.dtype} {list(nodes.shape)}"
+        raise ValueError(f"Expected batch to be int64 and have shape [num_nodes], but got {got}")
+    if (nodes.diff() < 0).any():
+        raise ValueError("Expected batch to be in order, but got a graph whose nodes are apart")
+    if nodes.numel() and int(nodes[0]) < 0:
+        raise ValueError(f"Expected batch to be at least 0, but got {int(nodes[0])}")
+    if num_graphs is not None and nodes.numel() and int(nodes[-1]) >= num_graphs:
+        raise ValueError(f"Expected batch to be in [0, {num_graphs}), but got {int(nodes[-1])}")
+    return nodes
+
+
+def _check_edges(edge_index: Tensor, batch: Tensor) -> None:
+    if edge_index.dtype != torch.int64:
+        raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        got = list(edge_index.shape)
+        raise ValueError(f"Expected edge_index to have shape [2, num_edges], but got {got}")
+    if not edge_index.numel():
+        return
+    low, high = (int(end) for end in edge_index.aminmax())
+    if low < 0 or high >= batch.numel():
+        bad = low if low < 0 else high
+        raise ValueError(f"Expected edge_index to be in [0, {batch.numel()}), but got {bad}")
+    ends = batch.index_select(0, edge_index.reshape(-1)).view(2, -1)
+    if not torch.equal(ends[0], ends[1]):
+        edge = int((ends[0] != ends[1]).nonzero()[0])
+        one, two = ends[:, edge].tolist()
+        raise ValueError(
+            f"Expected edge_index to have edges inside a graph, but got edge {edge} between "
+            f"graphs {one} and {two}"
+        )
+
+
+def _neighbours(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Row pointers and columns of the symmetric matrix; scipy does the sorting."""
+    source, target = edge_index.numpy()
+    apart = source != target
+    if not apart.all():
+        source, target = source[apart], target[apart]
+    one = np.ones(len(source), dtype=np.bool_)
+    shape = (num_nodes, num_nodes)
+    key = target * num_nodes + source
+    if (key[1:] > key[:-1]).all():  # sorted, without repeats, as a graph's edges often are
+        crow = np.bincount(target + 1, minlength=num_nodes + 1).cumsum()
+        half = scipy.sparse.csr_array((one, source, crow), shape=shape)
+    else:
+        half = scipy.sparse.csr_array((one, (target, source)), shape=shape)
+    turned = half.tocsc()
+    same = [np.array_equal(getattr(turned, k), getattr(half, k)) for k in ("indptr", "indices")]
+    both = half if all(same) else half + half.T
+    return torch.from_numpy(both.indptr).long(), torch.from_numpy(both.indices).long()

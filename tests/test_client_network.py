@@ -1,0 +1,461 @@
+"""The client network against loops over the formulas and against autograd."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fgl import client_network as cn
+from fgl.client_network import autoencoder
+
+K = 6
+DOUBLE = torch.float64
+
+
+def draw(*shape: int, seed: int = 0) -> Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=DOUBLE)
+
+
+def start(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def close(a: Tensor, b: Tensor, atol: float = 1e-12) -> None:
+    torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+def naive_similarity(rows: list[list[float]]) -> list[list[float]]:
+    k, width = len(rows), len(rows[0])
+    mean = [sum(row[c] for row in rows) / k for c in range(width)]
+    apart = [[row[c] - mean[c] for c in range(width)] for row in rows]
+    length = [math.sqrt(sum(v * v for v in row)) for row in apart]
+    return [
+        [
+            sum(a * b for a, b in zip(apart[i], apart[j], strict=True)) / (length[i] * length[j])
+            for j in range(k)
+        ]
+        for i in range(k)
+    ]
+
+
+# Features
+
+
+@pytest.mark.parametrize(("size", "width"), [(23, 5), (20, 5), (7, 100), (250, 100)])
+@pytest.mark.parametrize("l2", [True, False])
+def test_pooled_features_are_their_formula(size: int, width: int, l2: bool) -> None:
+    flat = draw(K, size)
+    window = max(1, size // width)
+    pooled = [
+        [sum(row[at : at + window]) / window for at in range(0, size - window + 1, window)]
+        for row in flat.tolist()
+    ]
+    mean = [sum(column) / K for column in zip(*pooled, strict=True)]
+    want = [[v - m for v, m in zip(row, mean, strict=True)] for row in pooled]
+    if l2:
+        want = [[v / math.sqrt(sum(u * u for u in row)) for v in row] for row in want]
+    close(cn.pooled_features(flat, width=width, l2=l2), torch.tensor(want, dtype=DOUBLE))
+
+
+def test_marginal_parameters_are_features_without_pooling_and_scaling() -> None:
+    flat = draw(K, 9)
+    want = cn.marginal_parameters(flat)
+    close(want.sum(0), torch.zeros(9, dtype=DOUBLE))
+    close(want[2] - want[4], flat[2] - flat[4])
+    assert torch.equal(cn.pooled_features(flat, width=None, l2=False), want)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_clients_have_no_direction(dtype: torch.dtype) -> None:
+    flat = draw(1, 300).to(dtype).expand(7, -1) * 0.1
+    assert torch.equal(cn.pooled_features(flat), torch.zeros(7, 100, dtype=dtype))
+    assert torch.equal(cn.similarity(flat), torch.zeros(7, 7, dtype=dtype))
+    far = flat + torch.arange(7)[:, None]
+    middle = cn.pooled_features(far)[3]  # the mean of all, up to rounding
+    assert torch.equal(middle, torch.zeros_like(middle))
+
+
+def test_functional_embedding_is_side_by_side() -> None:
+    outputs = draw(K, 4, 3)
+    got = cn.functional_embedding(outputs)
+    for client in range(K):
+        assert got[client].tolist() == [v for row in outputs[client].tolist() for v in row]
+
+
+@pytest.mark.parametrize("replicate", [True, False])
+def test_probe_graphs(replicate: bool) -> None:
+    x, edge_index, batch = cn.probe_graphs(
+        5, 12, 0.4, num_features=4, generator=start(), replicate=replicate
+    )
+    assert batch.tolist() == [i // 12 for i in range(60)]
+    pairs = set(map(tuple, edge_index.T.tolist()))
+    assert len(pairs) == edge_index.shape[1]
+    assert all(a != b and a // 12 == b // 12 and (b, a) in pairs for a, b in pairs)
+    for node in range(60):
+        near = [b for a, b in pairs if a == node and (b > node or not replicate)]
+        assert x[node].tolist() == [float(c == min(len(near), 3)) for c in range(4)]
+    graphs = {
+        frozenset((a % 12, b % 12) for a, b in pairs if a // 12 == graph) for graph in range(5)
+    }
+    assert len(graphs) == (1 if replicate else 5)
+    key = edge_index[1] * 60 + edge_index[0]
+    assert (key.diff() > 0).all()
+
+
+def test_probe_graphs_have_the_probability_and_the_seed() -> None:
+    options: dict[str, Any] = {"num_features": 8}
+    _, edges, _ = cn.probe_graphs(60, 30, 0.1, generator=start(), **options)
+    pairs = 60 * 30 * 29 / 2
+    sigma = math.sqrt(pairs * 0.1 * 0.9)
+    assert abs(edges.shape[1] / 2 - 0.1 * pairs) < 4 * sigma
+    again = cn.probe_graphs(60, 30, 0.1, generator=start(), **options)
+    assert torch.equal(again[1], edges)
+    other = cn.probe_graphs(60, 30, 0.1, generator=start(1), **options)
+    assert not torch.equal(other[1], edges)
+    assert cn.probe_graphs(2, 3, 0.0, **options)[1].shape == (2, 0)
+
+
+# Networks
+
+
+@pytest.mark.parametrize("clip", [True, False])
+def test_similarity_is_its_formula(clip: bool) -> None:
+    rows = draw(K, 5)
+    want = torch.tensor(naive_similarity(rows.tolist()), dtype=DOUBLE)
+    assert (want < 0).any()
+    close(cn.similarity(rows, clip=clip), want.clamp(min=0) if clip else want)
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_property_network_is_its_formula(standardize: bool) -> None:
+    properties = draw(K, 4) * torch.tensor([1.0, 100, 0.01, 5]).double()
+    rows = properties / properties.std(0) if standardize else properties
+    want = torch.tensor(naive_similarity(rows.tolist()), dtype=DOUBLE).clamp(min=0)
+    close(cn.property_network(properties, standardize=standardize), want)
+
+
+def test_standardizing_leaves_a_constant_property_alone() -> None:
+    properties = torch.cat([draw(K, 2), torch.full((K, 1), 0.1, dtype=DOUBLE)], 1)
+    want = cn.property_network(properties[:, :2], standardize=True)
+    close(cn.property_network(properties, standardize=True), want)
+
+
+def naive_selection(properties: Tensor, wanted: Tensor, standardize: bool) -> list[int]:
+    def error(columns: list[int]) -> float:
+        network = cn.property_network(properties[:, columns], standardize=standardize)
+        total = 0.0
+        for i in range(len(network)):
+            for j in range(len(network)):
+                total += (float(network[i, j]) - max(0.0, float(wanted[i, j]))) ** 2
+        return total
+
+    kept = list(range(properties.shape[1]))
+    while len(kept) > 2:
+        trials = [(error([c for c in kept if c != out]), out) for out in kept]
+        lowest, out = min(trials)
+        if lowest >= error(kept):
+            break
+        kept.remove(out)
+    return kept
+
+
+@pytest.mark.parametrize("standardize", [True, False])
+def test_select_properties_is_its_rule(standardize: bool) -> None:
+    lengths = set()
+    for seed in range(12):
+        properties, wanted = draw(K, 6, seed=seed), cn.similarity(draw(K, 9, seed=seed + 100))
+        got = cn.select_properties(properties, wanted, standardize=standardize)
+        assert got.tolist() == naive_selection(properties, wanted, standardize)
+        again = cn.select_properties(properties, wanted, standardize=standardize)
+        assert torch.equal(again, got)
+        lengths.add(len(got))
+    assert len(lengths) > 1  # it stopped at two columns, and also before
+
+
+def test_select_properties_finds_those_that_made_the_similarity() -> None:
+    properties = draw(20, 6)
+    wanted = cn.similarity(properties[:, [1, 3, 4]])
+    assert cn.select_properties(properties, wanted).tolist() == [1, 3, 4]
+
+
+@pytest.mark.parametrize("width", [0, 1, 2])
+def test_two_properties_and_fewer_are_kept(width: int) -> None:
+    got = cn.select_properties(draw(K, width), torch.eye(K, dtype=DOUBLE))
+    assert got.tolist() == list(range(width))
+
+
+def test_normalize_rows() -> None:
+    network = draw(K, K).abs()
+    network[2] = 0
+    got = cn.normalize_rows(network)
+    for i in range(K):
+        total = sum(network[i].tolist())
+        want = [v / total if total else 0.0 for v in network[i].tolist()]
+        assert got[i].tolist() == pytest.approx(want, abs=1e-9)
+
+
+def test_running_network_is_its_formula() -> None:
+    previous, now = cn.normalize_rows(draw(K, K).abs()), cn.similarity(draw(K, 4, seed=1))
+    now[3] = -30.0  # nothing of this row is left
+    got = cn.running_network(previous, now, beta=0.8)
+    for i in range(K):
+        mixed = [max(0.0, 0.8 * float(previous[i, j]) + 0.2 * float(now[i, j])) for j in range(K)]
+        want = [v / (sum(mixed) or 1.0) for v in mixed]
+        assert got[i].tolist() == pytest.approx(want, abs=1e-8)
+    assert not got[3].any()
+    close(cn.running_network(previous, now, beta=1.0), previous, atol=1e-9)
+
+
+def test_running_network_default_beta() -> None:
+    previous, now = cn.normalize_rows(draw(K, K).abs()), cn.similarity(draw(K, 4, seed=1))
+    close(cn.running_network(previous, now), cn.running_network(previous, now, beta=0.95))
+
+
+@pytest.mark.parametrize("options", [{}, {"threshold": 0.2}, {"ratio": 0.5}, {"ratio": 0.01}])
+def test_discretise_is_its_formula(options: dict[str, float]) -> None:
+    z = draw(K, 3)
+    got = cn.discretise(z, **options)
+    for i in range(K):
+        dots = [sum(a * b for a, b in zip(z[i].tolist(), r, strict=True)) for r in z.tolist()]
+        exps = [math.exp(v) for v in dots]
+        share = [v / sum(exps) for v in exps]
+        if "ratio" in options:
+            most = sorted(range(K), key=lambda j: -share[j])[: max(1, int(options["ratio"] * K))]
+            kept = [float(j in most) for j in range(K)]
+        else:
+            kept = [float(v >= options.get("threshold", 0.1 / K)) for v in share]
+        want = [v / (sum(kept) or 1.0) for v in kept]
+        assert got[i].tolist() == pytest.approx(want)
+    assert 0 < (got > 0).sum() < K * K
+
+
+# The auto-encoder
+
+
+def naive_loss(z: Tensor, weight: float) -> tuple[float, float, float]:
+    k, eps = len(z), 1e-6
+    entropy = cost = 0.0
+    for i in range(k):
+        for j in range(k):
+            dot = sum(a * b for a, b in zip(z[i].tolist(), z[j].tolist(), strict=True))
+            a = 1 / (1 + math.exp(-dot))
+            entropy -= a * math.log(a + eps) + (1 - a) * math.log(1 - a + eps)
+            cost -= math.log(1 + eps - a)
+    return entropy / k**2, cost / k**2, (entropy + weight * cost) / k**2
+
+
+def test_the_loss_and_its_terms_are_their_formulas() -> None:
+    z = draw(K, 3)
+    a = cn.link_probability(z)
+    got = (cn.link_entropy(a), cn.link_cost(a), cn.reconstruction_loss(z, weight=0.7))
+    assert [float(v) for v in got] == pytest.approx(naive_loss(z, 0.7), rel=1e-12)
+    a = torch.tensor([[0.0, 1.0]])
+    assert torch.isfinite(cn.link_entropy(a)) and torch.isfinite(cn.link_cost(a))
+
+
+def test_the_losses_have_their_gradients() -> None:
+    probability = draw(K, K).sigmoid().requires_grad_()
+    assert torch.autograd.gradcheck(cn.link_entropy, (probability,))
+    assert torch.autograd.gradcheck(cn.link_cost, (probability,))
+    z = draw(K, 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: cn.reconstruction_loss(z, weight=0.7), (z,))
+
+
+def test_the_cost_of_links_is_in_the_total() -> None:
+    """Faithfulness: its weight changes the gradient by exactly the term's own gradient."""
+    z = draw(K, 3).requires_grad_()
+
+    def slope(loss: Tensor) -> Tensor:
+        return torch.autograd.grad(loss, z)[0]
+
+    entropy, cost = (
+        slope(term(cn.link_probability(z))) for term in (cn.link_entropy, cn.link_cost)
+    )
+    assert entropy.abs().max() > 1e-3 and cost.abs().max() > 1e-3
+    close(slope(cn.reconstruction_loss(z, weight=0)), entropy)
+    close(slope(cn.reconstruction_loss(z)), entropy + cost)
+    close(slope(cn.reconstruction_loss(z, weight=2.5)), entropy + 2.5 * cost)
+
+
+def test_encode_is_its_formula() -> None:
+    network, x = draw(K, K), draw(K, 4, seed=1)
+    p = cn.init_encoder(4, hidden=5, out=2, generator=start(), dtype=DOUBLE)
+    p["norm_weight"], p["norm_bias"] = draw(5, seed=2), draw(5, seed=3)
+
+    def times(a: list[list[float]], b: list[list[float]]) -> list[list[float]]:
+        return [
+            [sum(u * v for u, v in zip(r, c, strict=True)) for c in zip(*b, strict=True)] for r in a
+        ]
+
+    a, hidden = network.tolist(), []
+    for row in times(times(a, x.tolist()), p["weight0"].tolist()):
+        row = [v + b for v, b in zip(row, p["bias0"].tolist(), strict=True)]
+        mean = sum(row) / 5
+        deviation = math.sqrt(sum((v - mean) ** 2 for v in row) / 5 + 1e-5)
+        scale = zip(row, p["norm_weight"].tolist(), p["norm_bias"].tolist(), strict=True)
+        hidden.append([max(0.0, (v - mean) / deviation * g + b) for v, g, b in scale])
+    out = times(a, times(hidden, p["weight1"].tolist()))
+    close(cn.encode(network, x, p), torch.tensor(out, dtype=DOUBLE) + p["bias1"])
+
+
+def test_init_encoder() -> None:
+    p = cn.init_encoder(300, hidden=64, out=16, generator=start())
+    for name, fan in {"weight0": 64, "bias0": 64, "weight1": 16, "bias1": 16}.items():
+        limit = 1 / math.sqrt(fan)
+        assert p[name].abs().max() <= limit < p[name].abs().max() * 1.3
+    assert abs(float(p["weight0"].mean())) < 0.01
+    assert torch.equal(p["norm_weight"], torch.ones(64)) and not p["norm_bias"].any()
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0, 2.5])
+def test_the_written_gradient_is_autograds(weight: float) -> None:
+    network, x = cn.normalize_rows(draw(K, K).abs()), draw(K, 4, seed=1)
+    p = cn.init_encoder(4, hidden=5, out=3, generator=start(), dtype=DOUBLE)
+    p["norm_weight"], p["norm_bias"] = draw(5, seed=2), draw(5, seed=3)
+    leaves = [value.requires_grad_() for value in p.values()]
+    loss = cn.reconstruction_loss(cn.encode(network, x, p), weight=weight)
+    want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves)])
+    flat = torch.cat([value.detach().flatten() for value in p.values()])
+    got, sizes = torch.zeros_like(flat), (4, 5, 3)
+    with torch.inference_mode():
+        autoencoder._gradient(
+            network,
+            autoencoder._beside_ones(network @ x),
+            autoencoder._affine(flat, sizes),
+            weight,
+            autoencoder._affine(got, sizes),
+        )
+    assert want.abs().max() > 1e-3
+    close(got, want)
+
+
+@pytest.mark.parametrize("weight", [1.0, 0.3])
+def test_reconstruct_is_torchs_adam_on_the_loss(weight: float) -> None:
+    network, x = cn.normalize_rows(draw(K, K).abs()), draw(K, 7, seed=1)
+    p = cn.init_encoder(7, hidden=12, out=4, generator=start(5), dtype=DOUBLE)
+    leaves = [value.requires_grad_() for value in p.values()]
+    optimizer = torch.optim.Adam(leaves, lr=2e-3, weight_decay=1e-2)
+    for _ in range(30):
+        optimizer.zero_grad()
+        cn.reconstruction_loss(cn.encode(network, x, p), weight=weight).backward()
+        optimizer.step()
+    options: dict[str, Any] = {"hidden": 12, "out": 4, "steps": 30, "lr": 2e-3}
+    options |= {"weight_decay": 1e-2, "weight": weight, "generator": start(5)}
+    got = cn.reconstruct(network, x, **options)
+    close(got, cn.encode(network, x, p).detach(), atol=1e-10)
+    assert not got.is_inference() and not got.requires_grad
+
+
+def test_reconstruct_lowers_the_loss_from_fresh_weights() -> None:
+    network, x = cn.normalize_rows(draw(K, K).abs()).float(), draw(K, 100).float()
+    before = cn.reconstruct(network, x, steps=0, generator=start())
+    close(before, cn.encode(network, x, cn.init_encoder(100, generator=start())), atol=1e-6)
+    after = cn.reconstruct(network, x, generator=start())
+    assert after.shape == (K, 32)
+    assert cn.reconstruction_loss(after) < cn.reconstruction_loss(before)
+    kept = network.clone(), x.clone()
+    assert torch.equal(cn.reconstruct(network, x, generator=start()), after)
+    assert torch.equal(network, kept[0]) and torch.equal(x, kept[1])
+
+
+# The whole
+
+
+def whole(flat: Tensor, outputs: Tensor, properties: Tensor) -> Tensor:
+    """Two rounds of the server's work, as in GPFL."""
+    features = cn.pooled_features(flat, width=20)
+    embedding = cn.similarity(cn.functional_embedding(outputs))
+    chosen = cn.select_properties(properties, embedding)
+    network = cn.normalize_rows(cn.property_network(properties[:, chosen]))
+    network = cn.running_network(network, embedding)
+    return cn.discretise(cn.reconstruct(network, features, steps=20, generator=start()))
+
+
+def test_permuting_clients_permutes_the_network() -> None:
+    clients = draw(9, 60) * 0.1, draw(9, 5, 2, seed=1), draw(9, 6, seed=2)
+    order = torch.tensor([4, 0, 8, 2, 7, 1, 3, 6, 5])
+    embedding = [cn.similarity(c[1].flatten(1)) for c in (clients, [c[order] for c in clients])]
+    close(embedding[1], embedding[0][order][:, order])
+    network = cn.normalize_rows(embedding[0].clamp(min=0))
+    z = cn.reconstruct(network, clients[0], generator=start())
+    turned = cn.reconstruct(network[order][:, order], clients[0][order], generator=start())
+    close(turned, z[order], atol=1e-9)
+    assert z.std(0).max() > 1e-3  # or any order would do
+    got = whole(*(c[order] for c in clients))
+    assert torch.equal(got > 0, (whole(*clients) > 0)[order][:, order])
+    chosen = cn.select_properties(clients[2], embedding[0])
+    assert torch.equal(cn.select_properties(clients[2][order], embedding[1]), chosen)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3])
+def test_few_clients_and_equal_ones(k: int) -> None:
+    equal = [v.expand(k, *v.shape[1:]) for v in (draw(1, 60), draw(1, 5, 2), draw(1, 6))]
+    close(whole(*equal), torch.full((k, k), 1 / k, dtype=DOUBLE))
+    different = whole(draw(k, 60), draw(k, 5, 2), draw(k, 6))
+    close(different.sum(1), torch.ones(k, dtype=DOUBLE))
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
+    rows, square, outputs = draw(K, 4), draw(K, K), draw(K, 2, 3)
+    fine = square.clone()
+    for tensor in (rows, square, outputs):
+        tensor[4, 1] = bad
+    calls = {
+        "flat": [lambda: cn.pooled_features(rows), lambda: cn.marginal_parameters(rows)],
+        "outputs": [lambda: cn.functional_embedding(outputs)],
+        "rows": [lambda: cn.similarity(rows)],
+        "properties": [
+            lambda: cn.property_network(rows),
+            lambda: cn.select_properties(rows, fine),
+        ],
+        "embedding_similarity": [
+            lambda: cn.select_properties(draw(K, 3), square),
+            lambda: cn.running_network(fine, square),
+        ],
+        "previous": [lambda: cn.running_network(square, fine)],
+        "network": [
+            lambda: cn.normalize_rows(square),
+            lambda: cn.reconstruct(square, draw(K, 3)),
+        ],
+        "features": [lambda: cn.reconstruct(fine, rows)],
+        "z": [lambda: cn.discretise(rows)],
+    }
+    for name, functions in calls.items():
+        for call in functions:
+            message = f"Expected {name} to be finite, but got NaN or infinity in client 4's row"
+            with pytest.raises(ValueError, match=message):
+                call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: cn.similarity(torch.ones(2, 2).long()), "rows to be floating point"),
+        (lambda: cn.similarity(torch.ones(2)), r"rows to have shape \[k, \*\], but got \[2\]"),
+        (lambda: cn.pooled_features(torch.ones(2, 2), width=0), "width to be at least 1, but got"),
+        (lambda: cn.functional_embedding(torch.ones(2, 2)), r"shape \[k, R, C\], but got \[2, 2\]"),
+        (lambda: cn.normalize_rows(torch.ones(2, 3)), r"shape \[k, k\], but got \[2, 3\]"),
+        (
+            lambda: cn.running_network(torch.ones(2, 2), torch.ones(3, 3)),
+            r"embedding_similarity to have shape \[2, 2\], but got \[3, 3\]",
+        ),
+        (
+            lambda: cn.running_network(torch.eye(2), torch.eye(2), beta=1.5),
+            r"beta to be in \[0, 1\], but got 1.5",
+        ),
+        (lambda: cn.reconstruct(torch.eye(2), torch.ones(3, 2)), "as many clients, but got 2 and"),
+        (lambda: cn.discretise(torch.ones(2, 2), threshold=0.1, ratio=0.5), "but got both, 0.1"),
+        (lambda: cn.discretise(torch.ones(2, 2), ratio=0.0), r"ratio to be in \(0, 1\], but got"),
+        (lambda: cn.probe_graphs(0, num_features=2), "num to be at least 1, but got 0"),
+        (lambda: cn.probe_graphs(p=2.0, num_features=2), r"p to be in \[0, 1\], but got 2.0"),
+        (lambda: cn.probe_graphs(num_features=0), "num_features to be at least 1, but got 0"),
+    ],
+)
+def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        call()

@@ -1,0 +1,211 @@
+"""Properties of graphs against networkx, loops, and one graph at a time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fgl import properties
+from fgl.properties import PROPERTIES, graph_properties, network_entropy
+from fgl.properties.hops import hops
+from fgl.properties.simple import simple
+
+
+@pytest.fixture(autouse=True)
+def _double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def edges(graph: nx.Graph) -> Tensor:
+    return torch.tensor(list(graph.edges), dtype=torch.int64).reshape(-1, 2).T
+
+
+def numbers(graph: nx.Graph) -> list[float]:
+    """The six, by networkx where it has them, else from the formula."""
+    n, m = graph.number_of_nodes(), graph.number_of_edges()
+    if not m:
+        return [0.0] * 6
+    degree = [d for _, d in graph.degree()]
+    mean = sum(degree) / n
+    return [
+        mean,
+        nx.density(graph),
+        sum((d - mean) ** 2 for d in degree) / n,
+        sum(d * math.log(d) for d in degree if d) / (2 * m),
+        -(1 / mean + 2),
+        sum(nx.closeness_centrality(graph).values()) / n,
+    ]
+
+
+def random_graphs() -> list[nx.Graph]:
+    """Of all kinds: sparse and dense, one of 65 nodes and more, in parts, empty, single, a star."""
+    sizes = [1, 2, 3, 5, 8, 13, 30, 63, 64, 65, 127, 128, 129, 200, 40, 40, 40]
+    graphs = [
+        nx.gnp_random_graph(n, p, seed=seed)
+        for seed, (n, p) in enumerate((n, p) for n in sizes for p in (0.02, 0.1, 0.5))
+    ]
+    graphs += [nx.empty_graph(n) for n in (0, 1, 4)]
+    graphs += [nx.path_graph(150), nx.star_graph(90), nx.cycle_graph(64), nx.complete_graph(70)]
+    graphs += [nx.disjoint_union(nx.path_graph(70), nx.complete_graph(5)), nx.empty_graph(0)]
+    order = np.random.default_rng(0).permutation(len(graphs))
+    return [graphs[i] for i in order]
+
+
+def batched(graphs: list[nx.Graph]) -> tuple[Tensor, Tensor, int]:
+    sizes = torch.tensor([len(g) for g in graphs])
+    first = (sizes.cumsum(0) - sizes).tolist()
+    edge_index = torch.cat([edges(g) + at for g, at in zip(graphs, first, strict=True)], 1)
+    return edge_index, torch.arange(len(graphs)).repeat_interleave(sizes), len(graphs)
+
+
+def test_many_graphs_at_once_equal_networkx() -> None:
+    graphs = random_graphs()
+    got = graph_properties(*batched(graphs))
+    assert got.shape == (len(graphs), len(PROPERTIES))
+    want = torch.tensor([numbers(g) for g in graphs])
+    torch.testing.assert_close(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_one_graph_is_a_batch_of_one() -> None:
+    graphs = random_graphs()
+    got = torch.cat([graph_properties(edges(g), len(g)) for g in graphs])
+    assert torch.equal(got, graph_properties(*batched(graphs)))
+
+
+@pytest.mark.parametrize("column", range(6))
+def test_each_function_is_its_column(column: int) -> None:
+    graphs = batched(random_graphs())
+    function = getattr(properties, PROPERTIES[column])
+    assert torch.equal(function(*graphs), graph_properties(*graphs)[:, column])
+
+
+@pytest.mark.parametrize("words", [1, 50, 10**3, 10**6])
+def test_hops_do_not_depend_on_how_many_words_are_searched_at_a_time(words: int) -> None:
+    graphs = random_graphs()
+    many = simple(*batched(graphs))
+    reached, distance = hops(many.crow, many.col, many.sizes, words=words)
+    at = 0
+    for graph in graphs:
+        for node in graph:
+            lengths = nx.single_source_shortest_path_length(graph, node)
+            assert int(reached[at]) == len(lengths)
+            assert int(distance[at]) == sum(lengths.values())
+            at += 1
+
+
+def test_bits_without_numpy_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    test_many_graphs_at_once_equal_networkx()
+
+
+def test_how_edges_are_given_does_not_matter() -> None:
+    edge_index, batch, num_graphs = batched(random_graphs())
+    want = graph_properties(edge_index, batch, num_graphs)
+    both = torch.cat([edge_index, edge_index.flip(0)], 1)
+    in_order = both[:, (both[1] * batch.numel() + both[0]).argsort()]
+    loops = torch.arange(batch.numel()).expand(2, -1)
+    shuffled = torch.cat([both, loops, edge_index], 1)
+    shuffled = shuffled[:, torch.randperm(shuffled.shape[1])]
+    one_way = in_order[:, torch.rand(in_order.shape[1]) < 0.5]
+    given = [edge_index.flip(0), both, in_order, shuffled, in_order.flip(1)]
+    for form in given:
+        assert torch.equal(graph_properties(form, batch, num_graphs), want)
+    there_and_back = torch.cat([one_way, one_way.flip(0)], 1)
+    assert torch.equal(
+        graph_properties(one_way, batch, num_graphs),
+        graph_properties(there_and_back, batch, num_graphs),
+    )
+
+
+def test_order_of_nodes_and_of_graphs() -> None:
+    graphs = random_graphs()
+    want = graph_properties(*batched(graphs))
+    rng = np.random.default_rng(1)
+    turned = [
+        nx.relabel_nodes(g, dict(zip(g, rng.permutation(len(g)).tolist(), strict=True)))
+        for g in graphs
+    ]
+    got = graph_properties(*batched(turned[::-1]))
+    torch.testing.assert_close(got.flip(0), want, rtol=1e-12, atol=1e-12)
+
+
+def test_drop_trailing_is_the_mean_up_to_the_last_node_with_an_edge() -> None:
+    lists: list[tuple[list[tuple[int, int]], int]] = [
+        ([(0, 1), (1, 3)], 7),
+        ([(2, 4)], 5),
+        ([], 3),
+        ([(1, 2), (2, 3)], 9),
+    ]
+    sizes = torch.tensor([n for _, n in lists])
+    parts = [torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T for pairs, _ in lists]
+    first = (sizes.cumsum(0) - sizes).tolist()
+    edge_index = torch.cat([part + at for part, at in zip(parts, first, strict=True)], 1)
+    batch = torch.arange(4).repeat_interleave(sizes)
+    got = graph_properties(edge_index, batch, drop_trailing=True, entropy="code")
+    for row, (pairs, n) in zip(got.tolist(), lists, strict=True):
+        if not pairs:
+            assert row == [0.0] * 6
+            continue
+        last = max(map(max, pairs))
+        degree = [sum(v in pair for pair in pairs) for v in range(last + 1)]
+        mean, m = sum(degree) / (last + 1), len(pairs)
+        entropy = sum(d * math.log(d) for d in degree if d) / (last + 1) / (2 * m)
+        variance = sum(d * d for d in degree) / (last + 1) - mean**2
+        want = [mean, 2 * m / (n * (n - 1)), variance, entropy, -(1 / mean + 2)]
+        assert row[:5] == pytest.approx(want, rel=1e-12, abs=1e-15)
+    full = graph_properties(edge_index, batch)
+    assert torch.equal(got[:, [1, 5]], full[:, [1, 5]])
+
+
+def test_entropy_forms_differ_by_the_number_of_nodes() -> None:
+    graph = nx.gnp_random_graph(12, 0.4, seed=3)
+    paper, code = (network_entropy(edges(graph), 12, form=form) for form in ("paper", "code"))
+    torch.testing.assert_close(paper, 12 * code)
+
+
+def test_no_graph_and_no_node() -> None:
+    nothing = torch.empty(2, 0, dtype=torch.int64)
+    batch = torch.empty(0, dtype=torch.int64)
+    assert graph_properties(nothing, batch).shape == (0, 6)
+    assert torch.equal(graph_properties(nothing, batch, 3), torch.zeros(3, 6))
+    assert torch.equal(graph_properties(nothing, 0), torch.zeros(1, 6))
+
+
+def test_default_dtype() -> None:
+    torch.set_default_dtype(torch.float32)
+    assert graph_properties(torch.tensor([[0], [1]]), 2).dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be int64, but got torch.float32"),
+        ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, num_edges\], but got \[2\]"),
+        ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
+        ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
+        ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),
+        ((torch.tensor([[0], [1]]), 2, 2), "nodes to be a batch of graphs, but got 2"),
+        ((torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 0, 1])), "edge 1 between graphs 0 and"),
+        ((torch.tensor([[0], [1]]), torch.tensor([0, 1, 0])), "batch to be in order"),
+        ((torch.tensor([[0], [1]]), torch.tensor([-1, 0])), "batch to be at least 0, but got -1"),
+        ((torch.tensor([[0], [1]]), torch.tensor([3, 3]), 3), r"batch to be in \[0, 3\), but got"),
+        ((torch.tensor([[0], [1]]), torch.tensor([0.0, 0.0])), "batch to be int64 and have shape"),
+    ],
+)
+def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        graph_properties(*arguments)
+
+
+def test_unknown_entropy_form() -> None:
+    with pytest.raises(ValueError, match="form to be 'paper' or 'code', but got 'log2'"):
+        network_entropy(torch.tensor([[0], [1]]), 2, form="log2")  # type: ignore[arg-type]
