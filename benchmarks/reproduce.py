@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tables_fedego
 import tables_fedgl
 import tables_fgssl
 import torch
@@ -40,7 +41,7 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
-TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES
+TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from .datasets import load, load_graphs
 from .features import normalize_features
 from .files import download
+from .major import major_label_partition
 from .partition import (
     PROPORTIONS,
     louvain_partition,
@@ -24,6 +25,7 @@ __all__ = [
     "load",
     "load_graphs",
     "louvain_partition",
+    "major_label_partition",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

@@ -2,5 +2,6 @@
 
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
+from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 
-__all__ = ["GAT", "GCN", "GATConv", "GCNConv"]
+__all__ = ["GAT", "GCN", "SAGE", "EgoSAGE", "GATConv", "GCNConv", "SAGEConv", "child_mean"]
