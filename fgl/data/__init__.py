@@ -1,8 +1,9 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .datasets import load, load_graphs
-from .features import normalize_features
+from .features import degree_features, normalize_features
 from .files import download
+from .link import EdgeSplit, edge_split, negative_edges
 from .major import major_label_partition
 from .partition import (
     PROPORTIONS,
@@ -19,13 +20,17 @@ from .wiki_cs import read_wiki_cs
 __all__ = [
     "CLASS_CAPPED",
     "PROPORTIONS",
+    "EdgeSplit",
     "class_capped_split",
     "csbm",
+    "degree_features",
     "download",
+    "edge_split",
     "load",
     "load_graphs",
     "louvain_partition",
     "major_label_partition",
+    "negative_edges",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

@@ -14,6 +14,14 @@ from .method import (
     send_model,
     supervised,
 )
+from .own import (
+    evaluate_own,
+    link_scores,
+    node_scores,
+    own_clients,
+    own_scores,
+    trigger_rate,
+)
 from .result import Result, Round
 from .run import run
 from .train import Trained, train
@@ -33,14 +41,20 @@ __all__ = [
     "check_message",
     "evaluate_clients",
     "evaluate_on",
+    "evaluate_own",
     "evaluate_pseudo",
     "fold_in",
     "keep_own",
+    "link_scores",
+    "node_scores",
     "num_bytes",
+    "own_clients",
+    "own_scores",
     "run",
     "send_model",
     "supervised",
     "together",
     "train",
     "train_cohort",
+    "trigger_rate",
 ]

@@ -2,6 +2,19 @@
 
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
+from .mlp import MLP
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .vgae import VGAE
 
-__all__ = ["GAT", "GCN", "SAGE", "EgoSAGE", "GATConv", "GCNConv", "SAGEConv", "child_mean"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "MLP",
+    "SAGE",
+    "VGAE",
+    "EgoSAGE",
+    "GATConv",
+    "GCNConv",
+    "SAGEConv",
+    "child_mean",
+]
