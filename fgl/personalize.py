@@ -10,6 +10,39 @@ from torch import Tensor
 Params = dict[str, Tensor]
 
 
+def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
+    """The part of a model that travels: what lies under some names.
+
+    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ...; with no
+    prefix it is the whole model. What does not travel stays with each client, as in FedPer.
+
+    Args:
+        params: name to tensor.
+        prefixes: names of modules, with or without the names of those inside them.
+
+    Returns:
+        The same tensors under their full names, in the order of `params`.
+
+    Raises:
+        ValueError: if there is nothing under a prefix.
+
+    Example:
+        >>> model = torch.nn.ModuleDict({"conv": torch.nn.Linear(1, 1), "head": torch.nn.ReLU()})
+        >>> list(part(model.state_dict(), "conv"))
+        ['conv.weight', 'conv.bias']
+
+    Source: Arivazhagan et al. 2019 (FedPer), https://arxiv.org/abs/1912.00818; FedVGAE, IEEE
+    Transactions on Big Data 2024
+    """
+    for prefix in prefixes:
+        if not any(_under(name, prefix) for name in params):
+            raise ValueError(
+                f"Expected prefixes to name layers of {list(params)}, but got {prefix!r}"
+            )
+    whole = not prefixes
+    return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
+
+
 def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple[Params, Params]:
     """Parameters whose names begin with one of `prefixes`, and the others.
 
@@ -31,19 +64,8 @@ def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple
         >>> list(shared), list(own)
         (['0.weight', '0.bias'], ['1.weight', '1.bias'])
     """
-
-    def under(name: str, prefix: str) -> bool:
-        return name == prefix or name.startswith(prefix.removesuffix(".") + ".")
-
-    for prefix in prefixes:
-        if not any(under(name, prefix) for name in params):
-            raise ValueError(
-                f"Expected prefixes to name layers of {list(params)}, but got {prefix!r}"
-            )
-    chosen = {name for name in params if any(under(name, prefix) for prefix in prefixes)}
-    first = {name: value for name, value in params.items() if name in chosen}
-    rest = {name: value for name, value in params.items() if name not in chosen}
-    return first, rest
+    first = part(params, *prefixes) if prefixes else {}
+    return first, {name: value for name, value in params.items() if name not in first}
 
 
 def interpolate(
@@ -170,42 +192,6 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
 
 
-# Which part of a model travels, and whether to take what arrives (FedVGAE).
-
-
-def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """The part of a model that travels: what lies under some names.
-
-    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ...; with no
-    prefix it is the whole model. What does not travel stays with each client, as in FedPer.
-
-    Args:
-        params: name to tensor.
-        prefixes: names of modules, with or without the names of those inside them.
-
-    Returns:
-        The same tensors under their full names, in the order of `params`.
-
-    Raises:
-        ValueError: if there is nothing under a prefix.
-
-    Example:
-        >>> model = torch.nn.ModuleDict({"conv": torch.nn.Linear(1, 1), "head": torch.nn.ReLU()})
-        >>> list(part(model.state_dict(), "conv"))
-        ['conv.weight', 'conv.bias']
-
-    Source: Arivazhagan et al. 2019 (FedPer), https://arxiv.org/abs/1912.00818; FedVGAE, IEEE
-    Transactions on Big Data 2024
-    """
-    for prefix in prefixes:
-        if not any(_under(name, prefix) for name in params):
-            raise ValueError(
-                f"Expected prefixes to be modules of {list(params)}, but got {prefix!r}"
-            )
-    whole = not prefixes
-    return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
-
-
 def adaptive_aggregation(
     received: Mapping[str, Tensor],
     own: Mapping[str, Tensor],
@@ -268,7 +254,7 @@ def adaptive_aggregation(
 
 
 def _under(name: str, prefix: str) -> bool:
-    return name == prefix or name.startswith(f"{prefix}.")
+    return name == prefix or name.startswith(prefix.removesuffix(".") + ".")
 
 
 def _mixed(received: Tensor, own: Tensor, phi: float) -> Tensor:
