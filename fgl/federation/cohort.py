@@ -47,22 +47,31 @@ class Cohort:
         self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
+        self.num_examples = max(graph.num_examples for graph in self.graphs)
         given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
         self.parts: dict[str, Callable[[Client], Any]] = {
             name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
             for name in ("x", *given)
         }
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
-        self.parts["node_mask"] = self.stack(
-            "node_mask", [graph.node_mask for graph in self.graphs]
-        )
-        self.parts.setdefault("train_mask", self.parts["node_mask"])
-        for name in ("num_nodes", "num_edges"):
+        for name in ("node_mask", "example_mask"):
+            self.parts[name] = self.stack(name, [getattr(graph, name) for graph in self.graphs])
+        self.parts.setdefault("train_mask", self.parts["example_mask"])
+        if first.batch is not None:
+            self.parts["pool"] = MatrixStack([graph.pool for graph in self.graphs]).of
+            self.parts["batch"] = self.stack("batch", [self._owners(g) for g in self.graphs])
+        for name in ("num_nodes", "num_edges", "num_graphs"):
             counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
             self.parts[name] = self.stack(name, [count.to(first.device) for count in counts])
 
     def __len__(self) -> int:
         return len(self.graphs)
+
+    def _owners(self, graph: Graph) -> Tensor:
+        """The graph of every node; of padding a graph that no client has."""
+        out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
+        out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
+        return out
 
     @property
     def sparse(self) -> bool:
@@ -184,7 +193,7 @@ class _Member(Graph):
         for name in changes:
             if name not in known:
                 raise TypeError(f"Expected a field of Graph, but got {name!r}")
-            if name in ("edge_index", "edge_weight", "backend"):
+            if name in ("edge_index", "edge_weight", "batch", "backend"):
                 raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")
         changed = copy.copy(self)
         changed.__dict__.update(changes)
@@ -207,7 +216,7 @@ def _check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def _kind(graph: Graph) -> dict[str, Any]:
-    names = ("y", *MASKS, "node_id")
+    names = ("y", *MASKS, "node_id", "batch")
     return {
         "fields": [name for name in names if getattr(graph, name) is not None],
         "num_features": graph.num_features,

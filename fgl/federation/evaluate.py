@@ -68,7 +68,7 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
     @torch.no_grad()
     def score(params: Any) -> dict[str, float]:
         check_model(params, template)
-        logits = functional_call(model, params, (graph.x, graph.adj))
+        logits = functional_call(model, params, graph.inputs)
         return {
             "val_accuracy": accuracy(logits, y, val_mask),
             "val_loss": float(cross_entropy(logits, y, val_mask)),
@@ -118,7 +118,7 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
             for k in tested:
                 params: Any = outbox[k if k in outbox else 0]["model"]
                 graph: Any = clients[k]
-                logits = functional_call(model, params, (graph.x, graph.adj))
+                logits = functional_call(model, params, graph.inputs)
                 found.append(accuracy(logits, graph.y, graph.test_mask))
         return {"local_accuracy": sum(found) / len(found)}
 

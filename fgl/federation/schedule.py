@@ -25,7 +25,7 @@ def local_steps(how: Training, graph: Graph, context: Message) -> list[tuple[Gra
 
 def batch_masks(how: Training, graph: Graph) -> list[Tensor]:
     """A training mask for every step: `num_steps` passes over the training nodes, shuffled."""
-    mask = graph.node_mask if graph.train_mask is None else graph.train_mask
+    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
     nodes = mask.nonzero().squeeze(1)
     masks = []
     for _ in range(how.num_steps):
@@ -75,7 +75,7 @@ class Plan:
                     self.drawn.append(local_steps(how, graph, context))
         self.counts = [len(each) for each in self.drawn or masks]
         if masks:
-            shape = (max(self.counts), len(cohort), cohort.num_nodes)
+            shape = (max(self.counts), len(cohort), cohort.num_examples)
             self.masks = torch.zeros(shape, dtype=torch.bool, device=cohort.index.device)
             for client, own in enumerate(masks):
                 for step, mask in enumerate(own):
