@@ -2,5 +2,6 @@
 
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
+from .gin import GIN, GINConv
 
-__all__ = ["GAT", "GCN", "GATConv", "GCNConv"]
+__all__ = ["GAT", "GCN", "GIN", "GATConv", "GCNConv", "GINConv"]
