@@ -1,6 +1,7 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .datasets import load, load_graphs
+from .dirichlet import dirichlet_partition, fold_clients, stratified_folds
 from .features import normalize_features
 from .files import download
 from .partition import (
@@ -20,7 +21,9 @@ __all__ = [
     "PROPORTIONS",
     "class_capped_split",
     "csbm",
+    "dirichlet_partition",
     "download",
+    "fold_clients",
     "load",
     "load_graphs",
     "louvain_partition",
@@ -32,5 +35,6 @@ __all__ = [
     "random_split",
     "read_wiki_cs",
     "split",
+    "stratified_folds",
     "union_graph",
 ]
