@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 from fgl import Graph, SparseMatrix
 from fgl.federation.cohort import Cohort
 from fgl.nn import GIN
+from fgl.nn.layers import coarse_dropout
 from fgl.sparse.stack import Client
 
 
@@ -114,3 +115,41 @@ def test_refuses() -> None:
         GIN(3, 8, 2, num_layers=0)
     with pytest.raises(ValueError, match=r"pooling to be one of \('sum', 'mean'\), but got 'max'"):
         GIN(3, 8, 2, pooling="max")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("p", [0.5, 0.25, 0.75, 0.1])
+def test_coarse_dropout_keeps_its_share_at_its_scale(p: float) -> None:
+    x = torch.arange(1.0, 4005).view(-1, 13).requires_grad_()
+    out = coarse_dropout(x, p)
+    ratio = out / x
+    kept = ratio[ratio != 0]
+    assert torch.allclose(kept, torch.tensor(1 / (1 - p)), rtol=1e-3)
+    assert abs(float((ratio == 0).float().mean()) - p) < 0.05
+    out.sum().backward()
+    assert torch.allclose(x.grad, ratio.detach(), rtol=1e-3)
+    columns = (ratio == 0).float().mean(0)
+    assert (columns - p).abs().max() < 0.15
+    other = vmap(lambda _: coarse_dropout(x.detach(), p), randomness="different")(torch.zeros(2))
+    assert not torch.equal(other[0], other[1])
+    assert coarse_dropout(x[:0], p).shape == (0, 13)
+    assert not coarse_dropout(x, 1.0).any()
+
+
+def test_plus_identity() -> None:
+    edges = torch.tensor([[0, 2, 2, 1, 1], [1, 1, 2, 1, 0]])  # loops, one node's beside an edge
+    weight = torch.rand(5).double().requires_grad_()
+    for kept, value in ((edges, None), (edges, weight), (edges[:, :0], None)):
+        matrix = SparseMatrix.from_edge_index(kept, 4, value)
+        dtype = matrix.dtype
+        want = matrix.to_dense() + torch.eye(4, dtype=dtype)
+        assert torch.equal(matrix.plus_identity.to_dense(), want)
+        assert torch.equal(matrix.plus_identity.T.to_dense(), want.T)
+        x = torch.rand(4, 3, dtype=dtype, requires_grad=True)
+        close(matrix.plus_identity @ x, want @ x)
+        inputs = [x] if value is None else [x, weight]
+        got = torch.autograd.grad(
+            (matrix.plus_identity @ x).square().sum(), inputs, retain_graph=True
+        )
+        close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
+    with pytest.raises(ValueError, match="matrix to be square"):
+        SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018

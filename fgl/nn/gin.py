@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..sparse import SparseMatrix
-from .layers import Edges, Features, adjacency, dropout
+from .layers import Edges, Features, adjacency, coarse_dropout
 
 POOLINGS = ("sum", "mean")
 
@@ -41,7 +41,7 @@ class GINConv(nn.Module):
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
         matrix = adjacency(edges, x.shape[0]).astype(x.dtype)
-        out: Tensor = self.nn(x + matrix @ x)
+        out: Tensor = self.nn(matrix.plus_identity @ x)
         return out
 
 
@@ -111,7 +111,7 @@ class GIN(nn.Module):
         return out
 
     def _drop(self, h: Tensor) -> Tensor:
-        return dropout(h, self.dropout) if self.training and self.dropout else h
+        return coarse_dropout(h, self.dropout) if self.training and self.dropout else h
 
     def _pooled(self, h: Tensor, pool: SparseMatrix | None) -> Tensor:
         if pool is None:
