@@ -15,7 +15,7 @@ from torch.func import functional_call, vmap
 from fgl import Graph, SparseMatrix
 from fgl.federation.cohort import Cohort
 from fgl.nn import GIN
-from fgl.nn.layers import coarse_dropout
+from fgl.nn.layers import coarse_scale
 from fgl.sparse.stack import Client
 
 
@@ -118,9 +118,9 @@ def test_refuses() -> None:
 
 
 @pytest.mark.parametrize("p", [0.5, 0.25, 0.75, 0.1])
-def test_coarse_dropout_keeps_its_share_at_its_scale(p: float) -> None:
+def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     x = torch.arange(1.0, 4005).view(-1, 13).requires_grad_()
-    out = coarse_dropout(x, p)
+    out = x * coarse_scale(x, p)
     ratio = out / x
     kept = ratio[ratio != 0]
     assert torch.allclose(kept, torch.tensor(1 / (1 - p)), rtol=1e-3)
@@ -129,10 +129,10 @@ def test_coarse_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     assert torch.allclose(x.grad, ratio.detach(), rtol=1e-3)
     columns = (ratio == 0).float().mean(0)
     assert (columns - p).abs().max() < 0.15
-    other = vmap(lambda _: coarse_dropout(x.detach(), p), randomness="different")(torch.zeros(2))
+    other = vmap(lambda _: coarse_scale(x.detach(), p), randomness="different")(torch.zeros(2))
     assert not torch.equal(other[0], other[1])
-    assert coarse_dropout(x[:0], p).shape == (0, 13)
-    assert not coarse_dropout(x, 1.0).any()
+    assert coarse_scale(x[:0], p).shape == (0, 13)
+    assert not coarse_scale(x, 1.0).any()
 
 
 def test_plus_identity() -> None:

@@ -79,7 +79,7 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses have used and that still exist, for `vmap` to hand out."""
+        """The stacks that losses may use and that still exist, for `vmap` to hand out."""
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
@@ -116,6 +116,7 @@ class Cohort:
                 f"dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
             )
         stacked = self._padded(name, values)
+        self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
         return lambda client: client.part(stacked)
 
     def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import Linear
 
 from ..sparse import SparseMatrix
-from .layers import Edges, Features, adjacency, coarse_dropout
+from .layers import Edges, Features, adjacency, coarse_scale
 
 POOLINGS = ("sum", "mean")
 
@@ -41,8 +42,25 @@ class GINConv(nn.Module):
 
     def forward(self, x: Tensor, edges: Edges) -> Tensor:
         matrix = adjacency(edges, x.shape[0]).astype(x.dtype)
-        out: Tensor = self.nn(matrix.plus_identity @ x)
-        return out
+        return self.mapped(matrix.plus_identity @ x)
+
+    def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
+        """The MLP of sums over neighbours, first through the linear layer `before`."""
+        first: Any = self.nn[0]
+        second: Any = self.nn[2]
+        hidden = _linear(total, first, before).relu_()
+        return _linear(hidden, second)
+
+
+def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
+    """``layer(x)``, a tensor of its own that the caller may change.
+
+    With `before`, ``layer((x W) + n b)`` as one product, where the last column of x is n.
+    """
+    if before is None:
+        return (x @ layer.weight.t()).add_(layer.bias)
+    joined = torch.cat([before.weight, before.bias[:, None]], dim=1)
+    return (x @ (layer.weight @ joined).t()).add_(layer.bias)
 
 
 class GIN(nn.Module):
@@ -103,15 +121,29 @@ class GIN(nn.Module):
 
     def forward(self, x: Features, edges: Edges, pool: SparseMatrix | None = None) -> Tensor:
         edges = adjacency(edges, x.shape[0])
-        h = self.pre(x) if isinstance(x, Tensor) else x @ self.pre.weight.t() + self.pre.bias
-        for conv in self.convs:
-            h = self._drop(conv(h, edges).relu())
-        pooled = self._pooled(h, pool)
-        out: Tensor = self.readout(self._drop(self.post(pooled).relu()))
-        return out
+        convs: list[Any] = list(self.convs)
+        h = self._active(convs[0].mapped(*self._first(x, edges)))
+        for conv in convs[1:]:
+            h = self._active(conv(h, edges))
+        pooled = self._active(_linear(self._pooled(h, pool), self.post))
+        return _linear(pooled, self.readout)
 
-    def _drop(self, h: Tensor) -> Tensor:
-        return coarse_dropout(h, self.dropout) if self.training and self.dropout else h
+    def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
+        """Sums over neighbours of what `pre` makes of x; of x itself where `pre` can wait.
+
+        Both are linear, so x, which nobody trains and which is narrow, can be summed first.
+        """
+        if isinstance(x, SparseMatrix):
+            h = (x @ self.pre.weight.t()).add_(self.pre.bias)
+            return edges.astype(h.dtype).plus_identity @ h, None
+        counted = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        return edges.astype(x.dtype).plus_identity @ counted, self.pre
+
+    def _active(self, h: Tensor) -> Tensor:
+        """Dropout of ReLU, in the place of h."""
+        if self.training and self.dropout:
+            h = h.mul_(coarse_scale(h, self.dropout))
+        return h.relu_()
 
     def _pooled(self, h: Tensor, pool: SparseMatrix | None) -> Tensor:
         if pool is None:

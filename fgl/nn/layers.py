@@ -43,16 +43,19 @@ def dropout(x: Tensor, p: float) -> Tensor:
     return x * ((bits >= round(p * 2**16) - 2**15) / (1 - p))
 
 
-def coarse_dropout(x: Tensor, p: float) -> Tensor:
-    """`dropout` with as few random bits an entry as p needs, a third of its time where p = 1/2."""
+def coarse_scale(x: Tensor, p: float) -> Tensor:
+    """What `dropout` multiplies x with, from as few random bits an entry as p needs.
+
+    Where p = 1/2 a fifth of the time of `dropout`.
+    """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
     if not bits or p >= 1:
-        return dropout(x, p)
+        return dropout(torch.ones_like(x), p)
     each = 8 // bits  # entries a byte
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
     chosen = words.view(torch.uint8)[: -(-x.numel() // each)].int()
     scale: Tensor = embedding(chosen, _scales(p, bits, x.dtype, x.device))
-    return x * scale.flatten()[: x.numel()].view(x.shape)
+    return scale.flatten()[: x.numel()].view(x.shape)
 
 
 @cache
