@@ -13,7 +13,7 @@ from .partition import (
     union_graph,
 )
 from .splits import CLASS_CAPPED, class_capped_split, public_split, random_split, split
-from .synthetic import csbm
+from .synthetic import csbm, small_graphs
 from .wiki_cs import read_wiki_cs
 
 __all__ = [
@@ -34,6 +34,7 @@ __all__ = [
     "random_partition",
     "random_split",
     "read_wiki_cs",
+    "small_graphs",
     "split",
     "stratified_folds",
     "union_graph",

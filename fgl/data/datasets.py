@@ -15,7 +15,7 @@ from ..sparse import SparseMatrix
 from . import known
 from .files import download, verify
 from .known import Known, Reader, Result
-from .synthetic import csbm
+from .synthetic import csbm, small_graphs
 from .table import there
 
 
@@ -73,12 +73,12 @@ def load_graphs(
     """A collection of graphs, each with a class, in the TU format.
 
     ``"NCI1"`` and ``"PROTEINS"`` are checked by sha256; their home has them in a zip file, so they
-    are not downloaded. Any other name is that of a folder in `root` with ``NAME_A.txt``,
-    ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder or in ``raw`` below
-    it. Features are the columns of ``NAME_node_attributes.txt``, then ``NAME_node_labels.txt``
-    one-hot, the labels that occur in their order; where there is neither file, the degree,
-    one-hot, 64 wide, the last column for 63 and above. Labels of edges are not read: a `Graph` has
-    no place for them. Edges are undirected, without self-loops and repeats.
+    are not downloaded. ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in
+    `root` with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the
+    folder or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
+    ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
+    file, the degree, one-hot, 64 wide, the last column for 63 and above. Labels of edges are not
+    read: a `Graph` has no place for them. Edges are undirected, without self-loops and repeats.
 
     Args:
         name: the collection.
@@ -110,6 +110,8 @@ def load_graphs(
     Source: Morris et al., https://arxiv.org/abs/2007.08663;
     https://chrsmrrs.github.io/datasets/docs/format
     """
+    if name == "synthetic":
+        return small_graphs()
     places = _places(root)
     options = {} if attributes else {"attributes": False}
     return _read(name, places, known.COLLECTIONS, known.COLLECTION_LAYOUTS, **options)
