@@ -25,6 +25,7 @@ from typing import Any
 
 import tables_fedgl
 import tables_fgssl
+import tables_gpfl
 import torch
 from machine import machine
 from scipy.stats import wilcoxon
@@ -40,7 +41,7 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
-TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES
+TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_gpfl.TABLES
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,12 @@ class Job:
     clients: int
     seed: int
     rounds: int
+    repeat: str = "--seed"
 
     @property
     def argv(self) -> list[str]:
         where = ["--dataset", self.dataset, "--clients", str(self.clients)]
-        when = ["--rounds", str(self.rounds), "--seed", str(self.seed)]
+        when = ["--rounds", str(self.rounds), self.repeat, str(self.seed)]
         return [*where, *when, *self.row.argv(self.dataset)]
 
     @property
@@ -67,7 +69,7 @@ class Job:
 def jobs(table: str, args: argparse.Namespace) -> list[Job]:
     """The runs of a table, all methods of a seed before the next seed."""
     wanted = [
-        Job(row, dataset, clients, seed, args.rounds)
+        Job(row, dataset, clients, seed, args.rounds, TABLES[table].repeat)
         for dataset in args.datasets
         for seed in range(args.seeds or SEEDS.get(dataset, 5))
         for row in TABLES[table].rows
