@@ -31,8 +31,8 @@ class Table:
     """Rows, the one that others are compared with, where results lie, how long a run is.
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
-    cell; `validation` is the metric that chose, "" where the protocol has no validation set. `repeat`
-    is the flag that counts the runs of a row.
+    cell; `validation` is the metric that chose, "" where the protocol has no validation set.
+    `repeat` is the flag that counts the runs of a row.
     """
 
     rows: list[Row]

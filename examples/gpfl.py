@@ -50,18 +50,15 @@ def gpfl(model, train, probes, args):
         similar = client_network.property_network(properties[:, kept], standardize=args.standardize)
         return client_network.normalize_rows(similar)
 
-    def learn(inbox, models, known):
-        """The network that the server keeps, and the matrix that it mixes with."""
+    def similarity(models):
         with in_mode(model, False):
             said = client_network.functional_embedding(vmap(answers)(models))
-        alike = client_network.similarity(said)
-        if known is None:
-            network = first_network(inbox.stack("properties"), alike)
-        else:
-            network = client_network.running_network(known, alike, beta=args.beta)
+        return client_network.similarity(said)
+
+    def learned(network, models):
         flat = torch.cat([value.flatten(1) for value in models.values()], dim=1)
         z = client_network.reconstruct(network, client_network.pooled_features(flat))
-        return network, client_network.discretise(z)
+        return client_network.discretise(z)
 
     @torch.no_grad()
     def mix(inbox, state):
@@ -70,16 +67,16 @@ def gpfl(model, train, probes, args):
             name: value.expand(size, *value.shape) for name, value in state["model"].items()
         }
         network = state.get("network", torch.zeros(size, size, device=probes.device))
+        own = network[who][:, who]
         if args.uniform:
-            matrix = torch.full_like(network, 1 / len(who))[who][:, who]
-        else:
-            known = network[who][:, who] if "network" in state else None
-            kept, matrix = (
-                learn(inbox, models, known) if args.learn or known is None else (known,) * 2
-            )
-            matrix = matrix if args.learn else kept
-            matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # like nobody: its own
-            network = network.index_put((who[:, None], who), kept)
+            own = torch.full_like(own, 1 / len(who))
+        elif "network" not in state:
+            own = first_network(inbox.stack("properties"), similarity(models))
+        elif args.learn:
+            own = client_network.running_network(own, similarity(models), beta=args.beta)
+        matrix = learned(own, models) if args.learn and not args.uniform else own
+        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
+        network = network.index_put((who[:, None], who), own)
         updates = {name: models[name] - old[name][who] for name in models}
         mixed = aggregate.mix(updates, matrix, self_weight=args.rho)
         new = {name: models[name] + (mixed[name] - updates[name]) for name in models}
