@@ -10,21 +10,24 @@ Graph Personalized Federated Learning. Every client keeps a model of its own, an
 scores are those of the mixed model on the client's own test fold.
 """
 
+import copy
 from functools import partial
 
 import torch
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 import fgl
 from fgl import Graph, Method, Training, aggregate, client_network, data
 from fgl.federation import average, evaluate_graphs, graph_minibatches, keep_own, recipe, supervised
-from fgl.federation.evaluate import in_mode
 from fgl.losses import proximal
 from fgl.properties import graph_properties
 
 
 def gpfl(model, train, probes, args):
     """GPFL as a method; `probes` are the random graphs that all models are asked about."""
+
+    reader = copy.deepcopy(model).eval()
+    plain = args.local or args.fedavg or args.fedprox or args.uniform
 
     def receive(message, state, graph):
         return message["model"], {"model": message["model"]} if args.fedprox else {}
@@ -33,15 +36,16 @@ def gpfl(model, train, probes, args):
         total = supervised(model)(params, graph, context)
         return total + args.fedprox * proximal(params, context["model"]) if args.fedprox else total
 
+    @torch.no_grad()
     def send(params, context, state, graph):
-        if "properties" not in state:
+        if not plain and "properties" not in state:
             own = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
             state = {**state, "properties": own.mean(0)}
-        counts = {"num_examples": torch.tensor(graph.num_train), "properties": state["properties"]}
-        return {"model": params, **counts}, state
-
-    def answers(params):
-        return functional_call(model, params, probes.inputs).log_softmax(1)
+        message = {"model": params, "num_examples": torch.tensor(graph.num_train)}
+        if not plain:
+            said = functional_call(reader, params, probes.inputs).log_softmax(1)
+            message |= {"answers": said, "properties": state["properties"]}
+        return message, state
 
     def first_network(properties, alike):
         if args.start == "random":
@@ -50,11 +54,6 @@ def gpfl(model, train, probes, args):
         similar = client_network.property_network(properties[:, kept], standardize=args.standardize)
         return client_network.normalize_rows(similar)
 
-    def similarity(models):
-        with in_mode(model, False):
-            said = client_network.functional_embedding(vmap(answers)(models))
-        return client_network.similarity(said)
-
     def learned(network, models):
         flat = torch.cat([value.flatten(1) for value in models.values()], dim=1)
         z = client_network.reconstruct(network, client_network.pooled_features(flat))
@@ -62,18 +61,22 @@ def gpfl(model, train, probes, args):
 
     @torch.no_grad()
     def mix(inbox, state):
-        models, size, who = inbox.stack("model"), inbox.num_clients, torch.tensor(list(inbox))
+        models, size = inbox.stack("model"), inbox.num_clients
+        who = torch.tensor(list(inbox), device=probes.device)
         old = state.get("models") or {  # every client's model before its training
             name: value.expand(size, *value.shape) for name, value in state["model"].items()
         }
         network = state.get("network", torch.zeros(size, size, device=probes.device))
         own = network[who][:, who]
+        if not args.uniform:
+            said = client_network.functional_embedding(inbox.stack("answers"))
+            alike = client_network.similarity(said)
         if args.uniform:
             own = torch.full_like(own, 1 / len(who))
         elif "network" not in state:
-            own = first_network(inbox.stack("properties"), similarity(models))
+            own = first_network(inbox.stack("properties"), alike)
         elif args.learn:
-            own = client_network.running_network(own, similarity(models), beta=args.beta)
+            own = client_network.running_network(own, alike, beta=args.beta)
         matrix = learned(own, models) if args.learn and not args.uniform else own
         matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
         network = network.index_put((who[:, None], who), own)
