@@ -78,7 +78,11 @@ def pyg_round(clients: list[fgl.Graph], classes: int) -> Callable[[], None]:
 def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[[], None]:
     model = fgl.nn.GIN(clients[0].num_features, 64, classes)
     how = partial(torch.optim.Adam, **ADAM)
-    method = Method(model, train=Training(how, batches=graph_minibatches, keep_optimizer=True))
+    method = Method(
+        model,
+        receive=lambda message, state, graph: (message["model"], {}),
+        train=Training(how, batches=graph_minibatches, keep_optimizer=True),
+    )
     executor = Executor(clients, at_once)
     first: Any = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), first, {}, [])

@@ -6,16 +6,27 @@ import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..graph import MASKS, Graph
 from ..sparse import MatrixStack, SparseMatrix
 from ..sparse.stack import Client
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
+
+
+Part = Callable[[Client], Any]
+
+
+def _late(make: Callable[[], Part]) -> Part:
+    """A part that is made when a loss asks for it."""
+    made = cache(make)
+    return lambda client: made()(client)
 
 
 class Cohort:
@@ -49,20 +60,28 @@ class Cohort:
         self.index = torch.arange(len(sizes), device=first.device)
         self.num_examples = max(graph.num_examples for graph in self.graphs)
         given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
-        self.parts: dict[str, Callable[[Client], Any]] = {
+        self.parts: dict[str, Part] = {
             name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
             for name in ("x", *given)
         }
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
-        for name in ("node_mask", "example_mask"):
-            self.parts[name] = self.stack(name, [getattr(graph, name) for graph in self.graphs])
+        self.parts["example_mask"] = self._each("example_mask")
         self.parts.setdefault("train_mask", self.parts["example_mask"])
+        self.parts["node_mask"] = _late(lambda: self._each("node_mask"))
         if first.batch is not None:
             self.parts["pool"] = MatrixStack([graph.pool for graph in self.graphs]).of
-            self.parts["batch"] = self.stack("batch", [self._owners(g) for g in self.graphs])
+            self.parts["batch"] = _late(
+                lambda: self.stack("batch", [self._owners(graph) for graph in self.graphs])
+            )
         for name in ("num_nodes", "num_edges", "num_graphs"):
-            counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
-            self.parts[name] = self.stack(name, [count.to(first.device) for count in counts])
+            self.parts[name] = _late(partial(self._counts, name))
+
+    def _each(self, name: str) -> Part:
+        return self.stack(name, [getattr(graph, name) for graph in self.graphs])
+
+    def _counts(self, name: str) -> Part:
+        counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
+        return self.stack(name, [count.to(self.index.device) for count in counts])
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -90,7 +109,7 @@ class Cohort:
         """The graph of one client, inside `vmap`."""
         return _Member(self, client)
 
-    def stack(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+    def stack(self, name: str, values: Sequence[Any]) -> Part:
         """One value per client, as a function of the client at hand inside `vmap`.
 
         A value that all clients share is passed on as it is; tensors whose first dimensions differ
@@ -127,7 +146,7 @@ class Cohort:
                     f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
                 )
 
-    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Part:
         for client, value in zip(self.clients, values, strict=True):
             if list(value) != list(values[0]):
                 raise ValueError(
@@ -149,11 +168,7 @@ class Cohort:
                 )
         if all(tensor.shape == first.shape for tensor in tensors):
             return torch.stack(list(tensors))
-        longest = max(tensor.shape[0] for tensor in tensors)
-        out = first.new_zeros(len(tensors), longest, *first.shape[1:])
-        for row, tensor in zip(out, tensors, strict=True):
-            row[: tensor.shape[0]] = tensor
-        return out
+        return pad_sequence(list(tensors), batch_first=True)
 
 
 class _Member(Graph):
