@@ -170,7 +170,7 @@ def evaluate_graphs(
         graph = cohort.graph(Client(index))
         logits = functional_call(model, params, graph.inputs)
         hit = (logits.argmax(1) == graph.y) & graph.example_mask
-        correct: Tensor = hit.sum() / graph.num_graphs
+        correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct
 
     @torch.no_grad()
