@@ -154,6 +154,8 @@ def test_to_and_from_pyg() -> None:
     back = whole.to_pyg(Batch)
     assert torch.equal(back.ptr, batch.ptr)
     assert torch.equal(back.batch, batch.batch)
+    of_nodes = [Data(x=g.x, edge_index=g.edge_index, y=torch.arange(g.num_nodes)) for g in graphs]
+    assert Graph.from_pyg(Batch.from_data_list(of_nodes)).batch is None
     moved = whole.to("cpu")
     assert torch.equal(moved.batch, whole.batch)
 

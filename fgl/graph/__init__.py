@@ -250,6 +250,9 @@ class Graph:
             for name in names
             if name not in ("num_classes", "backend")
         }
+        owners, y = found["batch"], found["y"]
+        if owners is not None and y is not None and 1 + owners[-1] < len(owners) == len(y):
+            found["batch"] = None  # a batch of graphs with labels for nodes: as one graph
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 
     def to_pyg(self, data_class: Any) -> Any:
