@@ -82,7 +82,7 @@ GROUPS = [
 def table(rows: list[Row], **changes: object) -> Table:
     made = Table(
         rows,
-        "self-train, alpha 5",
+        "self-train",  # each row names the one of its alpha
         "gpfl.jsonl",
         datasets=("PROTEINS", "NCI1"),
         clients=(25, 15),
