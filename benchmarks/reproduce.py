@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import tables_fedego
 import tables_fedgl
 import tables_fgssl
 import tables_gpfl
@@ -41,7 +42,7 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
-TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_gpfl.TABLES
+TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES | tables_gpfl.TABLES
 
 
 @dataclass(frozen=True)

@@ -42,6 +42,8 @@ FEDERATION = [
     "result",
     "evaluate",
     "train",
+    "trees",
+    "personal",
     "batch",
     "executor",
     "checkpoint",

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fgl.losses import proximal
+from fgl.losses import distance_per_entry, proximal
 
 SHAPES = {"conv.weight": (3, 2), "conv.bias": (3,), "scale": ()}
 
@@ -94,3 +94,34 @@ def test_vmap_equals_the_loop() -> None:
 def test_bad_input(reference: dict[str, Tensor], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         proximal({"w": torch.ones(3)}, reference)
+
+
+def test_distance_per_entry_equals_loops() -> None:
+    params, reference = model(0), model(1)
+    total = 0.0
+    for name, value in params.items():
+        pairs = list(zip(value.flatten().tolist(), reference[name].flatten().tolist(), strict=True))
+        total += sum((a - b) ** 2 for a, b in pairs) ** 0.5 / len(pairs)
+    got = distance_per_entry(params, reference)
+    assert got.item() == pytest.approx(total, rel=1e-13)
+    got.backward()
+    for name, value in params.items():
+        moved = (value - reference[name]).detach()
+        assert value.grad is not None
+        torch.testing.assert_close(value.grad, moved / moved.norm() / moved.numel())
+        assert reference[name].grad is None
+
+
+def test_distance_per_entry_gradcheck_and_start() -> None:
+    reference = model(1)
+    assert torch.autograd.gradcheck(
+        lambda *values: distance_per_entry(dict(zip(SHAPES, values, strict=True)), reference),
+        tuple(model(0).values()),
+    )
+    params = model(0)
+    loss = distance_per_entry(params, {name: v.detach() for name, v in params.items()})
+    loss.backward()
+    assert loss.item() == 0
+    assert all(not v.grad.any() for v in params.values() if v.grad is not None)
+    with pytest.raises(ValueError, match=r"reference\['w'\] to have shape \[2\]"):
+        distance_per_entry({"w": torch.zeros(2)}, {"w": torch.zeros(1)})

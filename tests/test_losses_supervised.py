@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 
-from fgl.losses import cross_entropy
+from fgl.losses import cross_entropy, soft_cross_entropy
 
 N, C = 11, 4
 Y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 1])
@@ -102,3 +102,57 @@ def test_vmap_equals_the_loop() -> None:
 def test_bad_input(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         cross_entropy(**{"logits": torch.ones(N, C), "y": Y} | change)
+
+
+def soft_loops(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> float:
+    """`soft_cross_entropy`'s formula, in plain Python."""
+    weight = [1.0] * len(logits) if mask is None else [float(m) for m in mask]
+    total = 0.0
+    for row, wanted, w in zip(logits.tolist(), target.tolist(), weight, strict=True):
+        norm = sum(math.exp(v) for v in row)
+        total -= w * sum(
+            t * math.log(math.exp(v) / norm + 1e-7) for v, t in zip(row, wanted, strict=True)
+        )
+    return total / sum(weight) if any(weight) else 0.0
+
+
+@pytest.mark.parametrize("mask", [None, MASK, MASK.double() / 3, torch.zeros(N)])
+def test_soft_labels_equal_loops(mask: Tensor | None) -> None:
+    z = logits()
+    target = torch.rand(N, C, dtype=torch.float64).softmax(1)
+    got = soft_cross_entropy(z, target, mask)
+    assert got.item() == pytest.approx(soft_loops(z.detach(), target, mask), rel=1e-12)
+    (gradient,) = torch.autograd.grad(got, z)
+    assert torch.isfinite(gradient).all()
+    if mask is not None:
+        assert not gradient[mask == 0].any()
+
+
+def test_soft_labels_that_are_one_hot() -> None:
+    one_hot = torch.eye(C, dtype=torch.float64)[Y]
+    hard = cross_entropy(logits(), Y, MASK)
+    torch.testing.assert_close(soft_cross_entropy(logits(), one_hot, MASK), hard, rtol=0, atol=1e-5)
+    assert torch.autograd.gradcheck(lambda z: soft_cross_entropy(z, one_hot, MASK), (logits(),))
+
+
+def test_soft_labels_of_a_certain_mistake_stay_finite() -> None:
+    z = torch.tensor([[1000.0, -1000.0]], requires_grad=True)
+    loss = soft_cross_entropy(z, torch.tensor([[0.0, 1.0]]))
+    loss.backward()
+    assert loss.item() == pytest.approx(-math.log(1e-7), rel=1e-5)
+    assert z.grad is not None and torch.isfinite(z.grad).all()
+
+
+def test_soft_labels_under_vmap_and_empty() -> None:
+    z, target = torch.randn(3, 5, C), torch.rand(3, 5, C).softmax(2)
+    got = vmap(soft_cross_entropy)(z, target)
+    for k in range(3):
+        torch.testing.assert_close(got[k], soft_cross_entropy(z[k], target[k]))
+    assert soft_cross_entropy(torch.zeros(0, C), torch.zeros(0, C)) == 0
+
+
+def test_soft_labels_of_another_shape() -> None:
+    with pytest.raises(ValueError, match=r"target to have shape \[11, 4\], but got \[11\]"):
+        soft_cross_entropy(logits(), Y)
+    with pytest.raises(ValueError, match=r"mask to have shape \[11\], but got \[3\]"):
+        soft_cross_entropy(logits(), logits(), MASK[:3])

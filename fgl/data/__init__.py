@@ -4,6 +4,7 @@ from .datasets import load, load_graphs
 from .dirichlet import dirichlet_partition, fold_clients, stratified_folds
 from .features import normalize_features
 from .files import download
+from .major import major_label_partition
 from .partition import (
     PROPORTIONS,
     louvain_partition,
@@ -27,6 +28,7 @@ __all__ = [
     "load",
     "load_graphs",
     "louvain_partition",
+    "major_label_partition",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

@@ -215,6 +215,8 @@ def run_recipe(
     )
     summary = report(args, result, select=select)
     for metric, values in summary["metrics"].items():
+        if "/" in metric:  # one client's
+            continue
         said = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
         print(f"{name}: {metric} {said}")
     dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]

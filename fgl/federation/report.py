@@ -10,7 +10,12 @@ from typing import Any
 from .result import Result, Round
 
 VALIDATION = "val_accuracy"
-DESCRIBED = {"last": "last", "best_val": "best validation", "mean_last5": "mean of the last five"}
+DESCRIBED = {
+    "last": "last",
+    "best_val": "best validation",
+    "mean_last5": "mean of the last five",
+    "best_test": "each client's best test round",
+}
 NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
 
 
@@ -26,7 +31,8 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
     Returns:
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
         round, and at the best (``best_val``) where there is a metric `select`, else as the mean of
-        the last five rounds (``mean_last5``);
+        the last five rounds (``mean_last5``); where there is one per client, ``name/0`` and so on,
+        also the mean over clients of each one's best round (``best_test``: it selects on the test);
         ``seconds_per_round``: median from the third round on, broadcast to evaluation;
         ``bytes_up, bytes_down``: of the whole run, all clients; ``config``: the other flags.
 
@@ -46,6 +52,10 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
             metrics[name] = {"last": last, "mean_last5": statistics.mean(recent)}
         elif name in (best := best_round(history, select).metrics):
             metrics[name] = {"last": last, "best_val": best[name]}
+        each = [other for other in names if other.startswith(f"{name}/")]
+        if each:
+            top = [max(record.metrics[other] for record in history) for other in each]
+            metrics[name]["best_test"] = statistics.mean(top)
     seconds = [record.seconds for record in history[2:] or history]
     return {
         "recipe": args.recipe,
@@ -77,7 +87,8 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
     def show(record: Round, result: Result) -> None:
         nonlocal bar
         bar = bar or tqdm(desc=name, total=num_rounds, initial=record.round, unit="round")
-        bar.set_postfix({key: f"{value:.3f}" for key, value in record.metrics.items()})
+        shown = {key: value for key, value in record.metrics.items() if "/" not in key}
+        bar.set_postfix({key: f"{value:.3f}" for key, value in shown.items()})
         bar.update()
         if record.round + 1 == num_rounds:
             bar.close()

@@ -38,3 +38,40 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     weight = mask.to(loss.dtype)
     total = weight.sum()
     return (loss * weight).sum() / (total + (total == 0))
+
+
+def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Mean cross-entropy with soft labels over the masked rows.
+
+    ``-1/|mask| sum_{v in mask} sum_c target_vc log(softmax(logits_v)_c + 1e-7)`` (FedEgo); 0,
+    with a gradient, where nothing is masked in.
+
+    Args:
+        logits: float ``[n, num_classes]``.
+        target: float ``[n, num_classes]``, rows that sum to 1.
+        mask: bool or float weights ``[n]``; default all.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: if `target` does not have the shape of `logits`, or `mask` one entry per row.
+
+    Example:
+        >>> soft_cross_entropy(torch.zeros(1, 4), torch.full((1, 4), 0.25))
+        tensor(1.3863)
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    wanted = (("target", target, logits.shape), ("mask", mask, logits.shape[:1]))
+    for name, value, shape in wanted:
+        if value is not None and value.shape != shape:
+            raise ValueError(
+                f"Expected {name} to have shape {list(shape)}, but got {list(value.shape)}"
+            )
+    loss = -(target * (logits.softmax(1) + 1e-7).log()).sum(1)
+    if mask is None:
+        return loss.sum() / max(loss.numel(), 1)
+    weight = mask.to(loss.dtype)
+    total = weight.sum()
+    return (loss * weight).sum() / (total + (total == 0))

@@ -3,5 +3,17 @@
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
+from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 
-__all__ = ["GAT", "GCN", "GIN", "GATConv", "GCNConv", "GINConv"]
+__all__ = [
+    "GAT",
+    "GCN",
+    "GIN",
+    "SAGE",
+    "EgoSAGE",
+    "GATConv",
+    "GCNConv",
+    "GINConv",
+    "SAGEConv",
+    "child_mean",
+]

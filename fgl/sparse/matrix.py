@@ -133,6 +133,22 @@ class SparseMatrix:
         scaled = value * scale.index_select(0, pattern.row) * scale.index_select(0, pattern.col)
         return SparseMatrix(pattern, scaled)
 
+    @property
+    def mean_norm(self) -> SparseMatrix:
+        """``D^-1 A`` of the pattern alone: a row's entries are one over their number, made once.
+
+        An entry whose value is zero does not count; an empty row stays empty.
+        """
+        return self._once("mean_norm", self._averaging)
+
+    def _averaging(self) -> SparseMatrix:
+        present = self.pattern.ones(self.dtype)
+        if self.value is not None:
+            present = (self.value.detach() != 0).to(self.dtype)
+        count = row_sum(self.pattern, present)
+        share = present / count.clamp(min=1).index_select(0, self.pattern.row)
+        return SparseMatrix(self.pattern, share)
+
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values."""
         return SparseMatrix(self.pattern, value)

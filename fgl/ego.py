@@ -1,0 +1,272 @@
+"""Ego-graphs of one shape as index tensors, and their aligned Mixup (FedEgo).
+
+A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search:
+the centre, its children, the children of the first child, those of the second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from .graph import Graph
+from .sparse import SparseMatrix
+
+BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
+
+
+def levels(fanouts: Sequence[int]) -> list[int]:
+    """Where the levels of a tree begin, and its size at the end.
+
+    Args:
+        fanouts: children per node, level by level, each at least 1.
+
+    Returns:
+        ``[0, 1, 1 + s_1, 1 + s_1 + s_1 s_2, ...]``, one more than there are levels.
+
+    Raises:
+        TypeError: if a fan-out is no integer.
+        ValueError: if there is no fan-out, or one is below 1.
+
+    Example:
+        >>> levels((6, 6))
+        [0, 1, 7, 43]
+    """
+    if not fanouts:
+        raise ValueError("Expected fanouts to be at least one, but got none")
+    bounds, width = [0, 1], 1
+    for fanout in fanouts:
+        if not isinstance(fanout, int) or isinstance(fanout, bool):
+            raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
+        if fanout < 1:
+            raise ValueError(f"Expected fanouts to be at least 1, but got {tuple(fanouts)}")
+        width *= fanout
+        bounds.append(bounds[-1] + width)
+    return bounds
+
+
+class EgoSampler:
+    """Samples ego-graphs of a fixed shape: every node has exactly so many sampled neighbours.
+
+    Neighbours (sources of a node's incoming edges) are drawn uniformly and with replacement, one
+    gather on the neighbour table per hop; a repeated edge counts as often as it is there. A node
+    without neighbours is its own neighbour, so that its tree is that node, repeated.
+
+    Args:
+        graph: the graph, or its adjacency ``A[target, source]``.
+        fanouts: children per node, level by level; any depth.
+
+    Raises:
+        TypeError: if a fan-out is no integer.
+        ValueError: if a fan-out is below 1, or the adjacency is not square.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
+        >>> EgoSampler(graph, (2, 1))(torch.tensor([0, 3]))
+        tensor([[0, 1, 1, 2, 2],
+                [3, 3, 3, 3, 3]])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+
+    def __init__(self, graph: Graph | SparseMatrix, fanouts: Sequence[int] = (6, 6)) -> None:
+        adj = graph.adj if isinstance(graph, Graph) else graph
+        if adj.shape[0] != adj.shape[1]:
+            raise ValueError(f"Expected the adjacency to be square, but got shape {adj.shape}")
+        self.fanouts = tuple(fanouts)
+        self.size = levels(self.fanouts)[-1]
+        self.num_nodes = adj.shape[0]
+        row, col = adj.pattern.row, adj.pattern.col
+        if adj.present is not None and not bool(adj.present.all()):
+            row, col = row[adj.present], col[adj.present]
+        degree = torch.bincount(row, minlength=self.num_nodes)
+        alone = (degree == 0).nonzero().squeeze(1)
+        if alone.numel():
+            order = torch.cat([row, alone]).argsort(stable=True)
+            col = torch.cat([col, alone])[order]
+            degree = degree.clamp(min=1)
+        # A draw waits for the memory, so the table is narrow, and a node's two numbers adjacent.
+        narrow = max(self.num_nodes, col.numel()) < 2**31
+        self.neighbour = col.int() if narrow else col
+        table = torch.stack([degree.cumsum(0) - degree, degree], 1)
+        self.table = table.int() if narrow else table
+
+    def __call__(self, centres: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
+        """One tree per centre.
+
+        Args:
+            centres: int64 ``[batch]`` on the graph's device.
+            generator: of the draws, on the same device; default torch's global one.
+
+        Returns:
+            Node ids, int64 ``[batch, size]``.
+
+        Raises:
+            TypeError: if `centres` is no int64 tensor.
+            ValueError: if it has another shape, or a centre is no node of the graph.
+        """
+        if not isinstance(centres, Tensor) or centres.dtype != torch.int64:
+            got = centres.dtype if isinstance(centres, Tensor) else type(centres).__name__
+            raise TypeError(f"Expected centres to be an int64 tensor, but got {got}")
+        if centres.dim() != 1:
+            raise ValueError(f"Expected centres to have shape [*], but got {list(centres.shape)}")
+        batch = centres.numel()
+        if batch:
+            low, high = (int(end) for end in centres.aminmax())
+            if low < 0 or high >= self.num_nodes:
+                raise ValueError(
+                    f"Expected centres to be in [0, {self.num_nodes}), "
+                    f"but got {low if low < 0 else high}"
+                )
+        found, parents, width = [centres[:, None]], centres, 1
+        for fanout in self.fanouts:
+            begin, degree = self.table.index_select(0, parents).unsqueeze(2).unbind(1)
+            entry = _draws((parents.numel(), fanout), centres.device, generator)
+            entry.mul_(degree).bitwise_right_shift_(BITS).add_(begin)
+            parents = self.neighbour.index_select(0, entry.flatten())
+            width *= fanout
+            found.append(parents.view(batch, width))
+        return torch.cat(found, 1)
+
+
+def resample(
+    trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
+) -> Tensor:
+    """Trees sampled from trees: children drawn with replacement, grandchildren from their block.
+
+    A drawn child brings its own subtree, of which its children are drawn in turn; so a node keeps
+    the neighbourhood that it has in the tree.
+
+    Args:
+        trees: ``[num_trees, size, ...]``, e.g. embeddings of mashed ego-graphs.
+        fanouts: the trees' shape; the sampled ones have the same.
+        generator: of the draws; default torch's global one.
+
+    Returns:
+        A tensor like `trees`.
+
+    Raises:
+        ValueError: if `trees` does not have the size of `fanouts`.
+
+    Example:
+        >>> tree = torch.tensor([[0, 1, 2, 10, 11, 20, 21]])
+        >>> new = resample(tree, fanouts=(2, 2))[0]
+        >>> bool((new[3:5] // 10 == new[1]).all() and (new[5:] // 10 == new[2]).all())
+        True
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    bounds = levels(fanouts)
+    if trees.dim() < 2 or trees.shape[1] != bounds[-1]:
+        raise ValueError(
+            f"Expected trees to have shape [*, {bounds[-1]}, ...] for fan-outs {tuple(fanouts)}, "
+            f"but got {list(trees.shape)}"
+        )
+    count = trees.shape[0]
+    draws = _draws((count, bounds[-1] - 1), trees.device, generator)
+    found = [draws.new_zeros(count, 1)]
+    for fanout, (begin, end), (low, high) in zip(
+        fanouts, pairwise(bounds[:-1]), pairwise(bounds[1:]), strict=True
+    ):
+        draw = draws[:, low - 1 : high - 1].view(count, end - begin, fanout)
+        child = low + (found[-1] - begin)[..., None] * fanout + ((draw * fanout) >> BITS)
+        found.append(child.flatten(1))
+    position = torch.cat(found, 1)
+    tree = torch.arange(count, device=trees.device)[:, None]
+    return trees[tree, position]
+
+
+def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Tensor:
+    """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
+
+    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean of centres,
+    position 1 a mean of first neighbours, and so on; the same for one-hot labels gives soft labels.
+
+    Args:
+        values: embeddings or one-hot labels, float ``[num_nodes, H]``.
+        trees: int64 ``[num_trees, size]``, of `EgoSampler`.
+        batch_size: trees per mashed ego-graph, a short last batch making one too; default all.
+
+    Returns:
+        float ``[ceil(num_trees / batch_size), size, H]``.
+
+    Raises:
+        ValueError: for a wrong shape, or if `batch_size` is not in ``[1, num_trees]``.
+
+    Example:
+        >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
+        >>> mash(torch.tensor([[0.0], [2.0], [4.0]]), trees, batch_size=2).squeeze(2)
+        tensor([[2., 3.],
+                [2., 0.]])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    for name, value in (("values", values), ("trees", trees)):
+        if value.dim() != 2:
+            raise ValueError(f"Expected {name} to have shape [*, *], but got {list(value.shape)}")
+    count, size = trees.shape
+    batch = max(count, 1) if batch_size is None else batch_size
+    if not 1 <= batch <= max(count, 1):
+        raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
+    whole = count // batch * batch
+    made = [
+        torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), values, mode="mean")
+        for bags in (trees[:whole].unflatten(0, (-1, batch)), trees[whole:])
+        if bags.numel()
+    ]
+    if not made:
+        return values.new_zeros(0, size, values.shape[1])
+    out: Tensor = torch.cat(made).unflatten(0, (-1, size))
+    return out
+
+
+def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) -> None:
+    """Check mashed ego-graphs that a client uploads.
+
+    Args:
+        embeddings: float ``[num_graphs, size, H]``.
+        labels: float ``[num_graphs, size, C]``; every row is a distribution.
+        shape: ``(size, H, C)`` that the server expects.
+
+    Raises:
+        TypeError: if one is not floating point.
+        ValueError: for a wrong shape, no graph, or a row of `labels` that is negative or does not
+            sum to 1.
+
+    Example:
+        >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
+        Traceback (most recent call last):
+        ValueError: Expected labels to have rows that sum to 1, but got 2 in graph 0, position 0
+    """
+    size, hidden, classes = shape
+    for name, value, width in (("embeddings", embeddings, hidden), ("labels", labels, classes)):
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+            raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
+        want = [embeddings.shape[0] if embeddings.dim() else 0, size, width]
+        if list(value.shape) != want:
+            count = "*" if name == "embeddings" else want[0]
+            raise ValueError(
+                f"Expected {name} to have shape [{count}, {size}, {width}], "
+                f"but got {list(value.shape)}"
+            )
+    if not len(embeddings):
+        raise ValueError("Expected embeddings to have a graph, but got none")
+    total = labels.sum(2)
+    bad = ~((total - 1).abs() <= 1e-3) | (labels < 0).any(2)  # a NaN is bad too
+    if bad.any():
+        graph, position = (int(i) for i in bad.nonzero()[0])
+        raise ValueError(
+            f"Expected labels to have rows that sum to 1, but got "
+            f"{float(total[graph, position]):.4g} in graph {graph}, position {position}"
+        )
+
+
+def _draws(
+    shape: tuple[int, int], device: torch.device, generator: torch.Generator | None
+) -> Tensor:
+    """Random integers of `BITS` bits: ``draw * n >> BITS`` is uniform in ``[0, n)``."""
+    return torch.randint(2**BITS, shape, generator=generator, device=device)

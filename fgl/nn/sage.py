@@ -1,0 +1,238 @@
+"""GraphSAGE (Hamilton et al. 2017), on graphs and on trees of a fixed shape; FedEgo's network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layers import Edges, Features, Stack, adjacency, dropout, widths
+
+
+class SAGEConv(nn.Module):
+    """GraphSAGE convolution ``h_v = W_r x_v + W_l mean_{u in N(v)} x_u + b``.
+
+    FedEgo's Eq. 9, but with a matrix for the root and one for its neighbours. A node without
+    neighbours has a mean of 0. Keys and outputs equal those of ``torch_geometric.nn.SAGEConv``.
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of the output.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix` with ``A[target, source]``, of which only the pattern counts; output:
+        ``[num_nodes, out_channels]``.
+
+    Example:
+        >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1706.02216
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.lin_l = nn.Linear(in_channels, out_channels)
+        self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
+
+    def forward(self, x: Features, edges: Edges) -> Tensor:
+        neighbours = x @ self.lin_l.weight.t()
+        mean = adjacency(edges, x.shape[0]).astype(neighbours.dtype).mean_norm
+        out: Tensor = mean @ neighbours + self.lin_l.bias
+        return out + x @ self.lin_r.weight.t()
+
+    def on_trees(self, x: Tensor, fanouts: Sequence[int]) -> Tensor:
+        """The same for all nodes of trees but the leaves, without an edge list.
+
+        Args:
+            x: float ``[num_trees, size, in_channels]``, positions level by level.
+            fanouts: children per node, level by level.
+
+        Returns:
+            float ``[num_trees, size without the last level, out_channels]``.
+
+        Raises:
+            ValueError: if `x` does not have the size of `fanouts`.
+        """
+        mean = child_mean(x, fanouts)
+        root = x[:, : mean.shape[1]].flatten(0, 1)
+        # Two dimensions: under `vmap` a product of three would repeat the weights for every tree.
+        flat = mean.flatten(0, 1) @ self.lin_l.weight.t() + root @ self.lin_r.weight.t()
+        out: Tensor = (flat + self.lin_l.bias).unflatten(0, mean.shape[:2])
+        return out
+
+
+def child_mean(x: Tensor, fanouts: Sequence[int]) -> Tensor:
+    """Mean over the children of every node that has some, in trees of a fixed shape.
+
+    Args:
+        x: float ``[num_trees, size, F]``, positions level by level.
+        fanouts: children per node, level by level.
+
+    Returns:
+        float ``[num_trees, size without the last level, F]``.
+
+    Raises:
+        ValueError: if `x` does not have the size of `fanouts`.
+
+    Example:
+        >>> child_mean(torch.arange(7.0).view(1, 7, 1), (2, 2)).flatten()
+        tensor([1.5000, 3.5000, 5.5000])
+    """
+    counts = [1]
+    for fanout in fanouts:
+        counts.append(counts[-1] * fanout)
+    if x.dim() != 3 or x.shape[1] != sum(counts):
+        raise ValueError(
+            f"Expected x to have shape [*, {sum(counts)}, *] for fan-outs {tuple(fanouts)}, "
+            f"but got {list(x.shape)}"
+        )
+    if len(set(fanouts)) == 1:
+        mean: Tensor = x[:, 1:].unflatten(1, (-1, fanouts[0])).mean(2)
+        return mean
+    children = x[:, 1:].split(counts[1:], 1)
+    means = [c.unflatten(1, (-1, f)).mean(2) for c, f in zip(children, fanouts, strict=True)]
+    return torch.cat(means, 1)
+
+
+class SAGE(Stack):
+    """Layers of `SAGEConv` with ReLU and dropout between them.
+
+    Keys and outputs equal those of ``torch_geometric.nn.GraphSAGE`` of the same sizes.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the hidden layers.
+        out_channels: number of classes.
+        num_layers: number of convolutions.
+        dropout: probability of dropping a hidden unit in training.
+
+    Returns:
+        Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
+        last hidden convolution before its activation.
+
+    Example:
+        >>> SAGE(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1706.02216
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+    ) -> None:
+        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        super().__init__([SAGEConv(a, b) for a, b in pairwise(sizes)], dropout)
+
+
+class EgoSAGE(nn.Module):
+    """FedEgo's network: a reduction layer per node, SAGE layers of one width, a linear classifier.
+
+    ``r = ReLU(W x + b)``, then per layer ``h = ReLU(SAGE(h))``, then ``logits = W_c h``. It reads a
+    graph, or trees of sampled neighbours, with the same parameters. The first layer is
+    ``reduction``, the others are ``convs`` and ``head``. 2-D weights start Kaiming-normal.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of all layers but the last.
+        out_channels: number of classes.
+        fanouts: children per node of the trees; there are as many SAGE layers.
+        dropout: after the reduction layer, and after the SAGE layers.
+        linear: without the ReLU between the SAGE layers (the one after the last stays), for which
+            the order of children in a mashed ego-graph does not matter (Theorem 4.1).
+
+    Shapes:
+        ``model(x, edges)``: logits ``[num_nodes, C]`` on a graph;
+        ``model(x, trees=trees)``: logits ``[num_trees, C]`` of the trees' centres, x being the
+        nodes' features, ``trees`` int64 ``[num_trees, size]``;
+        ``model(r)``: the same for trees of embeddings ``[num_trees, size, hidden_channels]``;
+        ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
+
+    Raises:
+        ValueError: if a fan-out is below 1, or there is none.
+
+    Example:
+        >>> model = EgoSAGE(4, 8, 2)
+        >>> trees = torch.zeros(5, 43, dtype=torch.int64)
+        >>> model(torch.rand(3, 4), trees=trees).shape, model(torch.rand(5, 43, 8)).shape
+        (torch.Size([5, 2]), torch.Size([5, 2]))
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        fanouts: Sequence[int] = (6, 6),
+        dropout: float = 0.5,
+        linear: bool = False,
+    ) -> None:
+        super().__init__()
+        if not fanouts or min(fanouts) < 1:
+            raise ValueError(f"Expected fanouts to be at least 1 each, but got {tuple(fanouts)}")
+        self.fanouts = tuple(fanouts)
+        self.dropout = dropout
+        self.linear = linear
+        self.reduction = nn.Linear(in_channels, hidden_channels)
+        convs = [SAGEConv(hidden_channels, hidden_channels) for _ in self.fanouts]
+        self.convs = nn.ModuleList(convs)
+        self.head = nn.Linear(hidden_channels, out_channels, bias=False)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew: weights Kaiming-normal, biases ``U(+-1/sqrt(fan_in))``."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges | None = None,
+        *,
+        trees: Tensor | None = None,
+        reduce: bool = False,
+    ) -> Tensor:
+        if len(x.shape) == 3:
+            return self._on_trees(x)
+        r = (x @ self.reduction.weight.t() + self.reduction.bias).relu()
+        if reduce:
+            return r
+        r = self._drop(r)
+        if trees is not None:
+            chosen = r.index_select(0, trees.flatten())
+            return self._on_trees(chosen.unflatten(0, trees.shape))
+        if edges is None:
+            raise ValueError("Expected edges or trees to be given, but got neither")
+        for conv in self.convs[:-1]:
+            r = conv(r, edges) if self.linear else conv(r, edges).relu()
+        return self._classified(self.convs[-1](r, edges))
+
+    def _on_trees(self, x: Tensor) -> Tensor:
+        layers: list[Any] = list(self.convs)
+        for depth, conv in enumerate(layers):
+            if depth:
+                x = x if self.linear else x.relu()
+            x = conv.on_trees(x, self.fanouts[: len(self.fanouts) - depth])
+        return self._classified(x.squeeze(1))
+
+    def _classified(self, h: Tensor) -> Tensor:
+        out: Tensor = self.head(self._drop(h.relu()))
+        return out
+
+    def _drop(self, h: Tensor) -> Tensor:
+        return dropout(h, self.dropout) if self.training and self.dropout else h

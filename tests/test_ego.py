@@ -1,0 +1,331 @@
+"""Ego-graphs: trees against a loop over edges, resampling, the aligned Mixup, bad input."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from federations import graph, same
+
+import fgl
+from fgl import ego
+from fgl.ego import EgoSampler, check_mashed, levels, mash, resample
+
+PATH = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])  # 0 - 1 - 2, and 3 alone
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def neighbours(data: fgl.Graph) -> dict[int, set[int]]:
+    found: dict[int, set[int]] = {v: set() for v in range(data.num_nodes)}
+    for source, target in data.edge_index.t().tolist():
+        found[target].add(source)
+    return {v: own or {v} for v, own in found.items()}
+
+
+def parents(fanouts: tuple[int, ...]) -> list[tuple[int, int]]:
+    """(parent, child) of every position, level by level."""
+    level, bounds = [0], 1
+    pairs = []
+    for fanout in fanouts:
+        children = []
+        for parent in level:
+            for _ in range(fanout):
+                pairs.append((parent, bounds))
+                children.append(bounds)
+                bounds += 1
+        level = children
+    return pairs
+
+
+@pytest.mark.parametrize("fanouts", [(6, 6), (3,), (2, 3, 2), (1, 1, 1, 1)])
+def test_every_child_is_a_neighbour_of_its_parent(fanouts: tuple[int, ...]) -> None:
+    data = graph(30)
+    lone = fgl.Graph(torch.ones(33, 1), data.edge_index)  # three nodes without an edge
+    near = neighbours(lone)
+    trees = EgoSampler(lone, fanouts)(torch.arange(33), generator=seeded())
+    pairs = parents(fanouts)
+    assert trees.shape == (33, levels(fanouts)[-1]) == (33, len(pairs) + 1)
+    assert trees[:, 0].tolist() == list(range(33))
+    for tree in trees.tolist():
+        assert all(tree[child] in near[tree[parent]] for parent, child in pairs)
+    assert (trees[30:] == torch.arange(30, 33)[:, None]).all()
+
+
+def test_direction_is_from_source_to_target() -> None:
+    data = fgl.Graph(torch.ones(3, 1), torch.tensor([[0], [1]]))
+    trees = EgoSampler(data, (2,))(torch.arange(3))
+    assert trees.tolist() == [[0, 0, 0], [1, 0, 0], [2, 2, 2]]
+
+
+def test_neighbours_are_uniform_and_with_replacement() -> None:
+    star = torch.stack([torch.arange(1, 6), torch.zeros(5, dtype=torch.int64)])
+    trees = EgoSampler(fgl.Graph(torch.ones(6, 1), star), (6,))(
+        torch.zeros(20_000, dtype=torch.int64), generator=seeded()
+    )
+    for position in range(1, 7):
+        counts = trees[:, position].bincount(minlength=6)
+        assert counts[0] == 0
+        assert ((counts[1:] - 4000).abs() < 5 * 4000**0.5).all()
+    pair = trees[:, 1] * 6 + trees[:, 2]  # two positions are independent
+    cells = pair.bincount(minlength=36).view(6, 6)[1:, 1:]
+    assert ((cells - 800).abs() < 5 * 800**0.5).all()
+    assert any(len(set(tree[1:])) < 6 for tree in trees[:10].tolist())
+
+
+def test_second_hop_draws_are_independent_of_the_first() -> None:
+    data = fgl.Graph(torch.ones(4, 1), PATH)
+    trees = EgoSampler(data, (2, 1))(torch.ones(8000, dtype=torch.int64), generator=seeded())
+    outer = (trees[:, 1] * 3 + trees[:, 2]).bincount(minlength=9).view(3, 3)[[0, 2]][:, [0, 2]]
+    assert ((outer - 2000).abs() < 200).all()
+    assert (trees[:, 3:] == 1).all()
+
+
+def test_the_generator_decides() -> None:
+    sampler = EgoSampler(graph(40))
+    centres = torch.arange(10)
+    first = sampler(centres, generator=seeded(1))
+    torch.manual_seed(9)
+    assert torch.equal(sampler(centres, generator=seeded(1)), first)
+    assert not torch.equal(sampler(centres, generator=seeded(2)), first)
+    torch.manual_seed(3)
+    second = sampler(centres)
+    torch.manual_seed(3)
+    assert torch.equal(sampler(centres), second)
+
+
+def test_dropped_edges_are_no_neighbours() -> None:
+    data = fgl.Graph(torch.ones(4, 1), PATH)
+    adj = data.adj.with_value(torch.tensor([1.0, 1.0, 0.0, 0.0]))  # row 1 keeps 0, row 2 nothing
+    trees = EgoSampler(adj, (4,))(torch.arange(3), generator=seeded())
+    assert trees.tolist() == [[0, 1, 1, 1, 1], [1, 0, 0, 0, 0], [2, 2, 2, 2, 2]]
+
+
+def test_empty_graphs_and_batches() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    lonely = EgoSampler(fgl.Graph(torch.ones(2, 1), none))
+    assert lonely(torch.tensor([1])).unique().tolist() == [1]
+    assert lonely(torch.zeros(0, dtype=torch.int64)).shape == (0, 43)
+    nobody = EgoSampler(fgl.Graph(torch.ones(0, 1), none), (2,))
+    assert nobody(torch.zeros(0, dtype=torch.int64)).shape == (0, 3)
+
+
+def test_renaming_nodes_renames_trees() -> None:
+    """Trees of a renamed graph are trees of the graph: their distribution is the same."""
+    data, order = graph(12), torch.randperm(12, generator=seeded(5))
+    position = order.argsort()
+    renamed = fgl.Graph(data.x[order], position[data.edge_index])
+    near = neighbours(data)
+    back = order[EgoSampler(renamed, (3,))(torch.arange(12), generator=seeded())]
+    for tree in back.tolist():
+        assert set(tree[1:]) <= near[tree[0]]
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "error", "message"),
+    [
+        ((6, 0), ValueError, r"fanouts to be at least 1, but got \(6, 0\)"),
+        ((-1,), ValueError, r"fanouts to be at least 1, but got \(-1,\)"),
+        ((), ValueError, "fanouts to be at least one, but got none"),
+        ((2.0,), TypeError, "fanouts to be integers"),
+        ((True,), TypeError, "fanouts to be integers"),
+    ],
+)
+def test_bad_fanouts(fanouts: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        EgoSampler(graph(), fanouts)
+
+
+@pytest.mark.parametrize(
+    ("centres", "error", "message"),
+    [
+        (torch.tensor([20]), ValueError, r"centres to be in \[0, 20\), but got 20"),
+        (torch.tensor([-1]), ValueError, r"centres to be in \[0, 20\), but got -1"),
+        (torch.tensor([[1]]), ValueError, r"centres to have shape \[\*\], but got \[1, 1\]"),
+        (torch.tensor([1.0]), TypeError, "centres to be an int64 tensor, but got torch.float32"),
+        ([1], TypeError, "centres to be an int64 tensor, but got list"),
+    ],
+)
+def test_bad_centres(centres: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        EgoSampler(graph())(centres)
+
+
+def test_adjacency_must_be_square() -> None:
+    with pytest.raises(ValueError, match=r"square, but got shape \(2, 3\)"):
+        EgoSampler(fgl.SparseMatrix.from_dense(torch.ones(2, 3)))
+
+
+@pytest.mark.parametrize("fanouts", [(6, 6), (2, 3), (3, 2, 2)])
+def test_resampling_carries_whole_subtrees(fanouts: tuple[int, ...]) -> None:
+    pairs = parents(fanouts)
+    parent_of = {child: parent for parent, child in pairs}
+    size = levels(fanouts)[-1]
+    trees = torch.arange(size).repeat(50, 1)
+    new = resample(trees, fanouts=fanouts, generator=seeded())
+    assert new.shape == trees.shape
+    seen = set()
+    for tree in new.tolist():
+        assert tree[0] == 0
+        for parent, child in pairs:
+            assert parent_of[tree[child]] == tree[parent]
+            seen.add(tree[child])
+    assert seen == set(range(1, size))  # every node can be drawn
+    assert not torch.equal(new[0], new[1])
+
+
+def test_resampling_is_uniform_and_stays_in_its_tree() -> None:
+    count = 30_000
+    trees = torch.arange(count)[:, None] * 10 + torch.arange(5)
+    new = resample(trees, fanouts=(4,), generator=seeded())
+    assert torch.equal(new // 10, trees // 10)
+    for position in range(1, 5):
+        counts = (new[:, position] % 10).bincount(minlength=5)
+        assert counts[0] == 0
+        assert ((counts[1:] - count / 4).abs() < 5 * (count / 4) ** 0.5).all()
+
+
+def test_resampling_keeps_the_gradient_and_the_rest_of_the_shape() -> None:
+    trees = torch.randn(3, 7, 2, dtype=torch.double, requires_grad=True)
+    out = resample(trees, fanouts=(2, 2), generator=seeded())
+    assert out.shape == (3, 7, 2)
+    out.sum().backward()
+    assert trees.grad is not None
+    assert trees.grad.sum() == 3 * 7 * 2
+    assert resample(torch.zeros(0, 7), fanouts=(2, 2)).shape == (0, 7)
+
+
+def test_resampling_refuses_another_size() -> None:
+    with pytest.raises(ValueError, match=r"trees to have shape \[\*, 43, ...\].*got \[2, 42\]"):
+        resample(torch.zeros(2, 42))
+
+
+def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int) -> torch.Tensor:
+    out = []
+    for start in range(0, len(trees), batch):
+        part = trees[start : start + batch]
+        rows = []
+        for position in range(trees.shape[1]):
+            total = torch.zeros_like(values[0])
+            for tree in part:
+                total = total + values[tree[position]]
+            rows.append(total / len(part))
+        out.append(torch.stack(rows))
+    return torch.stack(out)
+
+
+@pytest.mark.parametrize(("count", "batch"), [(8, 4), (9, 4), (3, 3), (5, 1), (7, 6)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mash_is_the_mean_position_by_position(count: int, batch: int, dtype: Any) -> None:
+    values = torch.randn(20, 5, generator=seeded(), dtype=dtype)
+    trees = torch.randint(20, (count, 7), generator=seeded())
+    got = mash(values, trees, batch_size=batch)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, naive_mash(values, trees, batch))
+    whole = mash(values, trees)
+    torch.testing.assert_close(whole, naive_mash(values, trees, count))
+
+
+def test_mash_of_one_hot_labels_is_a_distribution() -> None:
+    data = graph(40)
+    trees = EgoSampler(data)(torch.arange(40), generator=seeded())
+    one_hot = torch.nn.functional.one_hot(data.y, 3).float()
+    labels = mash(one_hot, trees, batch_size=32)
+    assert labels.shape == (2, 43, 3)
+    check_mashed(torch.zeros(2, 43, 8), labels, shape=(43, 8, 3))
+    centres = torch.stack([one_hot[:32].mean(0), one_hot[32:].mean(0)])
+    torch.testing.assert_close(labels[:, 0], centres)
+
+
+def test_mash_gradient_order_and_emptiness() -> None:
+    trees = torch.randint(6, (4, 3), generator=seeded())
+    values = torch.randn(6, 2, dtype=torch.double, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda v: mash(v, trees, batch_size=3), (values,))
+    plain, order = values.detach(), torch.randperm(6, generator=seeded())
+    moved = mash(plain[order], order.argsort()[trees])
+    torch.testing.assert_close(moved, mash(plain, trees))
+    torch.testing.assert_close(mash(plain, trees.flip(0)), mash(plain, trees))
+    assert mash(plain, trees[:0]).shape == (0, 3, 2)
+
+
+@pytest.mark.parametrize("batch", [0, -1, 5])
+def test_mash_refuses_a_batch_that_is_not_there(batch: int) -> None:
+    with pytest.raises(ValueError, match=rf"batch_size to be in \[1, 4\], but got {batch}"):
+        mash(torch.ones(6, 2), torch.zeros(4, 3, dtype=torch.int64), batch_size=batch)
+
+
+def test_mash_refuses_labels_without_one_hot_width() -> None:
+    with pytest.raises(ValueError, match=r"values to have shape \[\*, \*\], but got \[6\]"):
+        mash(torch.ones(6), torch.zeros(4, 3, dtype=torch.int64))
+
+
+GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full((2, 3, 2), 0.5)}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "error", "message"),
+    [
+        (
+            "embeddings",
+            torch.zeros(2, 3, 5),
+            ValueError,
+            r"embeddings to have shape \[\*, 3, 4\]",
+        ),
+        (
+            "embeddings",
+            torch.zeros(2, 4, 4),
+            ValueError,
+            r"embeddings to have shape \[\*, 3, 4\]",
+        ),
+        ("embeddings", torch.zeros(()), ValueError, "embeddings to have shape"),
+        ("embeddings", torch.zeros(0, 3, 4), ValueError, r"labels to have shape \[0, 3, 2\]"),
+        ("embeddings", torch.zeros(2, 3, 4).long(), TypeError, "embeddings to be a float tensor"),
+        ("labels", torch.full((1, 3, 2), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
+        ("labels", torch.full((2, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
+        ("labels", torch.full((2, 3, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
+        ("labels", torch.full((2, 3, 2), 0.6), ValueError, "sum to 1, but got 1.2 in graph 0"),
+        ("labels", torch.tensor([1.5, -0.5]).expand(2, 3, 2), ValueError, "rows that sum to 1"),
+        ("labels", torch.full((2, 3, 2), torch.nan), ValueError, "rows that sum to 1, but got nan"),
+        ("labels", "labels", TypeError, "labels to be a float tensor, but got str"),
+    ],
+)
+def test_bad_mashed_graphs(key: str, value: Any, error: type[Exception], message: str) -> None:
+    check_mashed(**GOOD, shape=(3, 4, 2))
+    with pytest.raises(error, match=message):
+        check_mashed(**{**GOOD, key: value}, shape=(3, 4, 2))
+
+
+def test_an_upload_without_a_graph() -> None:
+    with pytest.raises(ValueError, match="embeddings to have a graph, but got none"):
+        check_mashed(torch.zeros(0, 3, 4), torch.zeros(0, 3, 2), shape=(3, 4, 2))
+
+
+def test_inputs_stay_and_names_are_public() -> None:
+    data = graph(20)
+    before = data.adj.to_dense().clone()
+    sampler = EgoSampler(data)
+    table = sampler.table.clone()
+    sampler(torch.arange(5))
+    assert same(data.adj.to_dense(), before) and same(sampler.table, table)
+    assert fgl.ego is ego
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu() -> None:
+    data = graph(30).to("cuda")
+    sampler = EgoSampler(data)
+    generator = torch.Generator("cuda").manual_seed(0)
+    trees = sampler(torch.arange(30, device="cuda"), generator=generator)
+    near = neighbours(graph(30))
+    for tree, (parent, child) in itertools.product(trees.tolist(), parents((6, 6))):
+        assert tree[child] in near[tree[parent]]
+    values = torch.randn(30, 4, device="cuda")
+    torch.testing.assert_close(
+        mash(values, trees, batch_size=16).cpu(),
+        mash(values.cpu(), trees.cpu(), batch_size=16),
+    )
+    assert resample(mash(values, trees, batch_size=16)).device.type == "cuda"

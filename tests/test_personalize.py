@@ -1,0 +1,116 @@
+"""Layer split, label distributions, the mixing coefficient, interpolation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from federations import close, same
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fgl.nn import EgoSAGE
+from fgl.personalize import (
+    earth_mover,
+    interpolate,
+    label_distribution,
+    mixing_coefficient,
+    split_layers,
+)
+
+
+def test_split_by_prefix() -> None:
+    params = EgoSAGE(4, 8, 2).state_dict()
+    shared, own = split_layers(params, ["reduction"])
+    assert list(shared) == ["reduction.weight", "reduction.bias"]
+    assert [*shared, *own] == list(params)
+    assert all(own[name] is params[name] for name in own)
+    assert list(split_layers(params, ["convs.0", "head"])[0])[-1] == "head.weight"
+    assert split_layers(params, []) == ({}, dict(params))
+
+
+@pytest.mark.parametrize("prefix", ["conv", "reductio", "reduction.w", ""])
+def test_a_prefix_that_names_no_layer(prefix: str) -> None:
+    with pytest.raises(ValueError, match=f"prefixes to name layers of .* but got '{prefix}'"):
+        split_layers(EgoSAGE(4, 8, 2).state_dict(), [prefix])
+
+
+def test_interpolation() -> None:
+    own = {"w": torch.randn(3, 2), "b": torch.randn(2), "n": torch.tensor(4)}
+    other = {"w": torch.randn(3, 2), "b": torch.randn(2), "n": torch.tensor(8)}
+    assert same(interpolate(own, other, torch.tensor(0.0)), own)
+    assert same(interpolate(own, other, torch.tensor(1.0)), {**other, "n": own["n"]})
+    got = interpolate(own, other, torch.tensor(0.3))
+    for name in ("w", "b"):
+        close(got[name], 0.3 * other[name] + 0.7 * own[name])
+    got["w"].add_(1)
+    assert not same(got["w"], own["w"])
+
+
+@pytest.mark.parametrize(
+    ("other", "weight", "message"),
+    [
+        ({"v": torch.zeros(2)}, 0.5, r"other to have keys \['w'\], but got \['v'\]"),
+        ({"w": torch.zeros(1)}, 0.5, r"other\['w'\] to have shape \[2\], but got \[1\]"),
+        ({"w": torch.zeros(2)}, 1.5, r"weight to be in \[0, 1\], but got 1.5"),
+        ({"w": torch.zeros(2)}, float("nan"), "weight to be in"),
+    ],
+)
+def test_bad_interpolation(other: Any, weight: float, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        interpolate({"w": torch.zeros(2)}, other, torch.tensor(weight))
+
+
+def test_label_distribution_is_a_histogram() -> None:
+    y = torch.tensor([0, 3, 3, 1, 3])
+    mask = torch.tensor([True, True, False, True, True])
+    for chosen in (None, mask):
+        kept = [int(c) for i, c in enumerate(y) if chosen is None or chosen[i]]
+        want = torch.tensor([kept.count(c) / len(kept) for c in range(5)])
+        close(label_distribution(y, 5, chosen), want)
+    assert label_distribution(y[torch.randperm(5)], 5).equal(label_distribution(y, 5))
+    assert not label_distribution(y, 5, torch.zeros(5, dtype=torch.bool)).any()
+    with pytest.raises(ValueError, match=r"y to be in \[0, 3\)"):
+        label_distribution(y, 3)
+    with pytest.raises(ValueError, match=r"mask to have shape \[5\], but got \[4\]"):
+        label_distribution(y, 4, mask[:4])
+
+
+distributions = st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda v: sum(v) > 0.01)
+
+
+@given(p=distributions, q=distributions, gamma=st.floats(0.1, 2))
+def test_coefficient_by_hand(p: list[float], q: list[float], gamma: float) -> None:
+    p, q = ([v / sum(values) for v in values] for values in (p, q))
+    distance = sum(abs(a - b) for a, b in zip(p, q, strict=True))
+    first, second = (torch.tensor(v, dtype=torch.double) for v in (p, q))
+    assert abs(float(earth_mover(first, second)) - distance) < 1e-12
+    got = float(mixing_coefficient(first, second, gamma=gamma))
+    assert abs(got - min(distance / 2, 1) ** gamma) < 1e-9
+    assert 0 <= got <= 1
+
+
+@pytest.mark.parametrize("gamma", [0.125, 0.5, 1.0, 2.0])
+def test_coefficient_is_0_where_they_agree_and_1_where_disjoint(gamma: float) -> None:
+    p = torch.tensor([0.5, 0.5, 0.0, 0.0])
+    q = torch.tensor([0.0, 0.0, 0.9, 0.1])
+    assert float(mixing_coefficient(p, p, gamma=gamma)) == 0.0
+    assert float(mixing_coefficient(p, q, gamma=gamma)) == 1.0
+
+
+def test_a_larger_gamma_takes_less() -> None:
+    p, q = torch.tensor([0.7, 0.3]), torch.tensor([0.4, 0.6])
+    values = [float(mixing_coefficient(p, q, gamma=g)) for g in (0.25, 0.5, 1.0, 2.0)]
+    assert values == sorted(values, reverse=True)
+    assert abs(values[2] - 0.3) < 1e-6
+
+
+def test_bad_coefficient() -> None:
+    p = torch.tensor([0.5, 0.5])
+    with pytest.raises(ValueError, match="gamma to be > 0, but got 0"):
+        mixing_coefficient(p, p, gamma=0.0)
+    with pytest.raises(ValueError, match=r"p and q to have one shape .* but got \[2\] and \[3\]"):
+        mixing_coefficient(p, torch.ones(3) / 3)
+    with pytest.raises(ValueError, match="p and q to have one shape"):
+        earth_mover(torch.ones(1, 2), torch.ones(1, 2))
