@@ -25,6 +25,7 @@ from typing import Any
 
 import tables_fedego
 import tables_fedgl
+import tables_fedvgae
 import tables_fgssl
 import tables_gpfl
 import torch
@@ -42,7 +43,8 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
-TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES | tables_gpfl.TABLES
+TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES
+TABLES |= tables_fedvgae.TABLES | tables_gpfl.TABLES
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,8 @@ def scores(table: str, results: dict[str, dict[str, Any]], args: argparse.Namesp
         if job.command in results:
             metrics = results[job.command]["metrics"]
             value = dict(metrics[TABLES[table].metric])
+            for head, other in TABLES[table].also.items():
+                value[head] = metrics[other][TABLES[table].key]
             if TABLES[table].validation:
                 value["val"] = metrics[TABLES[table].validation]["best_val"]
             key = (job.row.name, job.dataset, job.clients)
@@ -131,9 +135,9 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
     """The table with the paper's cells, mean and standard deviation, and the paired test."""
     found = scores(table, results, args)
     base_name, main_key = TABLES[table].base, TABLES[table].key
-    keys = [main_key, *(key for key in LABELS if key != main_key)]
+    keys = [main_key, *(key for key in LABELS if key != main_key), *TABLES[table].also]
     keys = [key for key in keys if any(key in v for m in found.values() for v in m.values())]
-    head = ["dataset", "clients", "method", "paper", *(LABELS[key] for key in keys)]
+    head = ["dataset", "clients", "method", "paper", *(LABELS.get(key, key) for key in keys)]
     head += ["seeds", f"against {base_name}", "p"]
     out = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     for dataset in args.datasets:

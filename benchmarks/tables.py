@@ -31,8 +31,8 @@ class Table:
     """Rows, the one that others are compared with, where results lie, how long a run is.
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
-    cell; `validation` is the metric that chose, "" where the protocol has no validation set.
-    `repeat` is the flag that counts the runs of a row.
+    cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
+    are further metrics at `key`, by their column's head; `repeat` is the flag that counts runs.
     """
 
     rows: list[Row]
@@ -44,4 +44,5 @@ class Table:
     metric: str = "test_accuracy"
     key: str = "best_val"
     validation: str = "val_accuracy"
+    also: Mapping[str, str] = field(default_factory=dict)
     repeat: str = "--seed"

@@ -2,12 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]
+
+
+def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
+    """The part of a model that travels: what lies under some names.
+
+    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ...; with no
+    prefix it is the whole model. What does not travel stays with each client, as in FedPer.
+
+    Args:
+        params: name to tensor.
+        prefixes: names of modules, with or without the names of those inside them.
+
+    Returns:
+        The same tensors under their full names, in the order of `params`.
+
+    Raises:
+        ValueError: if there is nothing under a prefix.
+
+    Example:
+        >>> model = torch.nn.ModuleDict({"conv": torch.nn.Linear(1, 1), "head": torch.nn.ReLU()})
+        >>> list(part(model.state_dict(), "conv"))
+        ['conv.weight', 'conv.bias']
+
+    Source: Arivazhagan et al. 2019 (FedPer), https://arxiv.org/abs/1912.00818; FedVGAE, IEEE
+    Transactions on Big Data 2024
+    """
+    for prefix in prefixes:
+        if not any(_under(name, prefix) for name in params):
+            raise ValueError(
+                f"Expected prefixes to name layers of {list(params)}, but got {prefix!r}"
+            )
+    whole = not prefixes
+    return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
 
 
 def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple[Params, Params]:
@@ -31,19 +64,8 @@ def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple
         >>> list(shared), list(own)
         (['0.weight', '0.bias'], ['1.weight', '1.bias'])
     """
-
-    def under(name: str, prefix: str) -> bool:
-        return name == prefix or name.startswith(prefix.removesuffix(".") + ".")
-
-    for prefix in prefixes:
-        if not any(under(name, prefix) for name in params):
-            raise ValueError(
-                f"Expected prefixes to name layers of {list(params)}, but got {prefix!r}"
-            )
-    chosen = {name for name in params if any(under(name, prefix) for prefix in prefixes)}
-    first = {name: value for name, value in params.items() if name in chosen}
-    rest = {name: value for name, value in params.items() if name not in chosen}
-    return first, rest
+    first = part(params, *prefixes) if prefixes else {}
+    return first, {name: value for name, value in params.items() if name not in first}
 
 
 def interpolate(
@@ -168,3 +190,73 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     if not gamma > 0:
         raise ValueError(f"Expected gamma to be > 0, but got {gamma}")
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
+
+
+def adaptive_aggregation(
+    received: Mapping[str, Tensor],
+    own: Mapping[str, Tensor],
+    validate: Callable[[dict[str, Tensor]], float],
+    last: float,
+    *,
+    phi: float = 0.5,
+    delta: float = 0.01,
+    max_adjust: int = 1,
+    strict: bool = True,
+) -> tuple[dict[str, Tensor], float, int]:
+    """Take the received model, or move it back towards one's own if it hurts (FedVGAE, Alg. 1).
+
+    ``theta = received``; while ``validate(theta) < last - delta``, at most `max_adjust` times,
+    ``theta <- phi own + (1 - phi) theta``.
+
+    Args:
+        received: what the server sent, name to tensor.
+        own: this client's own after its last local training, the same names and shapes.
+        validate: a model's score on this client's validation sample, higher is better.
+        last: the score that this function returned in the round before; NaN if there was none, and
+            then the received model is taken as it is. So it is where a score is NaN.
+        phi: share of one's own, in ``[0, 1]``; 0 takes the received model bit for bit.
+        delta: by how much a score may drop.
+        max_adjust: how often to mix; 0 only scores.
+        strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed
+            back (with ``delta=0`` this is Algorithm 1 as printed).
+
+    Returns:
+        The model, its score, and how often it was mixed.
+
+    Raises:
+        ValueError: if `phi`, `delta` or `max_adjust` is out of range, or names or shapes differ.
+
+    Example:
+        >>> one, three = {"w": torch.tensor(1.0)}, {"w": torch.tensor(3.0)}
+        >>> adaptive_aggregation(three, one, lambda model: 1 / float(model["w"]), 0.9)
+        ({'w': tensor(2.)}, 0.5, 1)
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024
+    """
+    if not 0 <= phi <= 1:
+        raise ValueError(f"Expected phi to be in [0, 1], but got {phi}")
+    if not delta >= 0:
+        raise ValueError(f"Expected delta to be at least 0, but got {delta}")
+    if max_adjust < 0:
+        raise ValueError(f"Expected max_adjust to be at least 0, but got {max_adjust}")
+    got = {name: list(tensor.shape) for name, tensor in own.items()}
+    want = {name: list(tensor.shape) for name, tensor in received.items()}
+    if got != want:
+        raise ValueError(f"Expected own to have the received shapes {want}, but got {got}")
+    model = dict(received)
+    score = validate(model)
+    count = 0
+    while count < max_adjust and (score < last - delta or (score == last - delta and not strict)):
+        model = {name: _mixed(value, own[name], phi) for name, value in model.items()}
+        score = validate(model)
+        count += 1
+    return model, score, count
+
+
+def _under(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix.removesuffix(".") + ".")
+
+
+def _mixed(received: Tensor, own: Tensor, phi: float) -> Tensor:
+    """``phi own + (1 - phi) received``; what is not floating point is as received."""
+    return torch.lerp(received, own, phi) if received.is_floating_point() else received

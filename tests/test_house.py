@@ -41,6 +41,7 @@ FEDERATION = [
     "schedule",
     "result",
     "evaluate",
+    "own",
     "train",
     "trees",
     "personal",

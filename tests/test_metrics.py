@@ -1,13 +1,14 @@
-"""`accuracy` against a loop."""
+"""Metrics against loops, and against scikit-learn."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
 
-from fgl.metrics import accuracy
+from fgl.metrics import accuracy, auc, average_precision
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -35,3 +36,104 @@ def test_only_the_masked_nodes_count() -> None:
 def test_nothing_masked_in_is_nan() -> None:
     assert math.isnan(accuracy(torch.eye(4), torch.arange(4), torch.zeros(4, dtype=torch.bool)))
     assert math.isnan(accuracy(torch.zeros(0, 3), torch.zeros(0, dtype=torch.int64)))
+
+
+def ranked(kind: str, n: int = 200) -> tuple[torch.Tensor, torch.Tensor]:
+    """Scores and classes, with many, a few or no ties."""
+    generator = torch.Generator().manual_seed(0)
+    y = torch.rand(n, generator=generator) < 0.4
+    scores = torch.randn(n, generator=generator) + y
+    if kind == "ties":
+        scores = (2 * scores).round()
+    if kind == "constant":
+        scores = torch.zeros(n)
+    return scores, y
+
+
+def pairs_won(scores: torch.Tensor, y: torch.Tensor) -> float:
+    won = [
+        1.0 if p > q else 0.5 if p == q else 0.0
+        for p in scores[y].tolist()
+        for q in scores[~y].tolist()
+    ]
+    return sum(won) / len(won)
+
+
+def precision_at_recalls(scores: torch.Tensor, y: torch.Tensor) -> float:
+    area, before = 0.0, 0.0
+    for threshold in sorted(set(scores.tolist()), reverse=True):
+        above = scores >= threshold
+        hits = int((above & y).sum())
+        recall = hits / int(y.sum())
+        area += (recall - before) * hits / int(above.sum())
+        before = recall
+    return area
+
+
+KINDS = ["distinct", "ties", "constant"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranking_equals_loops(kind: str) -> None:
+    scores, y = ranked(kind)
+    assert auc(scores, y) == pytest.approx(pairs_won(scores, y), abs=1e-12)
+    assert average_precision(scores, y) == pytest.approx(precision_at_recalls(scores, y), abs=1e-12)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranking_equals_scikit_learn(kind: str) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    scores, y = ranked(kind, 5000)
+    for labels in (y, y.long(), y.float()):
+        assert auc(scores, labels) == pytest.approx(
+            sklearn.roc_auc_score(y.numpy(), scores.numpy()), abs=1e-12
+        )
+        assert average_precision(scores, labels) == pytest.approx(
+            sklearn.average_precision_score(y.numpy(), scores.numpy()), abs=1e-12
+        )
+
+
+def test_ranking_by_order_alone() -> None:
+    scores, y = ranked("ties")
+    order = torch.randperm(len(y))
+    for metric in (auc, average_precision):
+        want = metric(scores, y)
+        assert metric(scores[order], y[order]) == want
+        assert metric(scores.exp(), y) == want
+        assert metric(scores.long(), y) == want
+    assert auc(-scores, y) == pytest.approx(1 - auc(scores, y))
+    assert auc(y.float(), y) == average_precision(y.float(), y) == 1
+    assert auc(-y.float(), y) == 0
+    assert auc(torch.tensor([-math.inf, math.inf]), torch.tensor([False, True])) == 1
+
+
+def test_a_million_positives_are_counted_exactly() -> None:
+    """In single precision neither 2^24 + 1 nor a product of counts is."""
+    y = torch.arange(1_000_000) % 2 == 0
+    scores = torch.arange(1_000_000)
+    assert auc(scores, y) == (500_000 * 499_999 / 2) / 500_000**2
+
+
+@pytest.mark.parametrize("metric", [auc, average_precision])
+@pytest.mark.parametrize(
+    ("scores", "y", "message"),
+    [
+        ([0.0, 1.0], [1, 1], "positives and negatives, but got 2 and 0"),
+        ([0.0, 1.0], [0, 0], "positives and negatives, but got 0 and 2"),
+        ([], [], "positives and negatives, but got 0 and 0"),
+        ([0.0, 1.0], [0, 2], "y to be 0 or 1"),
+        ([0.0, math.nan], [0, 1], "scores to be numbers, but got NaN"),
+        ([0.0, 1.0], [0, 1, 1], r"shape \[n\], but got \[2\] and \[3\]"),
+        ([[0.0], [1.0]], [0, 1], r"shape \[n\], but got \[2, 1\] and \[2\]"),
+    ],
+)
+def test_malformed_ranking(metric: Any, scores: Any, y: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        metric(torch.tensor(scores), torch.tensor(y))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("metric", [auc, average_precision])
+def test_ranking_on_a_gpu(metric: Any) -> None:
+    scores, y = ranked("ties")
+    assert metric(scores.cuda(), y.cuda()) == pytest.approx(metric(scores, y), abs=1e-12)

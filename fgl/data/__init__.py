@@ -2,8 +2,9 @@
 
 from .datasets import load, load_graphs
 from .dirichlet import dirichlet_partition, fold_clients, stratified_folds
-from .features import normalize_features
+from .features import degree_features, normalize_features
 from .files import download
+from .link import EdgeSplit, edge_split, negative_edges
 from .major import major_label_partition
 from .partition import (
     PROPORTIONS,
@@ -20,15 +21,19 @@ from .wiki_cs import read_wiki_cs
 __all__ = [
     "CLASS_CAPPED",
     "PROPORTIONS",
+    "EdgeSplit",
     "class_capped_split",
     "csbm",
+    "degree_features",
     "dirichlet_partition",
     "download",
+    "edge_split",
     "fold_clients",
     "load",
     "load_graphs",
     "louvain_partition",
     "major_label_partition",
+    "negative_edges",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

@@ -6,6 +6,7 @@ import torch
 
 from ..graph import Graph
 from ..sparse import SparseMatrix, row_sum
+from .edges import one_hot_degree
 
 
 def normalize_features(graph: Graph) -> Graph:
@@ -33,3 +34,27 @@ def normalize_features(graph: Graph) -> Graph:
         return graph.replace(x=graph.x.with_value(value * scale.index_select(0, pattern.row)))
     total = graph.x.sum(1, keepdim=True)
     return graph.replace(x=graph.x / torch.where(total == 0, 1, total))
+
+
+def degree_features(graph: Graph) -> Graph:
+    """Features for nodes that have none: the degree in this very graph, one-hot.
+
+    A graph of training edges so tells nothing of the others, which degrees in the whole graph do.
+
+    Args:
+        graph: both directions of every edge.
+
+    Returns:
+        The graph with features `SparseMatrix` ``[num_nodes, 64]``, the last column for 63 and more.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> degree_features(fgl.Graph(torch.ones(3, 1), edges)).x.to_dense()[:, :3]
+        tensor([[0., 1., 0.],
+                [0., 1., 0.],
+                [1., 0., 0.]])
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024, for PolBlogs
+    """
+    x = one_hot_degree(graph.edge_index.cpu(), graph.num_nodes).to(graph.device)
+    return graph.replace(x=x.using(str(graph.backend)))

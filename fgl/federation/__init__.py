@@ -14,6 +14,14 @@ from .method import (
     send_model,
     supervised,
 )
+from .own import (
+    evaluate_own,
+    link_scores,
+    node_scores,
+    own_clients,
+    own_scores,
+    trigger_rate,
+)
 from .result import Result, Round
 from .run import run
 from .schedule import graph_minibatches
@@ -35,15 +43,21 @@ __all__ = [
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",
+    "evaluate_own",
     "evaluate_pseudo",
     "fold_in",
     "graph_minibatches",
     "keep_own",
+    "link_scores",
+    "node_scores",
     "num_bytes",
+    "own_clients",
+    "own_scores",
     "run",
     "send_model",
     "supervised",
     "together",
     "train",
     "train_cohort",
+    "trigger_rate",
 ]

@@ -3,13 +3,17 @@
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
+from .mlp import MLP
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .vgae import VGAE
 
 __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "MLP",
     "SAGE",
+    "VGAE",
     "EgoSAGE",
     "GATConv",
     "GCNConv",

@@ -1,0 +1,74 @@
+"""Contrast between models: near the received one, far from one's own earlier ones."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .contrastive import unit_rows
+
+
+def model_contrast(
+    z: Tensor,
+    received: Tensor,
+    previous: Tensor | None = None,
+    *,
+    temperature: float = 0.5,
+    mask: Tensor | None = None,
+    queue_mask: Tensor | None = None,
+) -> Tensor:
+    """Pull embeddings to the received model's, push them from one's own earlier ones (FedVGAE).
+
+    ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and
+    ``p_qu = exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the
+    received model's embeddings and zp those of a queue of this client's earlier models. With an
+    empty queue it is 0.
+
+    Args:
+        z: float ``[n, d]``, of the model being trained.
+        received: float ``[n, d]``, of the model that the server sent, frozen.
+        previous: float ``[Q, n, d]``, of this client's own models after earlier rounds, frozen.
+        temperature: tau.
+        mask: bool ``[n]``, the nodes that are averaged over; default all.
+        queue_mask: bool ``[Q]``, the places of the queue that are taken; default all.
+
+    Returns:
+        Scalar; 0, with a gradient, where the queue or the mask is empty. A row of length zero is
+        similar to nothing and gets no gradient.
+
+    Raises:
+        ValueError: if a shape disagrees, or the temperature is not positive.
+
+    Example:
+        >>> z = torch.tensor([[1.0, 0.0]])
+        >>> model_contrast(z, z, -z[None], temperature=1.0), model_contrast(z, z)
+        (tensor(0.1269), tensor(0.))
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024; Li et al., MOON, CVPR 2021,
+    https://arxiv.org/abs/2103.16257
+    """
+    if previous is None:
+        previous = received.detach()[None][:0]
+    if z.dim() != 2 or z.shape != received.shape:
+        raise ValueError(
+            f"Expected received to have the shape of z {list(z.shape)} [n, d], "
+            f"but got {list(received.shape)}"
+        )
+    if previous.dim() != 3 or previous.shape[1:] != z.shape:
+        raise ValueError(
+            f"Expected previous to have shape {['Q', *z.shape]}, but got {list(previous.shape)}"
+        )
+    for name, value, size in (("mask", mask, len(z)), ("queue_mask", queue_mask, len(previous))):
+        if value is not None and value.shape != (size,):
+            raise ValueError(f"Expected {name} to have shape [{size}], but got {list(value.shape)}")
+    if not temperature > 0:
+        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    own = unit_rows(z)
+    near = (own * unit_rows(received)).sum(-1) / temperature
+    far = (own * unit_rows(previous)).sum(-1) / temperature
+    if queue_mask is not None:
+        far = torch.where(queue_mask[:, None], far, -torch.inf)
+    loss = torch.cat([near[None], far]).logsumexp(0) - near
+    weight = z.new_ones(len(z)) if mask is None else mask.to(z.dtype)
+    total = weight.sum()
+    return (loss * weight).sum() / (total + (total == 0))

@@ -1,0 +1,53 @@
+"""Multilayer perceptron."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from torch import Tensor, nn
+
+from .layers import dropout, widths
+
+
+class MLP(nn.Module):
+    """Linear layers with ReLU and dropout between them.
+
+    Keys and outputs equal those of ``torch_geometric.nn.MLP`` of the same sizes with ``norm=None``.
+
+    Args:
+        in_channels: width of the input.
+        hidden_channels: width of the hidden layers.
+        out_channels: width of the output.
+        num_layers: number of linear layers.
+        dropout: probability of dropping a hidden unit in training.
+
+    Shapes:
+        input: float ``[*, in_channels]``; output: ``[*, out_channels]``.
+
+    Example:
+        >>> MLP(4, 8, 2)(torch.rand(3, 4)).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.lins[0](x)
+        for lin in self.lins[1:]:
+            x = x.relu()
+            if self.training and self.dropout:
+                x = dropout(x, self.dropout)
+            x = lin(x)
+        return x

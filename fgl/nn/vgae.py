@@ -1,0 +1,94 @@
+"""Variational graph autoencoder (Kipf & Welling 2016)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from .gcn import GCNConv
+from .layers import Edges, Features, adjacency, dropout
+from .mlp import MLP
+
+LARGEST_LOG_SIGMA = 10.0
+
+
+class VGAE(nn.Module):
+    """Two graph convolutions to a distribution of embeddings, with a decoder for either task.
+
+    ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
+    ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
+    decoded by inner products, classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
+    ``conv_logstd``, are those of PyTorch Geometric's example of a ``VariationalGCNEncoder``, those
+    of the classifier start with ``head``.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of H, and of the classifier's hidden layer.
+        out_channels: width of the embeddings.
+        num_classes: of the classifier; default none.
+        dropout: probability of dropping a unit of H, or of the classifier's hidden layer, in
+            training.
+
+    Returns:
+        Called with features and edges: logits ``[num_nodes, num_classes]``, or, without a
+        classifier, z ``[num_nodes, out_channels]``. With ``return_embedding=True`` also mu and log
+        sigma. `noise`, float ``[num_nodes, out_channels]``, is standard normal; in training it is
+        drawn where it is not given.
+
+    Example:
+        >>> model = VGAE(4, 8, 2).eval()
+        >>> x, edges = torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])
+        >>> mu, log_sigma = model.encode(x, edges)
+        >>> torch.equal(model(x, edges), mu), model.decode(mu, edges).shape
+        (True, torch.Size([2]))
+
+    Source: https://arxiv.org/abs/1611.07308; FedVGAE, IEEE Transactions on Big Data 2024
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int = 64,
+        out_channels: int = 32,
+        *,
+        num_classes: int | None = None,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.conv1 = GCNConv(in_channels, hidden_channels)
+        self.conv_mu = GCNConv(hidden_channels, out_channels)
+        self.conv_logstd = GCNConv(hidden_channels, out_channels)
+        self.head = None
+        if num_classes is not None:
+            self.head = MLP(out_channels, hidden_channels, num_classes, dropout=dropout)
+        self.dropout = dropout
+
+    def encode(self, x: Features, edges: Edges) -> tuple[Tensor, Tensor]:
+        """Mean and logarithm of the standard deviation of every node's embedding."""
+        edges = adjacency(edges, x.shape[0])
+        hidden = self.conv1(x, edges).relu()
+        if self.training and self.dropout:
+            hidden = dropout(hidden, self.dropout)
+        return self.conv_mu(hidden, edges), self.conv_logstd(hidden, edges).clamp(
+            max=LARGEST_LOG_SIGMA
+        )
+
+    @staticmethod
+    def decode(z: Tensor, pairs: Tensor) -> Tensor:
+        """Logits ``[num_pairs]`` of links between pairs of nodes, int64 ``[2, num_pairs]``."""
+        return (z.index_select(0, pairs[0]) * z.index_select(0, pairs[1])).sum(1)
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges,
+        *,
+        noise: Tensor | None = None,
+        return_embedding: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
+        mu, log_sigma = self.encode(x, edges)
+        if noise is None and self.training:
+            noise = torch.randn_like(mu)
+        z = mu if noise is None else mu + noise * log_sigma.exp()
+        out: Tensor = z if self.head is None else self.head(z)
+        return (out, mu, log_sigma) if return_embedding else out

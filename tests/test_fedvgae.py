@@ -1,0 +1,439 @@
+"""FedVGAE, end to end: what it adds to FedAvg, term by term, for links and for nodes."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from argparse import Namespace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, close, end, graph, same, script
+from torch import Tensor
+
+import fgl
+from fgl import losses
+from fgl.data import EdgeSplit
+from fgl.federation import (
+    Inbox,
+    Method,
+    Training,
+    evaluate_own,
+    link_scores,
+    node_scores,
+    own_clients,
+    trigger_rate,
+)
+
+ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
+DEFAULTS: dict[str, Any] = {
+    "contrast": 0.8,
+    "max_adjust": 1,
+    "fedprox": 0.0,
+    "share": "encoder",
+    "phi": 0.5,
+    "delta": 0.01,
+    "tau": 0.5,
+    "queue": 2,
+    "kl": 1.0,
+    "recon": "sampled",
+}
+TASKS = pytest.mark.parametrize("task", ["link", "node"])
+
+
+def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
+    """Three of unequal size; the last is too small to split its edges."""
+    whole = [graph(size, seed=k) for k, size in enumerate((40, 30))]
+    whole.append(graph(5).replace(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])))
+    if task == "node":
+        return whole, None
+    splits = [fgl.data.edge_split(own, seed=1) for own in whole]
+    assert [own.trains_only for own in splits] == [False, False, True]
+    return [own.graph for own in splits], splits
+
+
+def build(task: str, data: Any = None, dtype: Any = torch.float32, **options: Any) -> Method:
+    args = Namespace(**{**DEFAULTS, **options}, task=task)
+    splits = (data or clients(task))[1]
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES if task == "node" else None)
+        model = model.to(dtype)
+    validate = fgl.federation.own_scores(model, splits, test=False)
+    both = args.recon != "sampled"
+    edges = splits and {own.graph: own.edges(both=both) for own in splits}
+    return script("examples/fedvgae.py").fedvgae(model, ADAM, validate, edges, args)
+
+
+def go(task: str, rounds: int = 3, at_once: Any = 1, run: Any = (), **options: Any) -> Any:
+    data = clients(task)
+    made = build(task, data, **options)
+    return fgl.run(made, data[0], num_rounds=rounds, seed=1, clients_at_once=at_once, **dict(run))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "fedvgae": {},
+    "w/o contrast": {"contrast": 0.0},
+    "w/o fine-tuning": {"max_adjust": 0},
+    "moon": {"max_adjust": 0, "share": "all"},
+    "fedprox": {"contrast": 0.0, "max_adjust": 0, "fedprox": 0.5},
+    "always": {"delta": 0.0, "max_adjust": 2},
+}
+
+
+@TASKS
+@pytest.mark.parametrize("name", VARIANTS)
+def test_batch_is_the_loop(task: str, name: str) -> None:
+    run = {"participation": 0.7}
+    one, all_ = (go(task, 4, at_once, run, **VARIANTS[name]) for at_once in (1, "all"))
+    for client in range(3):
+        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=2e-5)
+        for key, value in one.client_states.get(client, {}).items():
+            got = all_.client_states[client][key]
+            torch.testing.assert_close(got, value, rtol=0, atol=2e-4, equal_nan=True)
+
+
+@pytest.mark.parametrize("recon", ["dense", "dense_weighted"])
+def test_batch_is_the_loop_with_all_pairs(recon: str) -> None:
+    one, all_ = (go("link", 3, at_once, recon=recon) for at_once in (1, "all"))
+    close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
+
+
+@TASKS
+def test_resume_is_no_interruption(task: str, tmp_path: Path) -> None:
+    run: dict[str, Any] = {"participation": 0.7, "dropouts": 0.2}
+    want = end(go(task, 5, run=run))
+    go(task, 2, run=run | {"checkpoint": tmp_path})
+    assert same(end(go(task, 5, run=run | {"checkpoint": tmp_path})), want)
+
+
+@TASKS
+def test_pure(task: str) -> None:
+    data = clients(task)
+    made, own = build(task, data), data[0][1]
+    result = fgl.run(made, data[0], num_rounds=2)
+    message, state = result.outbox[1], result.client_states[1]
+    before = copy.deepcopy((message, state))
+    params, context = made.receive(message, state, own)
+    again = made.receive(message, state, own)
+    assert same((params, context), again)
+    torch.manual_seed(3)
+    steps = list(made.train.batches(own, context))
+    assert len(steps) == 3 and all(seen is own for seen, _ in steps)
+    assert not torch.equal(steps[0][1]["noise"], steps[1][1]["noise"])
+    sent = made.send(params, context, state, own)
+    assert same(made.send(params, context, state, own), sent)
+    assert same((message, state), before)
+    assert all(p.grad is None for p in made.model.parameters())
+
+
+def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
+    data = clients("link")
+    made, splits = build("link", data), data[1]
+    assert splits is not None
+    _, context = made.receive({"model": made.initial()}, {}, data[0][0])
+    steps = [given for _, given in made.train.batches(data[0][0], context)]
+    known = set(map(tuple, splits[0].train_edges.t().tolist()))
+    for given in steps:
+        assert torch.equal(given["edges"].t(), splits[0].train_edges)
+        assert given["negatives"].shape == given["edges"].shape
+        assert not known & set(map(tuple, given["negatives"].tolist()))
+    assert not torch.equal(steps[0]["negatives"], steps[1]["negatives"])
+
+
+def plain(task: str, data: Any) -> Method:
+    """FedAvg of the same encoder, written out: no part of the recipe's method."""
+    made = build(task, data, contrast=0.0, max_adjust=0)
+    first = made.initial()
+    shared = [name for name in first if not name.startswith("head")]
+
+    def receive(message: Any, state: Any, own: Any) -> Any:
+        mine = state.get("model", first)
+        return {k: message["model"][k] if k in shared else mine[k] for k in first}, {}
+
+    def send(params: Any, context: Any, state: Any, own: Any) -> Any:
+        upload = {"model": {k: params[k] for k in shared}}
+        return upload | {"num_examples": torch.tensor(own.num_nodes)}, {"model": params}
+
+    def loss(params: Any, own: Any, context: Any) -> Tensor:
+        options = {"noise": context["noise"], "return_embedding": True}
+        inputs = (own.x, own.adj)
+        out, mu, log_sigma = torch.func.functional_call(made.model, params, inputs, options)
+        kl = 0.5 * (mu**2 + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum() / own.num_nodes**2
+        if task == "node":
+            mask = own.train_mask
+            return kl + torch.nn.functional.cross_entropy(out[mask], own.y[mask])
+        score = [out[e[:, 0]] * out[e[:, 1]] for e in (context["edges"], context["negatives"])]
+        logit = torch.cat(score).sum(1)
+        target = torch.arange(len(logit)) < len(context["edges"])
+        return kl + torch.nn.functional.binary_cross_entropy_with_logits(logit, target.float())
+
+    def batches(own: Any, context: Any) -> Any:
+        return [(own, c) for _, c in made.train.batches(own, {"received": {}})]
+
+    training = Training(ADAM.optimizer, ADAM.num_steps, batches=batches)
+    return Method(made.model, loss, receive, send, train=training)
+
+
+@TASKS
+def test_without_its_parts_it_is_fedavg_of_the_encoder(task: str) -> None:
+    data = clients(task)
+    want = fgl.run(plain(task, data), data[0], num_rounds=3, seed=1)
+    got = go(task, contrast=0.0, max_adjust=0)
+    close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
+    for client in range(3):
+        mine = got.client_states[client]["model"]
+        close(mine, want.client_states[client]["model"], atol=1e-6)
+
+
+@TASKS
+def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
+    fedavg = go(task, 4, contrast=0.0, max_adjust=0)
+    got = go(task, 4, contrast=0.0, phi=0.0, delta=0.0, max_adjust=3)
+    assert sum(int(state["adjusted"]) for state in got.client_states.values()) > 0
+    assert same(dict(got.outbox), dict(fedavg.outbox))
+    for client, state in fedavg.client_states.items():
+        assert same(got.client_states[client]["model"], state["model"])
+
+
+def test_for_links_sharing_the_encoder_is_sharing_all() -> None:
+    first, second = (end(go("link", share=share)) for share in ("encoder", "all"))
+    assert same(first, second)
+
+
+def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
+    got = go("node")
+    heads = [state["model"]["head.lins.0.weight"] for state in got.client_states.values()]
+    assert not torch.equal(heads[0], heads[1])
+    assert not any(name.startswith("head") for name in got.outbox[0]["model"])
+    everything = go("node", share="all")
+    assert list(everything.outbox[0]["model"]) == list(build("node").initial())
+    # The first message holds the initial classifier; of what is sent each round, all is counted.
+    size = sum(4 * v.numel() for v in got.outbox[0]["model"].values())
+    assert [r.bytes_up for r in got.history] == [3 * (size + 8)] * 3
+    assert [r.bytes_down for r in got.history[1:]] == [3 * size] * 2
+
+
+@TASKS
+def test_no_contrast_in_the_first_round(task: str) -> None:
+    with_, without = go(task, 1), go(task, 1, contrast=0.0)
+    assert same(dict(with_.outbox), dict(without.outbox))
+    assert with_.history[0].loss == without.history[0].loss
+    later, plain_later = go(task, 2), go(task, 2, contrast=0.0)
+    assert not same(dict(later.outbox), dict(plain_later.outbox))
+
+
+def test_the_queue_holds_own_embeddings_of_earlier_rounds_newest_first() -> None:
+    data = clients("link")
+    made = build("link", data, queue=3)
+    states = []
+    for rounds in (1, 2, 4):
+        states.append(fgl.run(made, data[0], num_rounds=rounds, seed=1).client_states[0])
+    mu = [made.model.eval()]
+    for state in states:
+        made.model.load_state_dict(state["model"])
+        mu.append(made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
+    one, two, four = states
+    close(one["queue"][:, 0], mu[1])
+    assert (one["queue"][:, 1:] == 0).all() and (two["queue"][:, 2] == 0).all()
+    close(two["queue"][:, 0], mu[2])
+    assert torch.equal(two["queue"][:, 1], one["queue"][:, 0])
+    assert four["queue"].shape == (40, 3, 4)
+    assert torch.equal(four["queue"][:, 2], two["queue"][:, 0])
+    message = {"model": made.initial()}
+    taken = [made.receive(message, s, data[0][0])[1]["taken"].tolist() for s in ({}, *states)]
+    assert [sum(each) for each in taken] == [0, 1, 2, 3]
+
+
+def gradients(made: Method, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
+    params = {k: v.clone().requires_grad_() for k, v in made.initial().items()}
+    loss = made.loss(params, own, context)
+    return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
+
+
+@TASKS
+@pytest.mark.parametrize("term", ["kl", "contrast", "fedprox", "task"])
+def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
+    """Its weight switched on, the gradient changes by that term's own gradient."""
+    data = clients(task)
+    own = data[0][0]
+    off: dict[str, Any] = {"kl": 0.0, "contrast": 0.0, "fedprox": 0.0, "dtype": torch.float64}
+    own = own.replace(x=own.x.double())
+    if data[1] is not None:
+        data = ([own], [EdgeSplit(own, *list(vars(data[1][0]).values())[1:])])
+    base = build(task, data, **off)
+    n = own.num_nodes
+    context: dict[str, Any] = {
+        "received": {k: v + 0.1 for k, v in base.initial().items() if "head" not in k},
+        "near": torch.randn(n, 4, dtype=torch.float64),
+        "far": torch.randn(n, 2, 4, dtype=torch.float64),
+        "taken": torch.tensor([True, False]),
+    }
+    context = next(iter(base.train.batches(own, context)))[1]
+    context["noise"] = context["noise"].double()
+    params = {k: v.clone().requires_grad_() for k, v in base.initial().items()}
+    options = {"noise": context["noise"], "return_embedding": True}
+    model = base.model
+    out, mu, log_sigma = torch.func.functional_call(model, params, (own.x, own.adj), options)
+    terms = {
+        "kl": lambda: losses.kl_divergence(mu, log_sigma) / n,
+        "contrast": lambda: losses.model_contrast(
+            mu, context["near"], context["far"][:, :1].transpose(0, 1), temperature=0.5
+        ),
+        "fedprox": lambda: sum(
+            (params[k] - v).square().sum() / 2 for k, v in context["received"].items()
+        ),
+        "task": lambda: (
+            losses.cross_entropy(out, own.y, own.train_mask)
+            if task == "node"
+            else losses.sampled_reconstruction(out, context["edges"].t(), context["negatives"].t())
+        ),
+    }
+    first = gradients(base, own, context)
+    want = torch.autograd.grad(terms[term](), list(params.values()), allow_unused=True)
+    assert sum(float(g.abs().sum()) for g in want if g is not None) > 1e-3
+    if term == "task":
+        got = first
+    else:
+        second = gradients(build(task, data, **(off | {term: 0.7})), own, context)
+        got = {k: (second[k] - first[k]) / 0.7 for k in first}
+    for value, wanted in zip(got.values(), want, strict=True):
+        close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
+
+
+def test_what_hurts_is_mixed_back() -> None:
+    data = clients("node")
+    made = build("node", data, max_adjust=1, delta=0.0)
+    result = fgl.run(made, data[0], num_rounds=2)
+    assert {k for k in result.client_states[0] if k != "queue"} == {
+        *("model", "adopted", "validation", "rounds", "adjusted")
+    }
+    state = result.client_states[0]
+    received: Any = {k: v + 50 for k, v in result.outbox[0]["model"].items()}
+    for last, mixed in ((1.0, True), (-1.0, False)):
+        known = {**state, "validation": torch.tensor(last)}
+        start, context = made.receive({"model": received}, known, data[0][0])
+        assert bool(context["adjusted"]) == mixed
+        for name, value in received.items():
+            want = (value + state["model"][name]) / 2 if mixed else value
+            close(start[name], want, atol=1e-4)
+        close(start["head.lins.0.bias"], state["model"]["head.lins.0.bias"])
+        score = node_scores(made.model)(start, data[0][0])["val_accuracy"]
+        assert float(context["validation"]) == pytest.approx(score)
+        assert same(context["received"], received)  # what is contrasted with is not mixed
+        made.model.load_state_dict({**state["model"], **received})
+        mu, _ = made.model.eval().encode(data[0][0].x, data[0][0].adj)
+        close(context["near"], mu.detach(), atol=1e-3)
+        kept = made.send(start, context, known, data[0][0])[1]
+        assert int(kept["rounds"]) == 3
+        assert int(kept["adjusted"]) == int(state["adjusted"]) + mixed
+
+
+@TASKS
+def test_each_client_is_scored_with_its_own_model(task: str) -> None:
+    data, splits = clients(task)
+    made = build(task, (data, splits))
+    result = fgl.run(made, data, num_rounds=2)
+    score = link_scores(made.model, splits) if splits else node_scores(made.model)
+    got = evaluate_own(score, made.model, data)(result.outbox, result.client_states)
+    names = ["auc", "ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
+    for key, ending in (("model", ""), ("adopted", "_before")):
+        for name in names:
+            each = []
+            for client, state in result.client_states.items():
+                made.model.load_state_dict(state[key])
+                own = score({}, data[client])
+                each += [own[name]] if name in own else []
+            assert got[name + ending] == pytest.approx(sum(each) / len(each))
+    assert got["scored_clients"] == sum(len(score({}, own)) > 1 for own in data) >= 2
+    assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
+    absent = evaluate_own(score, made.model, data)(result.outbox, {})
+    assert absent[names[0]] == absent[f"{names[0]}_before"]
+
+
+def test_a_client_that_only_trains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    options = {"dataset": "synthetic", "clients": 700, "seed": 0, "device": "cpu"}
+    options |= {"sparse": "torch", "partition": "random", "features": "raw", "task": "link"}
+    data, splits = own_clients(Namespace(**options))
+    assert splits is not None
+    idle = [k for k, own in enumerate(splits) if own.trains_only]
+    assert len(idle) > 600 and f"clients {idle} have too few edges" in capsys.readouterr().out
+    score = link_scores(fgl.nn.VGAE(1433, 4, 2), splits)
+    assert score({}, data[idle[0]]) == {}
+    with pytest.raises(ValueError, match="Expected a client to have something to test on"):
+        evaluate_own(score, fgl.nn.VGAE(1433, 4, 2), [data[idle[0]]])({0: {"model": {}}}, {})
+
+
+def test_only_isolated_nodes_and_a_queue_longer_than_the_history() -> None:
+    own = graph(8).replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
+    splits = [fgl.data.edge_split(each) for each in (own, graph(40))]
+    data = ([each.graph for each in splits], splits)
+    made = build("link", data, queue=50)
+    for at_once in (1, "all"):
+        result = fgl.run(made, data[0], num_rounds=3, clients_at_once=at_once)
+        assert all(record.dropped == {} for record in result.history)
+        assert all(math.isfinite(record.loss) for record in result.history)
+
+
+def test_a_client_without_validation_nodes_takes_what_it_gets() -> None:
+    data = clients("node")
+    none = torch.zeros(data[0][0].num_nodes, dtype=torch.bool)
+    data[0][0] = data[0][0].replace(val_mask=none)
+    result = fgl.run(build("node", data, delta=0.0), data[0], num_rounds=4)
+    assert int(result.client_states[0]["adjusted"]) == 0
+    assert int(result.client_states[0]["rounds"]) == 4
+    rate = trigger_rate(result.outbox, result.client_states)["trigger_rate"]
+    total = sum(int(state["adjusted"]) for state in result.client_states.values())
+    assert rate == total / 12
+
+
+def test_degrees_as_features_are_those_of_training_edges() -> None:
+    options = {"dataset": "synthetic", "clients": 3, "seed": 0, "device": "cpu"}
+    options |= {"sparse": "torch", "partition": "random", "features": "degree"}
+    for task in ("link", "node"):
+        for own in own_clients(Namespace(**options, task=task))[0]:
+            degree = own.edge_index[1].bincount(minlength=own.num_nodes).clamp(max=63)
+            assert torch.equal(own.x.to_dense().argmax(1), degree)
+            assert own.num_features == 64 and (own.x.to_dense().sum(1) == 1).all()
+
+
+SMALL = ["--clients", "3", "--rounds", "2", "--hidden", "8", "--latent", "4", "--steps", "1"]
+
+
+@TASKS
+def test_recipe(task: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    main = script("examples/fedvgae.py").main
+    report, _ = main([*SMALL, "--task", task, "--json", str(path)])
+    assert json.loads(path.read_text()) == report
+    own = ["ap", "auc"] if task == "link" else ["test_accuracy"]
+    assert {*own, *(f"{name}_before" for name in own)} <= set(report["metrics"])
+    assert report["config"]["dropout"] == (0.5 if task == "node" else 0.0)
+    assert report["config"]["contrast"] == 0.8 and report["config"]["share"] == "encoder"
+    assert report["metrics"]["scored_clients"]["last"] == 3
+    again, _ = main([*SMALL, "--task", task])
+    assert again["metrics"] == report["metrics"]
+
+
+@pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])
+def test_baselines_of_the_recipe(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    example = script("examples/fedvgae.py")
+    seen: list[Any] = []
+    monkeypatch.setattr(
+        example.recipe, "run_recipe", lambda args, made, *rest, **options: seen.extend([args, made])
+    )
+    example.main([*SMALL, "--task", "node", "--method", method])
+    args, made = seen
+    assert args.max_adjust == 0
+    assert args.share == ("encoder" if method == "fedper" else "all")
+    assert args.contrast == (1.0 if method == "moon" else 0.0)
+    assert args.fedprox == (0.01 if method == "fedprox" else 0.0)
+    inbox = {k: {"model": {"w": torch.tensor(float(k))}} for k in (0, 1)}
+    each = {k: m | {"num_examples": torch.tensor(k + 1)} for k, m in inbox.items()}
+    outbox, _ = made.aggregate(Inbox(each, 2), {})
+    want = {"local": [0.0, 1.0]}.get(method, [2 / 3, 2 / 3])
+    assert [outbox[k]["model"]["w"].item() for k in (0, 1)] == pytest.approx(want)

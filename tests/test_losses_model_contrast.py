@@ -1,0 +1,130 @@
+"""`model_contrast` against loops over the formula."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.func import grad, vmap
+
+from fgl.losses import model_contrast
+
+N, D, Q = 6, 4, 3
+
+
+def rows(seed: int, *shape: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(*(shape or (N, D)), dtype=torch.float64, generator=generator)
+
+
+def cosine(a: Tensor, b: Tensor) -> float:
+    a_, b_ = a.tolist(), b.tolist()
+    product = sum(x * y for x, y in zip(a_, b_, strict=True))
+    return product / math.sqrt(sum(x * x for x in a_)) / math.sqrt(sum(y * y for y in b_))
+
+
+def loops(z: Tensor, received: Tensor, previous: Tensor, temperature: float) -> float:
+    total = 0.0
+    for u in range(len(z)):
+        near = math.exp(cosine(z[u], received[u]) / temperature)
+        far = sum(math.exp(cosine(z[u], old[u]) / temperature) for old in previous)
+        total -= math.log(near / (near + far))
+    return total / len(z)
+
+
+@pytest.mark.parametrize("temperature", [0.1, 0.5, 2.0])
+@pytest.mark.parametrize("size", [1, Q])
+def test_equals_loops(size: int, temperature: float) -> None:
+    z, received, previous = rows(0), rows(1), rows(2, size, N, D)
+    got = model_contrast(z, received, previous, temperature=temperature)
+    assert float(got) == pytest.approx(loops(z, received, previous, temperature))
+
+
+def test_only_what_is_masked_in_counts() -> None:
+    z, received, previous = rows(0), rows(1), rows(2, Q, N, D)
+    nodes, places = torch.arange(N) % 2 == 0, torch.tensor([True, False, True])
+    got = model_contrast(z, received, previous, mask=nodes, queue_mask=places)
+    want = loops(z[nodes], received[nodes], previous[places][:, nodes], 0.5)
+    assert float(got) == pytest.approx(want)
+
+
+def test_gradcheck_and_the_direction() -> None:
+    received, previous = rows(1), rows(2, Q, N, D)
+    z = rows(0).requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: model_contrast(z, received, previous), z)
+    model_contrast(z, received, previous[:1]).backward()
+    moved = z.detach() - 0.01 * z.grad
+    near, far = (torch.cosine_similarity(moved, other) for other in (received, previous[0]))
+    was_near, was_far = (torch.cosine_similarity(z, other) for other in (received, previous[0]))
+    assert near.sum() > was_near.sum() and far.sum() < was_far.sum()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"previous": rows(2, 0, N, D)},
+        {"previous": rows(2, Q, N, D), "queue_mask": torch.zeros(Q).bool()},
+        {"previous": rows(2, Q, N, D), "mask": torch.zeros(N).bool()},
+    ],
+)
+def test_nothing_to_contrast_is_zero_with_a_zero_gradient(options: dict[str, Any]) -> None:
+    z = rows(0).requires_grad_()
+    value = model_contrast(z, rows(1), **options)
+    value.backward()
+    assert value.item() == 0
+    assert z.grad is not None and (z.grad == 0).all()
+
+
+def test_a_row_of_zeros_gets_no_gradient_and_does_no_harm() -> None:
+    z = rows(0)
+    z[2] = 0
+    z.requires_grad_()
+    value = model_contrast(z, rows(1), rows(2, Q, N, D))
+    value.backward()
+    assert math.isfinite(value.item()) and z.grad is not None
+    assert (z.grad[2] == 0).all() and z.grad.isfinite().all()
+
+
+def test_the_order_of_nodes_and_queue_does_not_matter() -> None:
+    z, received, previous = rows(0), rows(1), rows(2, Q, N, D)
+    order = torch.randperm(N)
+    got = model_contrast(z[order], received[order], previous[:, order].flip(0))
+    torch.testing.assert_close(got, model_contrast(z, received, previous))
+
+
+def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
+    z, received, previous = rows(0, 2, N, D), rows(1, 2, N, D), rows(2, 2, N, Q, D)
+    nodes = torch.arange(N) < torch.tensor([[N], [4]])
+    places = torch.arange(Q) < torch.tensor([[0], [2]])
+    received[1, 4:] = 0
+
+    def loss(z: Tensor, g: Tensor, p: Tensor, n: Tensor, q: Tensor) -> Tensor:
+        return model_contrast(z, g, p.transpose(0, 1), mask=n, queue_mask=q)
+
+    given = (received, previous, nodes, places)
+    got = vmap(loss)(z, *given)
+    want = loops(z[1, :4], received[1, :4], previous[1, :4, :2].transpose(0, 1), 0.5)
+    assert got.tolist() == pytest.approx([0, want])
+    slopes = grad(lambda z: vmap(loss)(z, *given).sum())(z)
+    assert (slopes[0] == 0).all() and (slopes[1, 4:] == 0).all()
+    torch.testing.assert_close(vmap(grad(loss))(z, *given), slopes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"received": rows(1, N, 2)}, r"received to have the shape of z \[6, 4\]"),
+        ({"previous": rows(2)}, r"previous to have shape \['Q', 6, 4\], but got \[6, 4\]"),
+        ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
+        ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),
+        ({"temperature": 0.0}, "temperature to be positive, but got 0.0"),
+    ],
+)
+def test_malformed(change: dict[str, Any], message: str) -> None:
+    given = {"received": rows(1), "previous": rows(2, Q, N, D)} | change
+    with pytest.raises(ValueError, match=message):
+        model_contrast(rows(0), **given)

@@ -1,0 +1,127 @@
+"""VGAE and MLP against their formulas and PyTorch Geometric's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fgl import SparseMatrix
+from fgl.nn import MLP, VGAE
+
+N, F, H, D = 9, 5, 8, 4
+
+
+def data(seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    upper = (torch.rand(N, N, generator=generator) < 0.3).triu(1)
+    x = torch.rand(N, F, generator=generator, dtype=torch.float64)
+    return x, (upper | upper.t()).nonzero().t()
+
+
+def model(**options: Any) -> VGAE:
+    torch.manual_seed(0)
+    return VGAE(F, H, D, **options).double()
+
+
+def test_equals_the_formula_with_dense_matrices() -> None:
+    net, (x, edges) = model(), data()
+    a = torch.eye(N, dtype=torch.float64)
+    a[edges[1], edges[0]] = 1
+    scale = a.sum(1) ** -0.5
+    operator = scale[:, None] * a * scale
+
+    def conv(name: str, h: torch.Tensor) -> torch.Tensor:
+        layer = getattr(net, name)
+        return operator @ (h @ layer.lin.weight.t()) + layer.bias
+
+    hidden = conv("conv1", x).relu()
+    mu, log_sigma = conv("conv_mu", hidden), conv("conv_logstd", hidden)
+    got = net.encode(x, edges)
+    torch.testing.assert_close(got, (mu, log_sigma))
+    noise = torch.randn(N, D, dtype=torch.float64)
+    want = torch.stack([mu[u] + noise[u] * log_sigma[u].exp() for u in range(N)])
+    torch.testing.assert_close(net(x, edges, noise=noise), want)
+    scores = [(mu[u] @ mu[v]).item() for u, v in edges.t().tolist()]
+    assert net.decode(mu, edges).tolist() == pytest.approx(scores)
+
+
+def test_evaluation_takes_the_mean_and_training_draws() -> None:
+    net, (x, edges) = model(), data()
+    net.eval()
+    out, mu, log_sigma = net(x, edges, return_embedding=True)
+    assert torch.equal(out, mu) and torch.equal(net(x, edges), mu)
+    net.train()
+    torch.manual_seed(3)
+    z = net(x, edges)
+    torch.manual_seed(3)
+    assert torch.equal(z, mu + torch.randn_like(mu) * log_sigma.exp())
+    draws = torch.stack([net(x, edges) for _ in range(2000)])
+    torch.testing.assert_close(draws.mean(0), mu, rtol=0, atol=0.2)
+    torch.testing.assert_close(draws.std(0), log_sigma.exp(), rtol=0.1, atol=0)
+
+
+def test_classifier_reads_z_and_a_large_sigma_stays_finite() -> None:
+    net, (x, edges) = model(num_classes=3).eval(), data()
+    mu, _ = net.encode(x, edges)
+    first, second = net.head.lins
+    want = (mu @ first.weight.t() + first.bias).relu() @ second.weight.t() + second.bias
+    torch.testing.assert_close(net(x, edges), want)
+    assert net(x, edges).shape == (N, 3)
+    with torch.no_grad():
+        net.conv_logstd.bias.fill_(1e6)
+    assert net.train()(x, edges).isfinite().all()
+
+
+def test_keys() -> None:
+    encoder = ["conv1", "conv_mu", "conv_logstd"]
+    want = [f"{name}.{part}" for name in encoder for part in ("bias", "lin.weight")]
+    assert sorted(model().state_dict()) == sorted(want)
+    head = [k for k in model(num_classes=3).state_dict() if k not in want]
+    assert head == [f"head.lins.{i}.{part}" for i in (0, 1) for part in ("weight", "bias")]
+
+
+def test_equals_pyg() -> None:
+    pyg = pytest.importorskip("torch_geometric.nn")
+
+    class VariationalGCNEncoder(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv1 = pyg.GCNConv(F, H)
+            self.conv_mu = pyg.GCNConv(H, D)
+            self.conv_logstd = pyg.GCNConv(H, D)
+
+        def forward(self, x: Any, edges: Any) -> Any:
+            x = self.conv1(x, edges).relu()
+            return self.conv_mu(x, edges), self.conv_logstd(x, edges)
+
+    net, (x, edges) = model(), data()
+    other = VariationalGCNEncoder().double()
+    other.load_state_dict(net.state_dict())
+    torch.testing.assert_close(net.encode(x, edges), other(x, edges))
+    mlp = pyg.MLP([F, H, 2], norm=None).double()
+    mine = MLP(F, H, 2).double()
+    mine.load_state_dict(mlp.state_dict())
+    torch.testing.assert_close(mine(x), mlp(x))
+
+
+def test_order_of_nodes_and_sparse_features() -> None:
+    net, (x, edges) = model().eval(), data()
+    order = torch.randperm(N)
+    torch.testing.assert_close(net(x[order], order.argsort()[edges]), net(x, edges)[order])
+    torch.testing.assert_close(net(SparseMatrix.from_dense(x), edges), net(x, edges))
+    alone = net(x, edges[:, :0])
+    assert alone.isfinite().all()
+
+
+def test_dropout_only_in_training() -> None:
+    net, (x, edges) = model(dropout=0.5, num_classes=2), data()
+    noise = torch.zeros(N, D, dtype=torch.float64)
+    first, second = (net(x, edges, noise=noise) for _ in range(2))
+    assert not torch.equal(first, second)
+    net.eval()
+    assert torch.equal(net(x, edges), net(x, edges, noise=noise))
+    with pytest.raises(ValueError, match="num_layers to be at least 1"):
+        MLP(2, 2, 2, num_layers=0)

@@ -1,0 +1,104 @@
+"""Adaptive aggregation and the part of a model that travels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from fgl.personalize import adaptive_aggregation, part
+
+
+def model(value: float) -> dict[str, Tensor]:
+    return {"w": torch.full((2,), value), "b": torch.tensor(value / 2)}
+
+
+def loops(received: float, own: float, validate: Any, last: float, **options: Any) -> Any:
+    """The same on one number, straight from the text."""
+    phi, delta, most = (options[k] for k in ("phi", "delta", "max_adjust"))
+    theta, score, count = received, validate(received), 0
+    while count < most and score < last - delta:
+        theta = phi * own + (1 - phi) * theta
+        score = validate(theta)
+        count += 1
+    return theta, score, count
+
+
+@pytest.mark.parametrize("last", [0.0, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("phi", [0.0, 0.25, 0.5, 1.0])
+@pytest.mark.parametrize("max_adjust", [0, 1, 4])
+def test_equals_loops(last: float, phi: float, max_adjust: int) -> None:
+    options = {"phi": phi, "delta": 0.1, "max_adjust": max_adjust}
+    want = loops(8.0, 1.0, lambda w: 1 / w, last, **options)
+    got, score, count = adaptive_aggregation(
+        model(8.0), model(1.0), lambda m: 1 / float(m["w"][0]), last, **options
+    )
+    assert count == want[2] and score == pytest.approx(want[1])
+    torch.testing.assert_close(got, model(want[0]))
+
+
+def test_a_drop_is_what_exceeds_delta() -> None:
+    def mixed(score: float, last: float, **options: Any) -> int:
+        return adaptive_aggregation(model(1.0), model(2.0), lambda m: score, last, **options)[2]
+
+    assert mixed(0.5, 0.5625, delta=0.0625) == 0  # exactly delta
+    assert mixed(0.5, 0.5626, delta=0.0625) == 1
+    assert mixed(0.5, 0.5625, delta=0.0625, strict=False) == 1
+    assert mixed(0.5, 0.5, delta=0.0, strict=False) == 1  # Algorithm 1: R_t <= R_{t-1}
+    assert mixed(0.5, 0.5, delta=0.0) == 0
+    assert mixed(0.9, 0.5) == mixed(0.5, math.nan) == mixed(math.nan, 0.5) == 0
+
+
+def test_phi_0_is_the_received_model_bit_for_bit_and_1_ones_own() -> None:
+    received = {"w": torch.randn(100) * 1e3, "steps": torch.tensor(3)}
+    own = {"w": torch.randn(100) * 1e-3, "steps": torch.tensor(5)}
+    for phi, want in ((0.0, received), (1.0, own)):
+        got, _, count = adaptive_aggregation(received, own, lambda m: 0.0, 1.0, phi=phi)
+        assert count == 1 and torch.equal(got["w"], want["w"])
+        assert torch.equal(got["steps"], received["steps"])  # integers are not mixed
+
+
+def test_inputs_are_not_touched() -> None:
+    received, own = model(8.0), model(1.0)
+    got, _, _ = adaptive_aggregation(received, own, lambda m: 0.0, 1.0, max_adjust=3)
+    torch.testing.assert_close(received, model(8.0))
+    torch.testing.assert_close(own, model(1.0))
+    got["new"] = torch.zeros(1)
+    assert "new" not in received
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"phi": -0.1}, r"phi to be in \[0, 1\], but got -0.1"),
+        ({"phi": math.nan}, "phi"),
+        ({"delta": -1.0}, "delta to be at least 0, but got -1.0"),
+        ({"max_adjust": -1}, "max_adjust to be at least 0, but got -1"),
+    ],
+)
+def test_out_of_range(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        adaptive_aggregation(model(1.0), model(2.0), lambda m: 1.0, 1.0, **change)
+
+
+@pytest.mark.parametrize(
+    "own", [{"w": torch.zeros(2)}, {"w": torch.zeros(1), "b": torch.zeros(())}]
+)
+def test_models_of_other_shapes(own: dict[str, Tensor]) -> None:
+    with pytest.raises(ValueError, match="own to have the received shapes"):
+        adaptive_aggregation(model(1.0), own, lambda m: 1.0, 1.0)
+
+
+def test_part() -> None:
+    names = ["conv.w", "conv.lin.w", "conv2.w", "head.w", "scale"]
+    params = {name: torch.tensor(float(i)) for i, name in enumerate(names)}
+    assert list(part(params)) == names
+    assert list(part(params, "head", "conv")) == ["conv.w", "conv.lin.w", "head.w"]
+    assert list(part(params, "conv.lin", "scale")) == ["conv.lin.w", "scale"]
+    assert part(params, "head")["head.w"] is params["head.w"]
+    for missing in ("con", "body", ""):
+        with pytest.raises(ValueError, match=f"but got {missing!r}"):
+            part(params, "head", missing)
