@@ -27,6 +27,7 @@ import tables_fedego
 import tables_fedgl
 import tables_fedvgae
 import tables_fgssl
+import tables_gpfl
 import torch
 from machine import machine
 from scipy.stats import wilcoxon
@@ -42,7 +43,8 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
-TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES | tables_fedvgae.TABLES
+TABLES = tables_fgssl.TABLES | tables_fedgl.TABLES | tables_fedego.TABLES
+TABLES |= tables_fedvgae.TABLES | tables_gpfl.TABLES
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,12 @@ class Job:
     clients: int
     seed: int
     rounds: int
+    repeat: str = "--seed"
 
     @property
     def argv(self) -> list[str]:
         where = ["--dataset", self.dataset, "--clients", str(self.clients)]
-        when = ["--rounds", str(self.rounds), "--seed", str(self.seed)]
+        when = ["--rounds", str(self.rounds), self.repeat, str(self.seed)]
         return [*where, *when, *self.row.argv(self.dataset)]
 
     @property
@@ -69,7 +72,7 @@ class Job:
 def jobs(table: str, args: argparse.Namespace) -> list[Job]:
     """The runs of a table, all methods of a seed before the next seed."""
     wanted = [
-        Job(row, dataset, clients, seed, args.rounds)
+        Job(row, dataset, clients, seed, args.rounds, TABLES[table].repeat)
         for dataset in args.datasets
         for seed in range(args.seeds or SEEDS.get(dataset, 5))
         for row in TABLES[table].rows

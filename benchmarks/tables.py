@@ -32,7 +32,7 @@ class Table:
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
     cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
-    are further metrics at `key`, by their column's head.
+    are further metrics at `key`, by their column's head; `repeat` is the flag that counts runs.
     """
 
     rows: list[Row]
@@ -45,3 +45,4 @@ class Table:
     key: str = "best_val"
     validation: str = "val_accuracy"
     also: Mapping[str, str] = field(default_factory=dict)
+    repeat: str = "--seed"

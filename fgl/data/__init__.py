@@ -1,6 +1,7 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .datasets import load, load_graphs
+from .dirichlet import dirichlet_partition, fold_clients, stratified_folds
 from .features import degree_features, normalize_features
 from .files import download
 from .link import EdgeSplit, edge_split, negative_edges
@@ -14,7 +15,7 @@ from .partition import (
     union_graph,
 )
 from .splits import CLASS_CAPPED, class_capped_split, public_split, random_split, split
-from .synthetic import csbm
+from .synthetic import csbm, small_graphs
 from .wiki_cs import read_wiki_cs
 
 __all__ = [
@@ -24,8 +25,10 @@ __all__ = [
     "class_capped_split",
     "csbm",
     "degree_features",
+    "dirichlet_partition",
     "download",
     "edge_split",
+    "fold_clients",
     "load",
     "load_graphs",
     "louvain_partition",
@@ -38,6 +41,8 @@ __all__ = [
     "random_partition",
     "random_split",
     "read_wiki_cs",
+    "small_graphs",
     "split",
+    "stratified_folds",
     "union_graph",
 ]

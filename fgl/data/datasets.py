@@ -15,7 +15,7 @@ from ..sparse import SparseMatrix
 from . import known
 from .files import download, verify
 from .known import Known, Reader, Result
-from .synthetic import csbm
+from .synthetic import csbm, small_graphs
 from .table import there
 
 
@@ -68,25 +68,27 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
 
 
 def load_graphs(
-    name: str, root: str | os.PathLike[str] | None = None
+    name: str, root: str | os.PathLike[str] | None = None, *, attributes: bool = True
 ) -> tuple[list[Graph], Tensor]:
     """A collection of graphs, each with a class, in the TU format.
 
     ``"NCI1"`` and ``"PROTEINS"`` are checked by sha256; their home has them in a zip file, so they
-    are not downloaded. Any other name is that of a folder in `root` with ``NAME_A.txt``,
-    ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder or in ``raw`` below
-    it. Features are the columns of ``NAME_node_attributes.txt``, then ``NAME_node_labels.txt``
-    one-hot, the labels that occur in their order; where there is neither file, the degree,
-    one-hot, 64 wide, the last column for 63 and above. Labels of edges are not read: a `Graph` has
-    no place for them. Edges are undirected, without self-loops and repeats.
+    are not downloaded. ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in
+    `root` with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the
+    folder or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
+    ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
+    file, the degree, one-hot, 64 wide, the last column for 63 and above. Labels of edges are not
+    read: a `Graph` has no place for them. Edges are undirected, without self-loops and repeats.
 
     Args:
         name: the collection.
         root: a folder of datasets, as for `load`.
+        attributes: whether the nodes' attributes are among the features.
 
     Returns:
-        The graphs, x a float32 Tensor ``[num_nodes, num_features]``, y None; and their classes,
-        int64 ``[num_graphs]``, renumbered from 0 in their order.
+        The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
+        ``[num_nodes, num_features]``, y None; and their classes, int64 ``[num_graphs]``, renumbered
+        from 0 in their order.
 
     Raises:
         ValueError: for an unknown name, a malformed file, or one with another checksum.
@@ -108,7 +110,11 @@ def load_graphs(
     Source: Morris et al., https://arxiv.org/abs/2007.08663;
     https://chrsmrrs.github.io/datasets/docs/format
     """
-    return _read(name, _places(root), known.COLLECTIONS, known.COLLECTION_LAYOUTS)
+    if name == "synthetic":
+        return small_graphs()
+    places = _places(root)
+    options = {} if attributes else {"attributes": False}
+    return _read(name, places, known.COLLECTIONS, known.COLLECTION_LAYOUTS, **options)
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -129,10 +135,11 @@ def _read(
     places: list[Path],
     table: Mapping[str, Known[Result]],
     layouts: Mapping[str, Reader[Result]],
+    **options: bool,
 ) -> Result:
     """What the reader of a dataset makes of its files, downloaded if need be."""
     if name in table:
-        return table[name].read(_public(name, table[name], places), name)
+        return table[name].read(_public(name, table[name], places), name, **options)
     found = _found(places, layouts)
     if name not in found:
         where = " or ".join(str(place) for place in places)
@@ -144,7 +151,7 @@ def _read(
             f"but got {name!r}{_elsewhere(name, table)}"
         )
     folder, read = found[name]
-    return read(folder, name)
+    return read(folder, name, **options)
 
 
 def _names(table: Mapping[str, Any]) -> str:

@@ -6,7 +6,6 @@ A file may lie there packed, ``FILE.xz``, where the table has the checksum of th
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
@@ -21,7 +20,7 @@ from .wiki_cs import read_wiki_cs
 
 Collection = tuple[list[Graph], Tensor]
 Result = TypeVar("Result")
-Reader = Callable[[Path, str], Result]
+Reader = Callable[..., Result]  # of a folder, a name, and what a reader of its kind can be told
 
 
 class Known(NamedTuple, Generic[Result]):

@@ -195,3 +195,41 @@ def _words(
     index = (chance[1] * sets.shape[1]).long()
     special = sets[group.gather(0, kind.clamp(max=1)[None]).squeeze(0), index]
     return torch.where(kind < 2, special, (chance[1].square() * num_features).long())
+
+
+def small_graphs(
+    num_graphs: int = 240, *, num_features: int = 5, seed: int = 0
+) -> tuple[list[Graph], Tensor]:
+    """Small graphs of two classes: rings of 8 to 23 nodes with short or with longer chords.
+
+    A third of the nodes begins a chord, to the node two steps on (class 0: triangles) or three
+    (class 1: squares). Features are one of `num_features` kinds, one-hot; kind 0 is the more
+    frequent in class 0. Neither tells the classes surely.
+
+    Args:
+        num_graphs: number of graphs, the classes in turn.
+        num_features: number of kinds of nodes.
+        seed: of the sizes, chords and kinds.
+
+    Returns:
+        The graphs and their classes, int64 ``[num_graphs]``.
+
+    Example:
+        >>> graphs, y = small_graphs(4)
+        >>> len(graphs), y
+        (4, tensor([0, 1, 0, 1]))
+    """
+    rng = torch.Generator().manual_seed(seed)
+    graphs = []
+    for label in (y := torch.arange(num_graphs) % 2).tolist():
+        n = int(torch.randint(8, 24, (1,), generator=rng))
+        node = torch.arange(n)
+        begins = node[torch.rand(n, generator=rng) < 1 / 3]
+        ring = torch.stack([node, (node + 1) % n])
+        chords = torch.stack([begins, (begins + 2 + label) % n])
+        share = torch.ones(num_features)
+        share[0] = 2 - label
+        kind = torch.multinomial(share, n, replacement=True, generator=rng)
+        edges = undirected(torch.cat([ring, chords], dim=1), n)
+        graphs.append(Graph(torch.eye(num_features)[kind], edges))
+    return graphs, y

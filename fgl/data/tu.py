@@ -15,8 +15,8 @@ from .matrices import dense_features
 from .table import bad_row, check_range, contiguous, floats, integers, need, there
 
 
-def read_tu(folder: Path, name: str) -> tuple[list[Graph], Tensor]:
-    """The graphs in ``folder/NAME_*.txt`` and the class of each.
+def read_tu(folder: Path, name: str, *, attributes: bool = True) -> tuple[list[Graph], Tensor]:
+    """The graphs in ``folder/NAME_*.txt`` and the class of each; with or without attributes.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -38,7 +38,7 @@ def read_tu(folder: Path, name: str) -> tuple[list[Graph], Tensor]:
         one, two = ends[row]
         raise bad_row(pairs, row, "an edge inside a graph", f"one from graph {one} to graph {two}")
     edge_index = undirected(torch.from_numpy(edges.T - 1), n)
-    x = _features(folder, name, edge_index, n)
+    x = _features(folder, name, edge_index, n, attributes)
 
     sizes = torch.from_numpy(np.bincount(graph_of - 1))
     first = sizes.cumsum(0) - sizes
@@ -75,11 +75,13 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
         )
 
 
-def _features(folder: Path, name: str, edge_index: Tensor, num_nodes: int) -> Tensor:
+def _features(
+    folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
+) -> Tensor:
     """Attributes, then one-hot labels; where there is neither, the degree, one-hot."""
     parts = []
     attributes = there(folder, f"{name}_node_attributes.txt")
-    if attributes is not None:
+    if attributes is not None and with_attributes:
         values = floats(attributes, None, ",")
         _check_rows(attributes, len(values), num_nodes)
         parts.append(dense_features(attributes, values))

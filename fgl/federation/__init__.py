@@ -2,7 +2,7 @@
 
 from .batch import train_cohort
 from .cohort import Cohort
-from .evaluate import evaluate_clients, evaluate_on, evaluate_pseudo, together
+from .evaluate import evaluate_clients, evaluate_graphs, evaluate_on, evaluate_pseudo, together
 from .message import Broadcast, Inbox, Message, check_message, num_bytes
 from .method import (
     Method,
@@ -24,6 +24,7 @@ from .own import (
 )
 from .result import Result, Round
 from .run import run
+from .schedule import graph_minibatches
 from .train import Trained, train
 
 __all__ = [
@@ -40,10 +41,12 @@ __all__ = [
     "average",
     "check_message",
     "evaluate_clients",
+    "evaluate_graphs",
     "evaluate_on",
     "evaluate_own",
     "evaluate_pseudo",
     "fold_in",
+    "graph_minibatches",
     "keep_own",
     "link_scores",
     "node_scores",

@@ -6,16 +6,27 @@ import copy
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..graph import MASKS, Graph
 from ..sparse import MatrixStack, SparseMatrix
 from ..sparse.stack import Client
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
+
+
+Part = Callable[[Client], Any]
+
+
+def _late(make: Callable[[], Part]) -> Part:
+    """A part that is made when a loss asks for it."""
+    made = cache(make)
+    return lambda client: made()(client)
 
 
 class Cohort:
@@ -47,22 +58,39 @@ class Cohort:
         self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
+        self.num_examples = max(graph.num_examples for graph in self.graphs)
         given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
-        self.parts: dict[str, Callable[[Client], Any]] = {
+        self.parts: dict[str, Part] = {
             name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
             for name in ("x", *given)
         }
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
-        self.parts["node_mask"] = self.stack(
-            "node_mask", [graph.node_mask for graph in self.graphs]
-        )
-        self.parts.setdefault("train_mask", self.parts["node_mask"])
-        for name in ("num_nodes", "num_edges"):
-            counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
-            self.parts[name] = self.stack(name, [count.to(first.device) for count in counts])
+        self.parts["example_mask"] = self._each("example_mask")
+        self.parts.setdefault("train_mask", self.parts["example_mask"])
+        self.parts["node_mask"] = _late(lambda: self._each("node_mask"))
+        if first.batch is not None:
+            self.parts["pool"] = MatrixStack([graph.pool for graph in self.graphs]).of
+            self.parts["batch"] = _late(
+                lambda: self.stack("batch", [self._owners(graph) for graph in self.graphs])
+            )
+        for name in ("num_nodes", "num_edges", "num_graphs"):
+            self.parts[name] = _late(partial(self._counts, name))
+
+    def _each(self, name: str) -> Part:
+        return self.stack(name, [getattr(graph, name) for graph in self.graphs])
+
+    def _counts(self, name: str) -> Part:
+        counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
+        return self.stack(name, [count.to(self.index.device) for count in counts])
 
     def __len__(self) -> int:
         return len(self.graphs)
+
+    def _owners(self, graph: Graph) -> Tensor:
+        """The graph of every node; of padding a graph that no client has."""
+        out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
+        out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
+        return out
 
     @property
     def sparse(self) -> bool:
@@ -70,7 +98,7 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses have used and that still exist, for `vmap` to hand out."""
+        """The stacks that losses may use and that still exist, for `vmap` to hand out."""
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
@@ -81,7 +109,7 @@ class Cohort:
         """The graph of one client, inside `vmap`."""
         return _Member(self, client)
 
-    def stack(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+    def stack(self, name: str, values: Sequence[Any]) -> Part:
         """One value per client, as a function of the client at hand inside `vmap`.
 
         A value that all clients share is passed on as it is; tensors whose first dimensions differ
@@ -107,6 +135,7 @@ class Cohort:
                 f"dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
             )
         stacked = self._padded(name, values)
+        self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
         return lambda client: client.part(stacked)
 
     def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:
@@ -117,7 +146,7 @@ class Cohort:
                     f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
                 )
 
-    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Callable[[Client], Any]:
+    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Part:
         for client, value in zip(self.clients, values, strict=True):
             if list(value) != list(values[0]):
                 raise ValueError(
@@ -139,11 +168,7 @@ class Cohort:
                 )
         if all(tensor.shape == first.shape for tensor in tensors):
             return torch.stack(list(tensors))
-        longest = max(tensor.shape[0] for tensor in tensors)
-        out = first.new_zeros(len(tensors), longest, *first.shape[1:])
-        for row, tensor in zip(out, tensors, strict=True):
-            row[: tensor.shape[0]] = tensor
-        return out
+        return pad_sequence(list(tensors), batch_first=True)
 
 
 class _Member(Graph):
@@ -184,7 +209,7 @@ class _Member(Graph):
         for name in changes:
             if name not in known:
                 raise TypeError(f"Expected a field of Graph, but got {name!r}")
-            if name in ("edge_index", "edge_weight", "backend"):
+            if name in ("edge_index", "edge_weight", "batch", "backend"):
                 raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")
         changed = copy.copy(self)
         changed.__dict__.update(changes)
@@ -207,7 +232,7 @@ def _check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def _kind(graph: Graph) -> dict[str, Any]:
-    names = ("y", *MASKS, "node_id")
+    names = ("y", *MASKS, "node_id", "batch")
     return {
         "fields": [name for name in names if getattr(graph, name) is not None],
         "num_features": graph.num_features,

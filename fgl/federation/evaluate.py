@@ -7,14 +7,16 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import nn
-from torch.func import functional_call
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from .. import pseudo
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy
-from .message import Message, check_model
+from ..sparse.stack import Client
+from .cohort import Cohort
+from .message import Inbox, Message, check_model
 from .method import State
 
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
@@ -68,7 +70,7 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
     @torch.no_grad()
     def score(params: Any) -> dict[str, float]:
         check_model(params, template)
-        logits = functional_call(model, params, (graph.x, graph.adj))
+        logits = functional_call(model, params, graph.inputs)
         return {
             "val_accuracy": accuracy(logits, y, val_mask),
             "val_loss": float(cross_entropy(logits, y, val_mask)),
@@ -118,9 +120,68 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
             for k in tested:
                 params: Any = outbox[k if k in outbox else 0]["model"]
                 graph: Any = clients[k]
-                logits = functional_call(model, params, (graph.x, graph.adj))
+                logits = functional_call(model, params, graph.inputs)
                 found.append(accuracy(logits, graph.y, graph.test_mask))
         return {"local_accuracy": sum(found) / len(found)}
+
+    return evaluate
+
+
+def evaluate_graphs(
+    model: nn.Module, tests: Sequence[Graph], train: Sequence[Graph] = ()
+) -> Evaluate:
+    """Score each client's next model on its own test graphs, all clients at once.
+
+    Args:
+        model: the architecture, called as ``model(*graph.inputs)``, returns logits.
+        tests: a collection with labels per client.
+        train: what the clients train on, for a control: the class that most of a client's training
+            graphs have (of equals the smallest), as the answer to everything.
+
+    Returns:
+        ``(outbox, states) -> {"test_accuracy"}``, the mean over clients, and with `train` the
+        control's constant ``"majority_accuracy"``.
+
+    Raises:
+        ValueError: if a collection lacks labels; and, when called, if a model is not whole.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> y = torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
+        >>> model = fgl.nn.GIN(4, 8, 2)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
+        >>> evaluate_graphs(model, [graph], [graph])(outbox, {})
+        {'test_accuracy': 0.6..., 'majority_accuracy': 0.6...}
+    """
+    if any(graph.y is None for graph in (*tests, *train)):
+        raise ValueError("Expected tests and train to have labels, but got none")
+    cohort = Cohort(
+        [test.replace(train_mask=None, val_mask=None, test_mask=None) for test in tests]
+    )
+    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    constant = {}
+    if train:
+        pairs: Any = zip(train, tests, strict=True)
+        hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+        constant["majority_accuracy"] = float(torch.stack(hits).mean())
+
+    def share(index: Tensor, params: Any) -> Tensor:
+        graph = cohort.graph(Client(index))
+        logits = functional_call(model, params, graph.inputs)
+        hit = (logits.argmax(1) == graph.y) & graph.example_mask
+        correct: Tensor = hit.sum().double() / graph.num_graphs
+        return correct
+
+    @torch.no_grad()
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        models = [outbox[k]["model"] for k in range(len(tests))]
+        for params in {id(params): params for params in models}.values():
+            check_model(params, template)
+        with in_mode(model, False):
+            stack: Any = Inbox({k: {"model": m} for k, m in enumerate(models)}, len(models))
+            shares = vmap(share)(cohort.index, stack.stack("model"))
+        return {"test_accuracy": float(shares.double().mean()), **constant}
 
     return evaluate
 

@@ -146,7 +146,7 @@ def supervised(model: nn.Module) -> Loss:
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        logits = functional_call(model, params, (graph.x, graph.adj), tie_weights=False)
+        logits = functional_call(model, params, graph.inputs, tie_weights=False)
         return cross_entropy(logits, graph.y, graph.train_mask)
 
     return loss

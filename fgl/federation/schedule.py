@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ def local_steps(how: Training, graph: Graph, context: Message) -> list[tuple[Gra
 
 def batch_masks(how: Training, graph: Graph) -> list[Tensor]:
     """A training mask for every step: `num_steps` passes over the training nodes, shuffled."""
-    mask = graph.node_mask if graph.train_mask is None else graph.train_mask
+    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
     nodes = mask.nonzero().squeeze(1)
     masks = []
     for _ in range(how.num_steps):
@@ -75,7 +75,7 @@ class Plan:
                     self.drawn.append(local_steps(how, graph, context))
         self.counts = [len(each) for each in self.drawn or masks]
         if masks:
-            shape = (max(self.counts), len(cohort), cohort.num_nodes)
+            shape = (max(self.counts), len(cohort), cohort.num_examples)
             self.masks = torch.zeros(shape, dtype=torch.bool, device=cohort.index.device)
             for client, own in enumerate(masks):
                 for step, mask in enumerate(own):
@@ -97,3 +97,39 @@ class Plan:
         if all(graph is mine for (graph, _), mine in zip(seen, own, strict=True)):
             return self.cohort, given, None
         return Cohort([graph for graph, _ in seen], self.cohort.clients), given, None
+
+
+def graph_minibatches(
+    graph: Graph, context: Message, *, batch_size: int = 128, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Message]]:
+    """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
+
+    The last one is kept however small. Where one batch holds all, that is the collection itself,
+    whose adjacency is there already.
+
+    Args:
+        graph: a collection.
+        context: passed on as it is.
+        batch_size: graphs per step.
+        num_epochs: passes over the training graphs.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(5, 1), none, batch=torch.arange(5))
+        >>> [seen.num_graphs for seen, _ in graph_minibatches(graph, {}, batch_size=2)]
+        [2, 2, 1]
+    """
+    if batch_size < 1:
+        raise ValueError(f"Expected batch_size to be at least 1, but got {batch_size}")
+    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
+    chosen = mask.nonzero().squeeze(1)
+    for _ in range(num_epochs):
+        if 0 < chosen.numel() <= batch_size:
+            yield graph, context
+            continue
+        order = torch.randperm(chosen.numel()).to(chosen.device)
+        for batch in chosen[order].split(batch_size) if chosen.numel() else ():
+            yield graph.select(batch), context

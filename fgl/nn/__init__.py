@@ -2,6 +2,7 @@
 
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
+from .gin import GIN, GINConv
 from .mlp import MLP
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .vgae import VGAE
@@ -9,12 +10,14 @@ from .vgae import VGAE
 __all__ = [
     "GAT",
     "GCN",
+    "GIN",
     "MLP",
     "SAGE",
     "VGAE",
     "EgoSAGE",
     "GATConv",
     "GCNConv",
+    "GINConv",
     "SAGEConv",
     "child_mean",
 ]

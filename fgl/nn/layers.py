@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding
 
 from ..sparse import SparseMatrix
 
@@ -38,6 +41,30 @@ def dropout(x: Tensor, p: float) -> Tensor:
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
     return x * ((bits >= round(p * 2**16) - 2**15) / (1 - p))
+
+
+def coarse_scale(x: Tensor, p: float) -> Tensor:
+    """What `dropout` multiplies x with, from as few random bits an entry as p needs.
+
+    Where p = 1/2 a fifth of the time of `dropout`.
+    """
+    bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
+    if not bits or p >= 1:
+        return dropout(torch.ones_like(x), p)
+    each = 8 // bits  # entries a byte
+    words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
+    chosen = words.view(torch.uint8)[: -(-x.numel() // each)].int()
+    scale: Tensor = embedding(chosen, _scales(p, bits, x.dtype, x.device))
+    return scale.flatten()[: x.numel()].view(x.shape)
+
+
+@cache
+def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """For every byte, what the ``8 / bits`` entries that it speaks of are multiplied with."""
+    byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
+    kept = ((byte >> place) % 2**bits) >= p * 2**bits
+    scales: Tensor = kept / (1 - p)
+    return scales.to(device, dtype)
 
 
 def _dropped(x: Features, p: float) -> Features:

@@ -188,6 +188,18 @@ class SparseMatrix:
         empty = (pattern.row == pattern.col) & (value == 0)
         return SparseMatrix(pattern, value + empty)
 
+    @property
+    def plus_identity(self) -> SparseMatrix:
+        """``A + I``; an entry on the diagonal stays, beside the 1 that joins its row in front."""
+        return self._once("plus_identity", self._joined)
+
+    def _joined(self) -> SparseMatrix:
+        pattern, moved = self.pattern.joined
+        if self.value is None:
+            return SparseMatrix(pattern)
+        value = self.value.new_ones(pattern.nnz)
+        return SparseMatrix(pattern, value.index_copy(0, moved, self.value))
+
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
         """What `make` makes, kept; but not where its values hang on a graph of gradients."""
         if self.value is not None and self.value.requires_grad:

@@ -108,6 +108,31 @@ class Pattern:
         pattern = self.like(pointers(row, n), col[order], self.shape)
         return pattern, torch.cat([off, source])[order]
 
+    @_kept
+    def joined(self) -> tuple[Pattern, Tensor]:
+        """The pattern with a diagonal entry more in front of every row; where the others lie.
+
+        Its transpose is known with it: nothing is sorted.
+        """
+        turned, order = self.transpose
+        (pattern, front, moved), (other, turned_front, turned_moved) = self._put(), turned._put()
+        place = torch.empty_like(other.col)
+        place[turned_front] = front
+        place[turned_moved] = moved[order]
+        pattern.__dict__["transpose"] = other, place
+        return pattern, moved
+
+    def _put(self) -> tuple[Pattern, Tensor, Tensor]:
+        if self.shape[0] != self.shape[1]:
+            raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")
+        rows = torch.arange(self.shape[0] + 1, device=self.col.device)
+        crow = self.crow + rows
+        moved = torch.arange(self.nnz, device=self.col.device) + self.row + 1
+        col = self.col.new_empty(self.nnz + self.shape[0])
+        col[crow[:-1]] = rows[:-1]
+        col[moved] = self.col
+        return self.like(crow, col, self.shape), crow[:-1], moved
+
     def ones(self, dtype: torch.dtype) -> Tensor:
         """Unit values for every entry, made once per dtype."""
         if dtype not in self._ones:

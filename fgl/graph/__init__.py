@@ -1,7 +1,8 @@
-"""One graph, checked on the way in."""
+"""One graph, or a collection of them, checked on the way in."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .sparse import SparseMatrix
+from ..sparse import Pattern, SparseMatrix
+from . import collection
+from .checks import check_batch, check_features, check_index, check_mask, check_weight
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 
@@ -17,6 +20,9 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 @dataclass(frozen=True, eq=False)
 class Graph:
     """A graph with node features, and what a client knows about its nodes.
+
+    With `batch` it is a collection of graphs, one after the other, and `y` and the masks speak of
+    graphs instead of nodes: read ``[num_graphs]`` for ``[num_nodes]``.
 
     Args:
         x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
@@ -26,6 +32,8 @@ class Graph:
         train_mask, val_mask, test_mask: bool ``[num_nodes]``.
         node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
         edge_weight: float ``[num_edges]``.
+        batch: the graph of every node, int64 ``[num_nodes]``, sorted from 0 without a gap: every
+            graph has a node, and no edge joins two graphs.
         backend: whose kernels multiply `adj` and sparse features, ``"torch"`` or
             ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default that of
             sparse features, else torch's.
@@ -51,28 +59,31 @@ class Graph:
     test_mask: Tensor | None = None
     node_id: Tensor | None = None
     edge_weight: Tensor | None = None
+    batch: Tensor | None = None
     backend: str | None = None
 
     def __post_init__(self) -> None:
-        _check_features(self.x)
+        check_features(self.x)
         given = self.x.pattern.backend if isinstance(self.x, SparseMatrix) else "torch"
         object.__setattr__(self, "backend", self.backend or given)
         if isinstance(self.x, SparseMatrix) and given != self.backend:
             object.__setattr__(self, "x", self.x.using(str(self.backend)))
         n = self.x.shape[0]
-        _check_index("edge_index", self.edge_index, (2, None), n)
+        check_index("edge_index", self.edge_index, (2, None), n)
         if self.edge_weight is not None:
-            _check_weight(self.edge_weight, self.edge_index.shape[1])
+            check_weight(self.edge_weight, self.edge_index.shape[1])
+        if self.batch is not None:
+            check_batch(self.batch, self.edge_index, n)
         for name in MASKS:
             mask = getattr(self, name)
             if mask is not None:
-                _check_mask(name, mask, n)
+                check_mask(name, mask, self.num_examples)
         if self.node_id is not None:
-            _check_index("node_id", self.node_id, (n,), None)
+            check_index("node_id", self.node_id, (n,), None)
         if self.num_classes is not None and self.num_classes < 1:
             raise ValueError(f"Expected num_classes to be at least 1, but got {self.num_classes}")
         if self.y is not None:
-            _check_index("y", self.y, (n,), self.num_classes)
+            check_index("y", self.y, (self.num_examples,), self.num_classes)
             if self.num_classes is None:
                 object.__setattr__(self, "num_classes", int(self.y.max()) + 1 if n else None)
 
@@ -94,13 +105,56 @@ class Graph:
 
     @property
     def num_train(self) -> int:
-        """Number of training nodes; every node where there is no training mask."""
-        return self.num_nodes if self.train_mask is None else int(self.train_mask.sum())
+        """Number of training examples; every one where there is no training mask."""
+        return self.num_examples if self.train_mask is None else int(self.train_mask.sum())
+
+    @property
+    def num_examples(self) -> int:
+        """Number of what has a label: nodes, or graphs where there is a `batch`."""
+        return self.num_nodes if self.batch is None else self.num_graphs
+
+    @cached_property
+    def num_graphs(self) -> int:
+        return 1 if self.batch is None else int(self.batch[-1]) + 1
+
+    @cached_property
+    def ptr(self) -> Tensor:
+        """Where each graph's nodes begin, int64 ``[num_graphs + 1]``."""
+        if self.batch is None:
+            return torch.tensor([0, self.num_nodes], device=self.device)
+        sizes = self.batch.bincount(minlength=self.num_graphs)
+        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+    @cached_property
+    def pool(self) -> SparseMatrix:
+        """``[num_graphs, num_nodes]``, 1 where a node is in a graph: ``pool @ h`` sums over nodes.
+
+        Under `vmap` too, where padded nodes are in no graph and padded graphs are empty.
+        """
+        with torch.inference_mode(False):
+            nodes = torch.arange(self.num_nodes + 1, device=self.device)
+            owner = torch.zeros_like(nodes[:-1]) if self.batch is None else self.batch
+            shape = (self.num_graphs, self.num_nodes)
+            pattern = Pattern(self.ptr, nodes[:-1], shape, str(self.backend))
+            turned = Pattern(nodes, owner, shape[::-1], str(self.backend))
+            pattern.__dict__["transpose"] = turned, nodes[:-1]  # known without a sort
+            turned.__dict__["transpose"] = pattern, nodes[:-1]
+            return SparseMatrix(pattern)
+
+    @property
+    def inputs(self) -> tuple[Any, ...]:
+        """What a model is called with: ``x, adj``, and ``pool`` where there is a `batch`."""
+        return (self.x, self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
     @property
     def node_mask(self) -> Tensor:
         """Which nodes are there: all, but in a batch of clients, where a loss meets padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+
+    @property
+    def example_mask(self) -> Tensor:
+        """As `node_mask`, of what has a label: which nodes are there, or with `batch` graphs."""
+        return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     @cached_property
     def adj(self) -> SparseMatrix:
@@ -118,7 +172,9 @@ class Graph:
 
         Edges with an end outside are lost. `node_id` is carried along, or set to `nodes`.
         """
-        _check_index("nodes", nodes, (None,), self.num_nodes)
+        if self.batch is not None:
+            raise ValueError("Expected a graph without batch (see select), but got one with it")
+        check_index("nodes", nodes, (None,), self.num_nodes)
         if nodes.unique().numel() != nodes.numel():
             raise ValueError("Expected nodes to be without repeats, but got a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
@@ -140,6 +196,43 @@ class Graph:
             **per_node,
         )
 
+    def select(self, graphs: Tensor) -> Graph:
+        """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
+
+        Nothing is sorted or checked again: O(size of the result). Edges come by target.
+
+        Example:
+            >>> batch = torch.tensor([0, 1, 1])
+            >>> both = fgl.Graph(torch.eye(3), torch.tensor([[1], [2]]), batch=batch)
+            >>> both.select(torch.tensor([1, 0])).edge_index
+            tensor([[0],
+                    [1]])
+        """
+        if self.batch is None:
+            raise ValueError("Expected a graph with batch (see subgraph), but got one without")
+        check_index("graphs", graphs, (None,), self.num_graphs)
+        if graphs.numel() == 0:
+            raise ValueError("Expected graphs to name a graph, but got none")
+        chosen: Graph = collection.select(self, graphs)
+        return chosen
+
+    @classmethod
+    def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **given: Any) -> Graph:
+        """Graphs without `batch` as one collection; `y` and the masks among `given` are per graph.
+
+        Features (dense), edges and weights are kept, the graphs' own labels and masks are not.
+
+        Raises:
+            ValueError: if there is no graph, or one has no nodes.
+
+        Example:
+            >>> none = torch.zeros(2, 0, dtype=torch.int64)
+            >>> graphs = [fgl.Graph(torch.ones(n, 1), none) for n in (2, 1)]
+            >>> fgl.Graph.join(graphs, torch.tensor([1, 0])).batch
+            tensor([0, 0, 1])
+        """
+        return cls(**collection.joined(graphs), y=y, **given)
+
     def to(self, device: torch.device | str) -> Graph:
         """The graph on another device."""
         moved: dict[str, Any] = {}
@@ -150,17 +243,23 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """From a ``torch_geometric.data.Data``, or anything with the same attributes."""
+        """From a ``torch_geometric.data.Data`` or `Batch`, or anything with the same attributes."""
         names = [field.name for field in fields(cls)]
         found: dict[str, Any] = {
             name: getattr(data, name, None)
             for name in names
             if name not in ("num_classes", "backend")
         }
+        owners, y = found["batch"], found["y"]
+        if owners is not None and y is not None and 1 + owners[-1] < len(owners) == len(y):
+            found["batch"] = None  # a batch of graphs with labels for nodes: as one graph
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 
     def to_pyg(self, data_class: Any) -> Any:
-        """To a ``torch_geometric.data.Data``: ``graph.to_pyg(Data)``; features become dense."""
+        """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.
+
+        Features become dense.
+        """
         found = {
             f.name: value
             for f in fields(self)
@@ -168,63 +267,6 @@ class Graph:
         }
         if isinstance(self.x, SparseMatrix):
             found["x"] = self.x.to_dense()
+        if self.batch is not None:
+            found["ptr"] = self.ptr
         return data_class(**found)
-
-
-def _check_features(x: Any) -> None:
-    if not isinstance(x, (Tensor, SparseMatrix)):
-        raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
-    if isinstance(x, Tensor) and x.layout != torch.strided:
-        raise TypeError(f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor")
-    if len(x.shape) != 2:
-        raise ValueError(
-            f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"
-        )
-    values = x.value if isinstance(x, SparseMatrix) else x
-    if values is None:
-        return
-    if not values.is_floating_point():
-        raise TypeError(f"Expected x to be floating point, but got {values.dtype}")
-    bad = ~torch.isfinite(values)
-    if bad.any():
-        raise ValueError(
-            f"Expected x to be finite, but got {int(bad.sum())} NaN or infinite values"
-        )
-
-
-def _check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int | None) -> None:
-    if not isinstance(index, Tensor) or index.dtype != torch.int64:
-        got = index.dtype if isinstance(index, Tensor) else type(index).__name__
-        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
-    fits = index.dim() == len(shape) and all(
-        want in (None, have) for want, have in zip(shape, index.shape, strict=True)
-    )
-    if not fits:
-        want = ["*" if size is None else size for size in shape]
-        raise ValueError(f"Expected {name} to have shape {want}, but got {list(index.shape)}")
-    if index.numel() == 0:
-        return
-    low, high = (int(v) for v in index.aminmax())
-    if low < 0 or (bound is not None and high >= bound):
-        limit = "at least 0" if bound is None else f"in [0, {bound})"
-        raise ValueError(f"Expected {name} to be {limit}, but got {low if low < 0 else high}")
-
-
-def _check_mask(name: str, mask: Any, num_nodes: int) -> None:
-    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
-        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
-        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
-    if mask.shape != (num_nodes,):
-        raise ValueError(f"Expected {name} to have shape [{num_nodes}], but got {list(mask.shape)}")
-
-
-def _check_weight(weight: Any, num_edges: int) -> None:
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"Expected edge_weight to be a float tensor, but got {got}")
-    if weight.shape != (num_edges,):
-        raise ValueError(
-            f"Expected edge_weight to have shape [{num_edges}], but got {list(weight.shape)}"
-        )
-    if not torch.isfinite(weight).all():
-        raise ValueError("Expected edge_weight to be finite, but got NaN or infinite values")

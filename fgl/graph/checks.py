@@ -1,0 +1,94 @@
+"""What a `Graph` refuses on its way in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sparse import SparseMatrix
+
+
+def check_features(x: Any) -> None:
+    if not isinstance(x, (Tensor, SparseMatrix)):
+        raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
+    if isinstance(x, Tensor) and x.layout != torch.strided:
+        raise TypeError(f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor")
+    if len(x.shape) != 2:
+        raise ValueError(
+            f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"
+        )
+    values = x.value if isinstance(x, SparseMatrix) else x
+    if values is None:
+        return
+    if not values.is_floating_point():
+        raise TypeError(f"Expected x to be floating point, but got {values.dtype}")
+    bad = ~torch.isfinite(values)
+    if bad.any():
+        raise ValueError(
+            f"Expected x to be finite, but got {int(bad.sum())} NaN or infinite values"
+        )
+
+
+def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int | None) -> None:
+    if not isinstance(index, Tensor) or index.dtype != torch.int64:
+        got = index.dtype if isinstance(index, Tensor) else type(index).__name__
+        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
+    fits = index.dim() == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, index.shape, strict=True)
+    )
+    if not fits:
+        want = ["*" if size is None else size for size in shape]
+        raise ValueError(f"Expected {name} to have shape {want}, but got {list(index.shape)}")
+    if index.numel() == 0:
+        return
+    low, high = (int(v) for v in index.aminmax())
+    if low < 0 or (bound is not None and high >= bound):
+        limit = "at least 0" if bound is None else f"in [0, {bound})"
+        raise ValueError(f"Expected {name} to be {limit}, but got {low if low < 0 else high}")
+
+
+def check_mask(name: str, mask: Any, num_nodes: int) -> None:
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
+        raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
+    if mask.shape != (num_nodes,):
+        raise ValueError(f"Expected {name} to have shape [{num_nodes}], but got {list(mask.shape)}")
+
+
+def check_weight(weight: Any, num_edges: int) -> None:
+    if not isinstance(weight, Tensor) or not weight.is_floating_point():
+        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
+        raise TypeError(f"Expected edge_weight to be a float tensor, but got {got}")
+    if weight.shape != (num_edges,):
+        raise ValueError(
+            f"Expected edge_weight to have shape [{num_edges}], but got {list(weight.shape)}"
+        )
+    if not torch.isfinite(weight).all():
+        raise ValueError("Expected edge_weight to be finite, but got NaN or infinite values")
+
+
+def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:
+    """Graphs one after the other, numbered from 0, each with a node, and no edge across two."""
+    check_index("batch", batch, (num_nodes,), None)
+    if num_nodes == 0:
+        raise ValueError("Expected batch to name a graph, but got no nodes")
+    if batch[0] != 0:
+        raise ValueError(f"Expected batch to begin with 0, but got {int(batch[0])}")
+    step = batch.diff()
+    wrong = (step != 0) & (step != 1)
+    if wrong.any():
+        node = int(wrong.nonzero()[0]) + 1
+        one, two = int(batch[node - 1]), int(batch[node])
+        raise ValueError(
+            f"Expected batch to be sorted and every graph to have nodes, "
+            f"but got {one}, then {two} at node {node}"
+        )
+    source, target = batch[edge_index]
+    if not torch.equal(source, target):
+        edge = int((source != target).nonzero()[0])
+        raise ValueError(
+            f"Expected edges to stay inside a graph, but got edge {edge} "
+            f"from graph {int(source[edge])} to graph {int(target[edge])}"
+        )

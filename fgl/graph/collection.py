@@ -1,0 +1,94 @@
+"""Many graphs as one: joined, and chosen from, without a loop over graphs."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sparse import Pattern, SparseMatrix
+
+PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
+
+
+def joined(graphs: Sequence[Any]) -> dict[str, Any]:
+    """The fields of a collection that hold what the graphs' nodes and edges are."""
+    for i, graph in enumerate(graphs):
+        if graph.batch is not None or graph.num_nodes == 0:
+            got = "none" if graph.num_nodes == 0 else "a batch"
+            raise ValueError(f"Expected graph {i} to be one graph with nodes, but got {got}")
+    if not graphs:
+        raise ValueError("Expected graphs to be at least one, but got none")
+    first = graphs[0]
+    sizes = torch.tensor([graph.num_nodes for graph in graphs], device=first.device)
+    start = (sizes.cumsum(0) - sizes).tolist()
+    edges = torch.cat([g.edge_index + s for g, s in zip(graphs, start, strict=True)], dim=1)
+    owner = torch.arange(len(graphs), device=first.device)
+    weight = None
+    if any(graph.edge_weight is not None for graph in graphs):
+        weight = torch.cat(
+            [g.x.new_ones(g.num_edges) if g.edge_weight is None else g.edge_weight for g in graphs]
+        )
+    return {
+        "x": torch.cat([g.x.to_dense() if isinstance(g.x, SparseMatrix) else g.x for g in graphs]),
+        "edge_index": edges,
+        "edge_weight": weight,
+        "batch": owner.repeat_interleave(sizes),
+    }
+
+
+def select(graph: Any, graphs: Tensor) -> Any:
+    """The chosen graphs of a collection, in that order.
+
+    The adjacency matrix and its transpose are cut out of the collection's own, which are
+    block-diagonal: a block's entries lie together in both, so nothing has to be sorted.
+    """
+    ptr, adj = graph.ptr, graph.adj
+    turned, order = adj.pattern.transpose
+    size = ptr.diff()[graphs]
+    nodes, node_shift, new_ptr = _ranges(ptr, graphs, size)
+    first = adj.pattern.crow[ptr]  # a graph's first entry, the same in the transpose
+    count = first.diff()[graphs]
+    entries, entry_shift, _ = _ranges(first, graphs, count)
+    shift = node_shift.repeat_interleave(count, output_size=entries.numel())
+    shape = (nodes.numel(), nodes.numel())
+
+    def cut(pattern: Pattern) -> Pattern:
+        degree = pattern.crow.diff()[nodes]
+        crow = torch.cat([degree.new_zeros(1), degree.cumsum(0)])
+        return pattern.like(crow, pattern.col[entries] + shift, shape)
+
+    pattern, flipped = cut(adj.pattern), cut(turned)
+    place = order[entries] + entry_shift.repeat_interleave(count, output_size=entries.numel())
+    pattern.__dict__["transpose"] = flipped, place
+    value = None if adj.value is None else adj.value[entries]
+    x = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x.index_select(0, nodes)
+    chosen = copy.copy(graph)  # of checked fields: nothing to check again
+    chosen.__dict__.pop("pool", None)
+    owner = torch.arange(graphs.numel(), device=graphs.device)
+    chosen.__dict__.update(
+        x=x,
+        edge_index=torch.stack([pattern.col, pattern.row]),
+        edge_weight=value,
+        batch=owner.repeat_interleave(size, output_size=nodes.numel()),
+        node_id=None if graph.node_id is None else graph.node_id[nodes],
+        num_graphs=graphs.numel(),
+        ptr=new_ptr,
+        adj=SparseMatrix(pattern, value),
+    )
+    for name in PER_GRAPH:
+        value = getattr(graph, name)
+        chosen.__dict__[name] = None if value is None else value[graphs]
+    return chosen
+
+
+def _ranges(first: Tensor, parts: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Members of ranges that begin at ``first[parts]``, how far each moves, where each begins."""
+    begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
+    shift = begins[:-1] - first[parts]
+    total = int(begins[-1])
+    members = torch.arange(total, device=first.device)
+    return members - shift.repeat_interleave(count, output_size=total), shift, begins

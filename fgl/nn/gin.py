@@ -1,0 +1,155 @@
+"""Graph isomorphism network for whole graphs (Xu et al. 2019), as GCFL and GPFL build it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import Linear
+
+from ..sparse import SparseMatrix
+from .layers import Edges, Features, adjacency, coarse_scale
+
+POOLINGS = ("sum", "mean")
+
+
+class GINConv(nn.Module):
+    """Graph isomorphism convolution ``MLP(x_v + sum_{u in N(v)} x_u)``, eps fixed at 0.
+
+    Keys are those of ``torch_geometric.nn.GINConv`` around a ``Sequential(Linear, ReLU, Linear)``,
+    which besides them holds the constant ``eps``.
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of the hidden and of the output layer of the MLP.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
+        ``A[target, source]``; output: ``[num_nodes, out_channels]``.
+
+    Example:
+        >>> GINConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1810.00826, Equation 4.1
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        layers = nn.Linear(in_channels, out_channels), nn.Linear(out_channels, out_channels)
+        self.nn = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+
+    def forward(self, x: Tensor, edges: Edges) -> Tensor:
+        matrix = adjacency(edges, x.shape[0]).astype(x.dtype)
+        return self.mapped(matrix.plus_identity @ x)
+
+    def mapped(self, total: Tensor, before: Linear | None = None) -> Tensor:
+        """The MLP of sums over neighbours, first through the linear layer `before`."""
+        first: Any = self.nn[0]
+        second: Any = self.nn[2]
+        hidden = _linear(total, first, before).relu_()
+        return _linear(hidden, second)
+
+
+def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
+    """``layer(x)``, a tensor of its own that the caller may change.
+
+    With `before`, ``layer((x W) + n b)`` as one product, where the last column of x is n.
+    """
+    if before is None:
+        return (x @ layer.weight.t()).add_(layer.bias)
+    joined = torch.cat([before.weight, before.bias[:, None]], dim=1)
+    return (x @ (layer.weight @ joined).t()).add_(layer.bias)
+
+
+class GIN(nn.Module):
+    """GIN of GPFL: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
+
+    ``h = x W + b; h <- dropout(relu(GINConv(h)))``, `num_layers` times; over each graph's nodes
+    ``g = sum_v h_v`` or their mean; ``dropout(relu(g W' + b')) W'' + b''``. No batch normalisation.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of all hidden layers.
+        out_channels: number of classes.
+        num_layers: number of convolutions.
+        dropout: probability of dropping a hidden unit in training.
+        pooling: ``"sum"`` or ``"mean"``.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix` with ``A[target, source]``; pool: ``[num_graphs, num_nodes]``, 1 where a node
+        is in a graph (`Graph.pool`); default all nodes are one graph; output: logits
+        ``[num_graphs, out_channels]``.
+
+    Raises:
+        ValueError: if `num_layers` is not positive, or `pooling` unknown.
+
+    Example:
+        >>> batch = torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.rand(3, 4), torch.tensor([[0], [1]]), batch=batch)
+        >>> GIN(4, 8, 2)(*graph.inputs).shape
+        torch.Size([2, 2])
+
+    Source: Xu et al., https://arxiv.org/abs/1810.00826;
+    https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 3,
+        dropout: float = 0.5,
+        pooling: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"Expected num_layers to be at least 1, but got {num_layers}")
+        if pooling not in POOLINGS:
+            raise ValueError(f"Expected pooling to be one of {POOLINGS}, but got {pooling!r}")
+        width = hidden_channels
+        self.pre = nn.Linear(in_channels, width)
+        self.convs = nn.ModuleList(GINConv(width, width) for _ in range(num_layers))
+        self.post = nn.Linear(width, width)
+        self.readout = nn.Linear(width, out_channels)
+        self.dropout = dropout
+        self.pooling = pooling
+
+    def forward(self, x: Features, edges: Edges, pool: SparseMatrix | None = None) -> Tensor:
+        edges = adjacency(edges, x.shape[0])
+        convs: list[Any] = list(self.convs)
+        h = self._active(convs[0].mapped(*self._first(x, edges)))
+        for conv in convs[1:]:
+            h = self._active(conv(h, edges))
+        pooled = self._active(_linear(self._pooled(h, pool), self.post))
+        return _linear(pooled, self.readout)
+
+    def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
+        """Sums over neighbours of what `pre` makes of x; of x itself where `pre` can wait.
+
+        Both are linear, so x, which nobody trains and which is narrow, can be summed first.
+        """
+        if isinstance(x, SparseMatrix):
+            h = (x @ self.pre.weight.t()).add_(self.pre.bias)
+            return edges.astype(h.dtype).plus_identity @ h, None
+        counted = torch.cat([x, torch.ones_like(x[:, :1])], dim=1)
+        return edges.astype(x.dtype).plus_identity @ counted, self.pre
+
+    def _active(self, h: Tensor) -> Tensor:
+        """Dropout of ReLU, in the place of h."""
+        if self.training and self.dropout:
+            h = h.mul_(coarse_scale(h, self.dropout))
+        return h.relu_()
+
+    def _pooled(self, h: Tensor, pool: SparseMatrix | None) -> Tensor:
+        if pool is None:
+            return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
+        total = pool.astype(h.dtype) @ h
+        if self.pooling == "sum":
+            return total
+        size = pool.astype(h.dtype) @ torch.ones_like(h[:, :1])
+        return total / size.clamp(min=1)

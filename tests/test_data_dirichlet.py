@@ -1,0 +1,139 @@
+"""The label-skewed partition of graphs and the folds of each client."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.model_selection import StratifiedKFold
+from test_data_tu import write
+from test_graph_batch import collection
+
+from fgl.data import dirichlet_partition, fold_clients, load_graphs, stratified_folds
+
+Y = torch.tensor([0] * 60 + [1] * 40 + [2] * 27)
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.5, 5.0, 1000.0])
+def test_every_example_once_in_equal_parts(alpha: float) -> None:
+    parts = dirichlet_partition(Y, 5, alpha=alpha)
+    assert [part.numel() for part in parts] == [26, 26, 25, 25, 25]
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(127))
+    assert all(torch.equal(part, part.sort().values) for part in parts)
+
+
+def test_equals_the_rule_in_loops() -> None:
+    rng = np.random.default_rng(3)
+    mix = rng.dirichlet([0.3] * 3, 4)
+    for row in mix:
+        for j, share in enumerate(list(row)):
+            if share > 0.8:
+                row += (share - 0.8) / 2
+                row[j] = 0.8
+    left = {c: [i for i in range(127) if Y[i] == c] for c in range(3)}
+    parts: list[list[int]] = [[], [], [], []]
+    sizes = [32, 32, 32, 31]
+    while any(left.values()):
+        client = rng.choice([k for k in range(4) if len(parts[k]) < sizes[k]])
+        share = [mix[client][c] if left[c] else 0 for c in range(3)]
+        label = rng.choice(3, p=np.array(share) / sum(share))
+        parts[client].append(left[label].pop())
+    got = dirichlet_partition(Y, 4, alpha=0.3, cap=0.8, seed=3)
+    assert [part.tolist() for part in got] == [sorted(part) for part in parts]
+
+
+def test_a_mix_is_capped_and_alpha_decides_how_unequal() -> None:
+    y = torch.arange(2).repeat(400)
+
+    def largest(alpha: float, cap: float = 0.95) -> list[float]:
+        parts = dirichlet_partition(y, 20, alpha=alpha, cap=cap)[:10]
+        return [float(y[part].bincount(minlength=2).max()) / part.numel() for part in parts]
+
+    def mean(values: list[float]) -> float:
+        return sum(values) / len(values)
+
+    assert mean(largest(0.5)) > mean(largest(5.0)) > mean(largest(1000.0))
+    assert mean(largest(0.01, cap=0.5)) < 0.6 < mean(largest(0.01))
+
+
+def test_the_seed_decides() -> None:
+    one, same, other = (dirichlet_partition(Y, 5, alpha=0.5, seed=s) for s in (0, 0, 1))
+    assert all(map(torch.equal, one, same))
+    assert not all(map(torch.equal, one, other))
+
+
+def test_labels_need_not_be_contiguous_and_one_class_is_enough() -> None:
+    assert len(dirichlet_partition(Y * 7 + 3, 5, alpha=1.0)) == 5
+    assert [p.numel() for p in dirichlet_partition(torch.zeros(5).long(), 2, alpha=1.0)] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "options", "match"),
+    [
+        (0, {}, r"num_clients to be in \[1, 127\], but got 0"),
+        (128, {}, r"num_clients to be in \[1, 127\], but got 128"),
+        (5, {"alpha": 0}, "alpha to be > 0, but got 0"),
+        (5, {"alpha": float("nan")}, "alpha to be > 0, but got nan"),
+        (5, {"cap": 0.3}, r"cap to be in \[0.3333, 1\], but got 0.3"),
+    ],
+)
+def test_partition_refuses(num_clients: int, options: dict[str, Any], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        dirichlet_partition(Y, num_clients, **{"alpha": 1.0, **options})
+
+
+@pytest.mark.parametrize("num_folds", [2, 5, 7])
+def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
+    y = Y[torch.randperm(127, generator=torch.Generator().manual_seed(0))]
+    fold = stratified_folds(y, num_folds)
+    splitter = StratifiedKFold(num_folds, shuffle=True, random_state=0)
+    theirs = [Counter(y[test].tolist()) for _, test in splitter.split(y, y)]
+    assert [Counter(y[fold == f].tolist()) for f in range(num_folds)] == theirs
+
+
+def test_folds_are_shuffled_by_the_seed_alone() -> None:
+    assert torch.equal(stratified_folds(Y, 5), stratified_folds(Y, 5))
+    assert not torch.equal(stratified_folds(Y, 5), stratified_folds(Y, 5, seed=1))
+
+
+def test_folds_of_a_client() -> None:
+    graph, _ = collection((2, 3, 1, 4, 2, 2, 3))
+    parts = [torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5, 6])]
+    seen = [Counter[int](), Counter[int]()]
+    for fold in range(3):
+        train, test = fold_clients(graph, parts, fold=fold, num_folds=3)
+        for k, part in enumerate(parts):
+            assert train[k].num_graphs + test[k].num_graphs == part.numel()
+            assert train[k].num_train == train[k].num_graphs
+            seen[k].update(test[k].ptr.diff().tolist())
+    assert seen == [Counter([2, 1, 2]), Counter([3, 4, 2, 3])]
+
+
+def test_a_class_missing_from_a_client_is_fine() -> None:
+    graph, _ = collection((2, 3, 1, 4))
+    train, test = fold_clients(graph, [torch.tensor([0, 2])], fold=0, num_folds=2)
+    assert train[0].num_classes == test[0].num_classes == 2
+
+
+def test_folds_refuse() -> None:
+    graph, _ = collection((2, 3, 1, 4))
+    with pytest.raises(ValueError, match="client 1 to have at least 2 graphs, .*but got 1"):
+        fold_clients(graph, [torch.arange(3), torch.tensor([3])], fold=0, num_folds=2)
+    with pytest.raises(ValueError, match=r"fold to be in \[0, 2\), but got 2"):
+        fold_clients(graph, [torch.arange(4)], fold=2, num_folds=2)
+    with pytest.raises(ValueError, match="graph to have labels"):
+        fold_clients(graph.replace(y=None), [torch.arange(4)], fold=0, num_folds=2)
+    with pytest.raises(ValueError, match="num_folds to be at least 2, but got 1"):
+        stratified_folds(Y, 1)
+    with pytest.raises(ValueError, match="at least 3 examples, one per fold, but got 2"):
+        stratified_folds(Y[:2], 3)
+
+
+def test_a_collection_without_its_attributes(tmp_path: Path) -> None:
+    with_, _ = load_graphs("tiny", write(tmp_path))
+    without, _ = load_graphs("tiny", tmp_path, attributes=False)
+    assert torch.equal(without[0].x, with_[0].x[:, 2:])

@@ -1,0 +1,356 @@
+"""GPFL: the recipe against its formulas, its limits, its baselines; what it refuses."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import close, end, same, script
+from torch.func import functional_call
+from torch.nn.functional import avg_pool1d
+
+import fgl
+from fgl import Graph, Method, Training, client_network
+from fgl.data import dirichlet_partition, fold_clients, small_graphs
+from fgl.federation import (
+    Inbox,
+    average,
+    evaluate_graphs,
+    graph_minibatches,
+    keep_own,
+    train,
+)
+
+ADAM = partial(torch.optim.Adam, lr=1e-2, weight_decay=5e-4)
+FLAGS = ["--rounds", "2", "--clients", "4", "--hidden", "8", "--clients-at-once", "1"]
+Clients = list[Graph]
+
+
+def federation(num_graphs: int = 40, num_clients: int = 4) -> tuple[Clients, Clients]:
+    whole = Graph.join(*small_graphs(num_graphs))
+    parts = dirichlet_partition(whole.y, num_clients, alpha=1.0)
+    return fold_clients(whole, parts, fold=0, num_folds=5)
+
+
+def gin(dropout: float = 0.5) -> fgl.nn.GIN:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fgl.nn.GIN(5, 8, 2, num_layers=2, dropout=dropout)
+
+
+def probes() -> Graph:
+    generator = torch.Generator().manual_seed(0)
+    x, edge_index, batch = client_network.probe_graphs(num_features=5, generator=generator)
+    return Graph(x, edge_index, batch=batch)
+
+
+def flags(**changes: Any) -> Any:
+    """What the recipe's flags say by default, but for `changes`."""
+    known = {"local": False, "fedavg": False, "fedprox": 0.0, "uniform": False, "rho": 0.05}
+    known |= {"beta": 0.95, "start": "property", "learn": True, "standardize": False}
+    return type("Flags", (), {**known, **changes})()
+
+
+def method(
+    model: fgl.nn.GIN | None = None, batches: Any = graph_minibatches, **changes: Any
+) -> Method:
+    how = Training(ADAM, batches=batches, keep_optimizer=True)
+    return script("examples/gpfl.py").gpfl(model or gin(), how, probes(), flags(**changes))
+
+
+def run(method: Method, clients: Clients, **options: Any) -> Any:
+    return fgl.run(method, clients, **{"num_rounds": 3, **options})
+
+
+def models(result: Any) -> list[Any]:
+    return [result.outbox[k]["model"] for k in sorted(result.outbox)]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
+    clients, _ = federation()
+    one = run(method(rho=1.0), clients, clients_at_once=at_once)
+    two = run(method(local=True), clients, clients_at_once=at_once)
+    assert same(models(one), models(two))
+    assert not same(models(one)[0], models(one)[1])
+
+
+def test_all_alike_with_rho_0_is_unweighted_fedavg() -> None:
+    clients, _ = federation()
+    mixing = method(uniform=True, rho=0.0)
+    unweighted = copy.copy(mixing)
+
+    def mean(inbox: Inbox, state: Any) -> Any:
+        alike = {k: {**m, "num_examples": torch.tensor(1)} for k, m in inbox.items()}
+        return average(Inbox(alike, inbox.num_clients), state)
+
+    object.__setattr__(unweighted, "aggregate", mean)
+    one, two = run(mixing, clients), run(unweighted, clients)
+    close(models(one), models(two), atol=1e-5)
+    assert not same(models(one)[0], dict(gin().state_dict()))
+
+
+def test_fedavg_weighs_by_training_graphs() -> None:
+    clients, _ = federation(46)
+    counts = [client.num_graphs for client in clients]
+    assert len(set(counts)) > 1
+    result = run(method(fedavg=True), clients, num_rounds=1)
+    own = run(method(local=True), clients, num_rounds=1)
+    for name, value in models(result)[0].items():
+        want = sum(n * m[name] for n, m in zip(counts, models(own), strict=True)) / sum(counts)
+        close(value, want, atol=1e-6)
+
+
+def test_fedprox_pulls_towards_the_received_model() -> None:
+    clients, _ = federation()
+    free, held = method(gin(0.0), fedavg=True), method(gin(0.0), fedprox=0.7)
+    params = {name: value + 0.1 for name, value in free.initial().items()}
+    state: Any = {}
+    message: Any = {"model": free.initial()}
+    contexts = [m.receive(message, state, clients[0])[1] for m in (free, held)]
+    leaves = {name: value.requires_grad_() for name, value in params.items()}
+    grads = [
+        torch.autograd.grad(m.loss(leaves, clients[0], c), list(leaves.values()))
+        for m, c in zip((free, held), contexts, strict=True)
+    ]
+    for one, two in zip(*grads, strict=True):
+        close(two - one, torch.full_like(one, 0.07), atol=1e-5)
+
+
+def by_hand(inbox: Inbox, old: list[Any], prev: Any, rho: float, seeded: Any) -> Any:
+    """One round of the server, client by client and entry by entry."""
+    k, uploads = len(inbox), [inbox[i]["model"] for i in inbox]
+    flat = torch.stack([torch.cat([v.flatten() for v in u.values()]) for u in uploads])
+    window = flat.shape[1] // 100
+    x = avg_pool1d(flat, window, window)
+    x = x - x.mean(0)
+    x = x / x.norm(dim=1, keepdim=True)
+    net = gin().eval()
+    said = [functional_call(net, u, probes().inputs).log_softmax(1).flatten() for u in uploads]
+    e = torch.stack(said) - torch.stack(said).mean(0)
+    e = e / e.norm(dim=1, keepdim=True)
+    alike = e @ e.T
+    if prev is None:
+        p = torch.stack([inbox[i]["properties"] for i in inbox])
+        chosen = client_network.select_properties(p, alike)
+        c = p[:, chosen] - p[:, chosen].mean(0)
+        c = c / c.norm(dim=1, keepdim=True)
+        network = (c @ c.T).clamp(min=0)
+    else:
+        network = (0.95 * prev + 0.05 * alike).clamp(min=0)
+    network = network / network.sum(1, keepdim=True)
+    seeded()
+    z = client_network.reconstruct(network, x)
+    share = (z @ z.T).softmax(1)
+    matrix = (share >= 0.1 / k).float()
+    matrix = matrix / matrix.sum(1, keepdim=True)
+    new = []
+    for i in range(k):
+        model = {}
+        for name in uploads[0]:
+            moved = [uploads[j][name] - old[j][name] for j in range(k)]
+            mixed = sum(matrix[i, j] * moved[j] for j in range(k))
+            model[name] = old[i][name] + rho * moved[i] + (1 - rho) * mixed
+        new.append(model)
+    return new, network, matrix
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("rho", [0.05, 0.95])
+def test_the_server_is_its_formulas(rho: float) -> None:
+    clients, _ = federation()
+    gpfl = method(rho=rho)
+    start: Any = gpfl.initial()
+    state: Any = {"model": start}
+    old, prev = [start] * 4, None
+    for index in range(3):
+        sent = {}
+        for k, graph in enumerate(clients):
+            noisy = {n: v + 0.1 * torch.randn_like(v) for n, v in old[k].items()}
+            sent[k] = gpfl.send(noisy, {}, {}, graph)[0]
+        inbox = Inbox(sent, 4)
+        seeded = partial(torch.manual_seed, index)
+        seeded()
+        outbox, state = gpfl.aggregate(inbox, state)
+        new, prev, matrix = by_hand(inbox, old, prev, rho, seeded)
+        close(state["network"], prev, atol=1e-5)
+        close(state["matrix"], matrix, atol=1e-6)
+        close([outbox[k]["model"] for k in range(4)], new, atol=1e-5)
+        old = [outbox[k]["model"] for k in range(4)]
+
+
+def uploads(gpfl: Method, clients: Clients) -> dict[int, Any]:
+    start = gpfl.initial()
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        moved = [{n: v + torch.randn_like(v) for n, v in start.items()} for _ in clients]
+    return {k: gpfl.send(moved[k], {}, {}, graph)[0] for k, graph in enumerate(clients)}
+
+
+def test_permuting_clients_permutes_the_network() -> None:
+    clients, _ = federation()
+    gpfl = method()
+    sent = uploads(gpfl, clients)
+    order = [2, 0, 3, 1]
+    found = []
+    for which in (range(4), order):
+        inbox = Inbox({i: sent[k] for i, k in enumerate(which)}, 4)
+        torch.manual_seed(0)
+        found.append(gpfl.aggregate(inbox, {"model": gpfl.initial()}))
+    (outbox, state), (other, permuted) = found
+    for name in ("network", "matrix"):
+        close(permuted[name], state[name][order][:, order], atol=1e-5)
+    close([other[i]["model"] for i in range(4)], [outbox[k]["model"] for k in order], atol=1e-5)
+
+
+def test_an_absent_client_keeps_its_place() -> None:
+    clients, _ = federation()
+    gpfl = method()
+    sent = uploads(gpfl, clients)
+    _, state = gpfl.aggregate(Inbox(sent, 4), {"model": gpfl.initial()})
+    outbox, after = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 3)}, 4), state)
+    assert list(outbox) == [0, 3]
+    for name, value in after["models"].items():
+        assert torch.equal(value[1:3], state["models"][name][1:3])
+    assert torch.equal(after["network"][1], state["network"][1])
+    # One that was absent before is like nobody yet: its own and the new similarity.
+    _, first = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 1)}, 4), {"model": gpfl.initial()})
+    _, then = gpfl.aggregate(Inbox(sent, 4), first)
+    assert (then["network"].sum(1) - 1).abs().max() < 1e-5
+
+
+def test_a_fixed_network_is_that_of_the_first_round() -> None:
+    clients, _ = federation()
+    for start in ("property", "random"):
+        result = [run(method(learn=False, start=start), clients, num_rounds=n) for n in (1, 3)]
+        first, last = (r.server_state for r in result)
+        assert torch.equal(first["network"], last["network"])
+        assert torch.equal(last["matrix"], last["network"])
+        close(last["network"].sum(1), torch.ones(4), atol=1e-5)
+    own = [method().send({}, {}, {}, graph)[0]["properties"] for graph in clients]
+    known = fgl.properties.graph_properties(
+        clients[1].edge_index, clients[1].batch, clients[1].num_graphs
+    )
+    close(own[1], known.mean(0))
+
+
+BATCHES = [graph_minibatches, partial(graph_minibatches, batch_size=3, num_epochs=2)]
+
+
+@pytest.mark.parametrize("batches", BATCHES, ids=["whole", "minibatches"])
+def test_batch_equals_loop(batches: Any) -> None:
+    clients, _ = federation(43)
+    made = method(gin(0.0), batches)
+    loop = run(made, clients)
+    batch = run(made, clients, clients_at_once="all")
+    close(models(loop), models(batch), atol=1e-5)
+    close(loop.server_state["network"], batch.server_state["network"], atol=1e-4)
+    assert [r.loss for r in loop.history] == pytest.approx([r.loss for r in batch.history], 1e-4)
+
+
+def test_resumed_is_uninterrupted(tmp_path: Path) -> None:
+    clients, tests = federation()
+    score = evaluate_graphs(gin(), tests, clients)
+    options = {"evaluate": score, "clients_at_once": 2}
+    whole = run(method(), clients, **options)
+    for rounds in (1, 3):
+        parts = run(method(), clients, num_rounds=rounds, checkpoint=tmp_path, **options)
+    assert same(end(parts), end(whole))
+
+
+def test_minibatches_are_a_shuffled_epoch() -> None:
+    graph = federation()[0][0]
+    sizes = graph.ptr.diff().tolist()
+    torch.manual_seed(0)
+    seen = [g for g, _ in graph_minibatches(graph, {}, batch_size=3, num_epochs=2)]
+    count = -(-graph.num_graphs // 3)
+    assert [g.num_graphs for g in seen] == 2 * [*[3] * (graph.num_graphs // 3), 2]
+    one, two = ([n for g in seen[i : i + count] for n in g.ptr.diff().tolist()] for i in (0, count))
+    assert sorted(one) == sorted(two) == sorted(sizes)
+    assert one != two
+    top = graph.y.bincount().argmax()
+    masked = graph.replace(train_mask=graph.y == top)
+    assert all(bool((g.y == top).all()) for g, _ in graph_minibatches(masked, {}, batch_size=2))
+    (whole, context), *others = graph_minibatches(graph, {"a": torch.ones(1)})
+    assert whole is graph
+    assert list(context) == ["a"]
+    assert not others
+    with pytest.raises(ValueError, match="batch_size to be at least 1, but got 0"):
+        list(graph_minibatches(graph, {}, batch_size=0))
+    nothing = graph.replace(train_mask=torch.zeros_like(graph.y, dtype=torch.bool))
+    assert not list(graph_minibatches(nothing, {}))
+
+
+def test_scores_are_each_clients_own() -> None:
+    clients, tests = federation()
+    net = gin()
+    params = [{n: v + k for n, v in net.state_dict().items()} for k in range(4)]
+    outbox: Any = {k: {"model": p} for k, p in enumerate(params)}
+    want = []
+    for p, test in zip(params, tests, strict=True):
+        with torch.no_grad():
+            logits = functional_call(net.eval(), p, test.inputs)
+        want.append(float((logits.argmax(1) == test.y).double().mean()))
+    got = evaluate_graphs(net.train(), tests, clients)(outbox, {})
+    assert got["test_accuracy"] == pytest.approx(sum(want) / 4)
+    assert net.training
+    top = [int(client.y.bincount().argmax()) for client in clients]
+    hits = [float((t.y == c).double().mean()) for t, c in zip(tests, top, strict=True)]
+    assert got["majority_accuracy"] == pytest.approx(sum(hits) / 4)
+    with pytest.raises(ValueError, match="tests and train to have labels"):
+        evaluate_graphs(net, [tests[0].replace(y=None)])
+    with pytest.raises(ValueError, match="keys"):
+        evaluate_graphs(net, tests)({**outbox, 2: {"model": {}}}, {})
+
+
+def test_a_client_alone_learns() -> None:
+    clients, _ = federation(120, 2)
+    made = method(gin(0.0), partial(graph_minibatches, num_epochs=60), local=True)
+    losses = train(made, made.initial(), clients[0], {}, seed=0).losses
+    assert losses[-1] < 0.8 * losses[0]
+    assert made.aggregate is keep_own
+
+
+VARIANTS = ["", "--local", "--fedavg", "--uniform", "--fedprox 0.01", "--rho 0.95", "--replicate"]
+VARIANTS += ["--no-learn", "--start random --standardize", "--flip 0.5", "--batch-size 16"]
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_from_the_command_line(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
+    report, result = script("examples/gpfl.py").main([*FLAGS, *variant.split()])
+    assert list(report["metrics"]) == ["majority_accuracy", "test_accuracy"]
+    assert list(report["metrics"]["test_accuracy"]) == ["last", "mean_last5"]
+    assert len(result.history) == 2
+    assert "gpfl synthetic: test_accuracy last" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ("--fold 5", r"fold to be in \[0, 5\), but got 5"),
+        ("--clients 60", "client 0 to have at least 5 graphs"),
+        ("--clients 241", r"num_clients to be in \[1, 240\], but got 241"),
+        ("--alpha 0", "alpha to be > 0"),
+    ],
+)
+def test_refuses(given: str, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        script("examples/gpfl.py").main([*FLAGS, *given.split()])
+
+
+def test_flipped_clients_name_classes_in_reverse() -> None:
+    parse = ["--clients", "4", "--rounds", "0"]
+    with pytest.MonkeyPatch.context() as patch:
+        example = script("examples/gpfl.py")
+        seen: list[Any] = []
+        patch.setattr(
+            example.recipe, "run_recipe", lambda a, m, g, clients, **k: seen.append(clients)
+        )
+        for share in ("0", "0.5"):
+            example.main([*parse, "--flip", share])
+    for k, (plain, flipped) in enumerate(zip(*seen, strict=True)):
+        assert torch.equal(flipped.y, 1 - plain.y if k < 2 else plain.y)

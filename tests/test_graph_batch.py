@@ -1,0 +1,199 @@
+"""Collections of graphs: checked, joined, chosen from, pooled; alone and in a cohort."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.func import vmap
+from torch_geometric.data import Batch, Data
+
+from fgl import Graph, SparseMatrix
+from fgl.federation.cohort import Cohort
+from fgl.sparse.stack import Client
+
+NONE = torch.zeros(2, 0, dtype=torch.int64)
+
+
+def one(num_nodes: int, *, seed: int = 0, weighted: bool = False) -> Graph:
+    generator = torch.Generator().manual_seed(100 * num_nodes + seed)
+    edges = torch.randint(num_nodes, (2, 3 * num_nodes), generator=generator)
+    weight = torch.rand(edges.shape[1], generator=generator) + 1 if weighted else None
+    return Graph(torch.rand(num_nodes, 3, generator=generator), edges, edge_weight=weight)
+
+
+def collection(sizes: tuple[int, ...] = (4, 1, 6, 3), **options: Any) -> tuple[Graph, list[Graph]]:
+    graphs = [one(size, seed=i, **options) for i, size in enumerate(sizes)]
+    y = torch.arange(len(sizes)) % 2
+    masks = {"train_mask": y == 0, "test_mask": y == 1}
+    return Graph.join(graphs, y, num_classes=2, **masks), graphs
+
+
+def test_join_puts_graphs_one_after_the_other() -> None:
+    whole, graphs = collection()
+    assert whole.num_graphs == whole.num_examples == 4
+    assert whole.num_nodes == 14
+    assert whole.num_train == 2
+    assert whole.ptr.tolist() == [0, 4, 5, 11, 14]
+    blocks = torch.block_diag(*[graph.adj.to_dense() for graph in graphs])
+    assert torch.equal(whole.adj.to_dense(), blocks)
+    assert torch.equal(whole.x, torch.cat([graph.x for graph in graphs]))
+
+
+def test_join_fills_in_missing_weights() -> None:
+    whole = Graph.join([one(3), one(2, weighted=True)])
+    assert whole.edge_weight is not None
+    assert torch.equal(whole.edge_weight[:9], torch.ones(9))
+
+
+@pytest.mark.parametrize(
+    ("graphs", "match"),
+    [
+        ([], "graphs to be at least one, but got none"),
+        ([one(2), Graph(torch.ones(0, 3), NONE)], "graph 1 to be one graph with nodes, but got no"),
+        ([Graph.join([one(2)])], "graph 0 to be one graph with nodes, but got a batch"),
+    ],
+)
+def test_join_refuses(graphs: list[Graph], match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        Graph.join(graphs)
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"batch": [0, 1, 0]}, "sorted and every graph to have nodes, but got 1, then 0 at node 2"),
+        ({"batch": [0, 2, 2]}, "every graph to have nodes, but got 0, then 2 at node 1"),
+        ({"batch": [1, 1, 1]}, "batch to begin with 0, but got 1"),
+        ({"batch": [0, 1]}, r"batch to have shape \[3\], but got \[2\]"),
+        ({"edge_index": [[0, 1], [1, 2]]}, "edge 1 from graph 0 to graph 1"),
+        ({"y": [0, 1, 1]}, r"y to have shape \[2\], but got \[3\]"),
+        ({"test_mask": [True]}, r"test_mask to have shape \[2\], but got \[1\]"),
+    ],
+)
+def test_a_collection_refuses(changes: dict[str, Any], match: str) -> None:
+    fields = {"batch": [0, 0, 1], "edge_index": [[0], [1]], "y": [0, 1], **changes}
+    with pytest.raises(ValueError, match=match):
+        Graph(torch.ones(3, 1), **{name: torch.tensor(v) for name, v in fields.items()})
+
+
+def test_a_collection_without_nodes_is_refused() -> None:
+    with pytest.raises(ValueError, match="batch to name a graph, but got no nodes"):
+        Graph(torch.ones(0, 1), NONE, batch=torch.zeros(0, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("chosen", [[2, 0], [3], [0, 1, 2, 3], [1, 1]])
+def test_select_equals_joining_the_chosen(chosen: list[int], weighted: bool) -> None:
+    whole, graphs = collection(weighted=weighted)
+    got = whole.select(torch.tensor(chosen))
+    want = Graph.join([graphs[i] for i in chosen])
+    for matrix in (lambda g: g.adj, lambda g: g.adj.T, lambda g: g.pool, lambda g: g.pool.T):
+        assert torch.equal(matrix(got).to_dense(), matrix(want).to_dense())
+    assert torch.equal(got.x, want.x)
+    assert torch.equal(got.ptr, want.ptr)
+    assert torch.equal(got.batch, want.batch)
+    assert got.num_graphs == len(chosen)
+    assert got.y.tolist() == [i % 2 for i in chosen]
+    assert got.train_mask.tolist() == [i % 2 == 0 for i in chosen]
+    again = SparseMatrix.from_edge_index(got.edge_index, got.num_nodes, got.edge_weight)
+    assert torch.equal(again.to_dense(), want.adj.to_dense())
+    got.replace()  # passes every check
+
+
+def test_select_from_a_selection_and_gradients() -> None:
+    whole, graphs = collection(weighted=True)
+    whole.pool  # noqa: B018  # what is cached must not be taken for the selection's
+    got = whole.select(torch.tensor([3, 2, 0])).select(torch.tensor([1, 0]))
+    want = Graph.join([graphs[2], graphs[3]])
+    grads = []
+    for graph in (got, want):
+        x = graph.x.clone().requires_grad_()
+        (graph.pool @ (graph.adj @ x)).square().sum().backward()
+        grads.append(x.grad)
+    assert torch.allclose(*grads)
+
+
+def test_select_keeps_sparse_features_and_ids() -> None:
+    whole, _ = collection()
+    sparse = whole.replace(x=SparseMatrix.from_dense(whole.x), node_id=torch.arange(14) + 5)
+    got = sparse.select(torch.tensor([2, 1]))
+    assert isinstance(got.x, SparseMatrix)
+    assert torch.equal(got.x.to_dense(), whole.x[[*range(5, 11), 4]])
+    assert got.node_id.tolist() == [*range(10, 16), 9]
+
+
+def test_select_refuses() -> None:
+    whole, graphs = collection()
+    with pytest.raises(ValueError, match=r"graphs to be in \[0, 4\), but got 4"):
+        whole.select(torch.tensor([4]))
+    with pytest.raises(ValueError, match="graphs to name a graph, but got none"):
+        whole.select(torch.tensor([], dtype=torch.int64))
+    with pytest.raises(ValueError, match="a graph with batch"):
+        graphs[0].select(torch.tensor([0]))
+    with pytest.raises(ValueError, match="a graph without batch"):
+        whole.subgraph(torch.tensor([0]))
+
+
+def test_one_graph_is_a_collection_of_one() -> None:
+    graph = one(4)
+    assert graph.num_graphs == 1
+    assert graph.num_examples == 4
+    assert graph.ptr.tolist() == [0, 4]
+    assert torch.allclose(graph.pool @ graph.x, graph.x.sum(0, keepdim=True))
+    assert len(graph.inputs) == 2
+
+
+def test_to_and_from_pyg() -> None:
+    whole, graphs = collection()
+    batch = Batch.from_data_list([Data(x=g.x, edge_index=g.edge_index) for g in graphs])
+    got = Graph.from_pyg(batch)
+    assert torch.equal(got.batch, whole.batch)
+    assert torch.equal(got.adj.to_dense(), whole.adj.to_dense())
+    back = whole.to_pyg(Batch)
+    assert torch.equal(back.ptr, batch.ptr)
+    assert torch.equal(back.batch, batch.batch)
+    of_nodes = [Data(x=g.x, edge_index=g.edge_index, y=torch.arange(g.num_nodes)) for g in graphs]
+    assert Graph.from_pyg(Batch.from_data_list(of_nodes)).batch is None
+    moved = whole.to("cpu")
+    assert torch.equal(moved.batch, whole.batch)
+
+
+def test_a_cohort_pools_as_each_client_alone() -> None:
+    clients = [collection(sizes)[0] for sizes in ((4, 1, 6, 3), (2, 2), (9,))]
+    cohort = Cohort(clients)
+
+    def pooled(index: torch.Tensor) -> Any:
+        graph = cohort.graph(Client(index))
+        counts = graph.num_graphs, graph.num_train, graph.num_nodes
+        ends = (graph.y, graph.train_mask, graph.example_mask, graph.batch)
+        return graph.inputs[2] @ (graph.adj @ graph.x), counts, ends
+
+    sums, (num_graphs, num_train, num_nodes), (y, train, present, batch) = vmap(pooled)(
+        cohort.index
+    )
+    assert sums.shape == (3, 4, 3)
+    for k, graph in enumerate(clients):
+        n = graph.num_graphs
+        assert torch.allclose(sums[k, :n], graph.pool @ (graph.adj @ graph.x))
+        assert not sums[k, n:].any()
+        assert (num_graphs[k], num_train[k], num_nodes[k]) == (n, graph.num_train, graph.num_nodes)
+        assert torch.equal(y[k, :n], graph.y)
+        assert torch.equal(train[k, :n], graph.train_mask)
+        assert present[k].tolist() == [True] * n + [False] * (4 - n)
+        assert torch.equal(batch[k, : graph.num_nodes], graph.batch)
+        assert (batch[k, graph.num_nodes :] == 4).all()
+
+
+def test_a_cohort_without_masks_trains_on_graphs_alone() -> None:
+    clients = [Graph.join([one(3), one(2)], torch.tensor([0, 1])), Graph.join([one(9)])]
+    clients[1] = clients[1].replace(y=torch.tensor([1]))
+    cohort = Cohort(clients)
+    mask = vmap(lambda index: cohort.graph(Client(index)).train_mask)(cohort.index)
+    assert mask.tolist() == [[True, True], [True, False]]
+
+
+def test_a_cohort_of_collections_and_graphs_is_refused() -> None:
+    with pytest.raises(ValueError, match="client 1 to have fields"):
+        Cohort([Graph.join([one(3)]), one(3)])

@@ -1,0 +1,155 @@
+"""GIN: equal to a twin of PyTorch Geometric and to loops, alone and for many clients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch_geometric.nn as pyg
+from federations import close
+from test_graph_batch import collection
+from torch import nn
+from torch.func import functional_call, vmap
+
+from fgl import Graph, SparseMatrix
+from fgl.federation.cohort import Cohort
+from fgl.nn import GIN
+from fgl.nn.layers import coarse_scale
+from fgl.sparse.stack import Client
+
+
+class Twin(nn.Module):
+    """The same network out of PyG's parts."""
+
+    def __init__(self, pooling: str) -> None:
+        super().__init__()
+        mlps = [nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8)) for _ in range(3)]
+        self.pre = nn.Linear(3, 8)
+        self.convs = nn.ModuleList(pyg.GINConv(mlp) for mlp in mlps)
+        self.post = nn.Linear(8, 8)
+        self.readout = nn.Linear(8, 2)
+        self.pool = {"sum": pyg.global_add_pool, "mean": pyg.global_mean_pool}[pooling]
+
+    def forward(self, graph: Graph) -> torch.Tensor:
+        h = self.pre(graph.x)
+        for conv in self.convs:
+            h = conv(h, graph.edge_index).relu()
+        return self.readout(self.post(self.pool(h, graph.batch)).relu())
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+@pytest.mark.parametrize("dense", [True, False])
+def test_equals_pyg_with_pygs_keys(pooling: Any, dense: bool) -> None:
+    twin = Twin(pooling)
+    model = GIN(3, 8, 2, pooling=pooling).eval()
+    ours = {k: v for k, v in twin.state_dict().items() if not k.endswith("eps")}
+    model.load_state_dict(ours)  # strict: every other key is there
+    graph, _ = collection()
+    given = graph if dense else graph.replace(x=SparseMatrix.from_dense(graph.x))
+    out, want = model(*given.inputs), twin(graph)
+    close(out, want, atol=1e-5)
+    close(model(given.x, graph.edge_index, graph.pool), want, atol=1e-5)
+    out.square().sum().backward()
+    want.square().sum().backward()
+    for name, parameter in model.named_parameters():
+        grad = twin.get_parameter(name).grad
+        torch.testing.assert_close(parameter.grad, grad, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_a_collection_scores_as_its_graphs_alone(pooling: Any) -> None:
+    whole, graphs = collection(weighted=True)
+    model = GIN(3, 8, 2, pooling=pooling).double().eval()
+    out = model(whole.x.double(), whole.adj, whole.pool)
+    alone = [model(g.x.double(), g.adj) for g in graphs]
+    close(out, torch.cat(alone), atol=1e-9)
+    order = torch.tensor([3, 1, 0, 2])
+    chosen = whole.select(order)
+    close(model(chosen.x.double(), chosen.adj, chosen.pool), out[order], atol=1e-9)
+
+
+def test_a_convolution_is_its_formula_in_loops() -> None:
+    graph = collection()[0]
+    conv = GIN(3, 8, 2).convs[0]
+    x = torch.rand(graph.num_nodes, 8)
+    total = x.clone()
+    for source, target in graph.edge_index.t().tolist():
+        total[target] += x[source]
+    close(conv(x, graph.edge_index), conv.nn(total), atol=1e-5)
+
+
+def test_gradients_in_double_precision() -> None:
+    graph, _ = collection((3, 2))
+    model = GIN(3, 4, 2, num_layers=2, pooling="mean").double().eval()
+    assert torch.autograd.gradcheck(
+        lambda x: model(x, graph.adj, graph.pool), graph.x.double().requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("pooling", ["sum", "mean"])
+def test_clients_at_once(pooling: Any) -> None:
+    clients = [collection(sizes)[0] for sizes in ((4, 1, 6, 3), (2, 2), (9,))]
+    model = GIN(3, 8, 2, pooling=pooling).eval()
+    params = dict(model.named_parameters())
+    cohort = Cohort(clients)
+
+    def logits(index: torch.Tensor) -> Any:
+        return functional_call(model, params, cohort.graph(Client(index)).inputs)
+
+    out = vmap(logits)(cohort.index)
+    for k, client in enumerate(clients):
+        close(out[k, : client.num_graphs], model(*client.inputs), atol=1e-5)
+
+
+def test_dropout_in_training_only() -> None:
+    graph, _ = collection()
+    model = GIN(3, 8, 2)
+    assert not torch.equal(model(*graph.inputs), model(*graph.inputs))
+    model.eval()
+    assert torch.equal(model(*graph.inputs), model(*graph.inputs))
+
+
+def test_refuses() -> None:
+    with pytest.raises(ValueError, match="num_layers to be at least 1, but got 0"):
+        GIN(3, 8, 2, num_layers=0)
+    with pytest.raises(ValueError, match=r"pooling to be one of \('sum', 'mean'\), but got 'max'"):
+        GIN(3, 8, 2, pooling="max")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("p", [0.5, 0.25, 0.75, 0.1])
+def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
+    x = torch.arange(1.0, 4005).view(-1, 13).requires_grad_()
+    out = x * coarse_scale(x, p)
+    ratio = out / x
+    kept = ratio[ratio != 0]
+    assert torch.allclose(kept, torch.tensor(1 / (1 - p)), rtol=1e-3)
+    assert abs(float((ratio == 0).float().mean()) - p) < 0.05
+    out.sum().backward()
+    assert torch.allclose(x.grad, ratio.detach(), rtol=1e-3)
+    columns = (ratio == 0).float().mean(0)
+    assert (columns - p).abs().max() < 0.15
+    other = vmap(lambda _: coarse_scale(x.detach(), p), randomness="different")(torch.zeros(2))
+    assert not torch.equal(other[0], other[1])
+    assert coarse_scale(x[:0], p).shape == (0, 13)
+    assert not coarse_scale(x, 1.0).any()
+
+
+def test_plus_identity() -> None:
+    edges = torch.tensor([[0, 2, 2, 1, 1], [1, 1, 2, 1, 0]])  # loops, one node's beside an edge
+    weight = torch.rand(5).double().requires_grad_()
+    for kept, value in ((edges, None), (edges, weight), (edges[:, :0], None)):
+        matrix = SparseMatrix.from_edge_index(kept, 4, value)
+        dtype = matrix.dtype
+        want = matrix.to_dense() + torch.eye(4, dtype=dtype)
+        assert torch.equal(matrix.plus_identity.to_dense(), want)
+        assert torch.equal(matrix.plus_identity.T.to_dense(), want.T)
+        x = torch.rand(4, 3, dtype=dtype, requires_grad=True)
+        close(matrix.plus_identity @ x, want @ x)
+        inputs = [x] if value is None else [x, weight]
+        got = torch.autograd.grad(
+            (matrix.plus_identity @ x).square().sum(), inputs, retain_graph=True
+        )
+        close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
+    with pytest.raises(ValueError, match="matrix to be square"):
+        SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018
