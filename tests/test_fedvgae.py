@@ -379,6 +379,23 @@ def test_only_isolated_nodes_and_a_queue_longer_than_the_history() -> None:
         assert all(math.isfinite(record.loss) for record in result.history)
 
 
+@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
+def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> None:
+    """Two nodes with an edge, and a triangle: too few edges to split, and none that is missing."""
+    pair = graph(2).replace(edge_index=torch.tensor([[0, 1], [1, 0]]))
+    three = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
+    splits = [fgl.data.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))]
+    data = ([each.graph for each in splits], splits)
+    one, all_ = (
+        fgl.run(build("link", data, recon=recon), data[0], num_rounds=3, clients_at_once=at_once)
+        for at_once in (1, "all")
+    )
+    assert all(record.dropped == {} for record in one.history)
+    close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
+    moved = one.client_states[1]
+    assert not same(moved["model"], moved["adopted"])
+
+
 def test_a_client_without_validation_nodes_takes_what_it_gets() -> None:
     data = clients("node")
     none = torch.zeros(data[0][0].num_nodes, dtype=torch.bool)
