@@ -38,8 +38,7 @@ def fedvgae(model, train, validate, edges, args):
 
     @torch.no_grad()
     def embed(params, graph):
-        inputs, options = (graph.x, graph.adj), {"return_embedding": True}
-        return functional_call(frozen, params, inputs, options)[1]
+        return functional_call(frozen, params, (graph.x, graph.adj), {"return_embedding": True})[1]
 
     def receive(message, state, graph):
         own, received = state.get("model", initial), part(message["model"], *travels)
@@ -54,7 +53,8 @@ def fedvgae(model, train, validate, edges, args):
                 strict=args.delta > 0,  # with 0: Algorithm 1 as printed
             )
         context = {"received": received, "adopted": {**own, **start}}
-        context |= {"validation": torch.tensor(reached), "adjusted": torch.tensor(count > 0)}
+        context["validation"] = torch.tensor(reached, dtype=torch.float64)
+        context["adjusted"] = torch.tensor(count > 0)
         if args.contrast:
             context["near"] = near = embed({**own, **received}, graph)
             context["far"] = state.get("queue", near.new_zeros(len(near), args.queue, latent))

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,22 @@ def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
         close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
 
 
+def test_a_score_is_kept_to_its_last_digit() -> None:
+    """With ``--delta 0`` a score that stays the same is a trigger, so it must not be rounded."""
+    data = clients("node")
+    made = build("node", data, delta=0.0)
+    score, message = node_scores(made.model, test=False), {"model": made.initial()}
+    own, known = data[0][0], set()
+    for size in (3, 5, 6, 7, 9, 11):
+        own = own.replace(val_mask=torch.arange(40) < size)
+        params, context = made.receive(message, {}, own)
+        kept = made.send(params, context, {}, own)[1]
+        known.add(score(params, own)["val_accuracy"])
+        assert float(kept["validation"]) == score(params, own)["val_accuracy"]
+        assert made.receive(message, kept, own)[1]["adjusted"]
+    assert any(float(torch.tensor(value)) != value for value in known)
+
+
 def test_what_hurts_is_mixed_back() -> None:
     data = clients("node")
     made = build("node", data, max_adjust=1, delta=0.0)
@@ -353,6 +370,23 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
     assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
     absent = evaluate_own(score, made.model, data)(result.outbox, {})
     assert absent[names[0]] == absent[f"{names[0]}_before"]
+
+
+@pytest.mark.parametrize("missing", ["edges", "negatives"])
+def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
+    split = fgl.data.edge_split(graph(40))
+    model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
+    for part, left in (("val", names[2:]), ("test", names[:2])):
+        one = replace(split, **{f"{part}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
+        assert list(link_scores(model, [one])({}, one.graph)) == left
+    whole = link_scores(model, [split])
+    assert list(whole({}, split.graph)) == names
+    with pytest.raises(ValueError, match="Expected graph to be the graph of a split"):
+        whole({}, graph(40))
+    blind = fgl.data.edge_split(graph(40), val=0)
+    made = build("link", ([blind.graph], [blind]), delta=0.0)
+    result = fgl.run(made, [blind.graph], num_rounds=3)
+    assert int(result.client_states[0]["adjusted"]) == 0
 
 
 def test_a_client_that_only_trains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
