@@ -372,6 +372,27 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
     assert absent[names[0]] == absent[f"{names[0]}_before"]
 
 
+def test_scores_of_links_equal_loops() -> None:
+    """Share of pairs won and the steps of precision, from inner products of the means."""
+    split = fgl.data.edge_split(graph(40), seed=1)
+    model = fgl.nn.VGAE(FEATURES, 4, 2).eval()
+    got = link_scores(model, [split])({}, split.graph)
+    mu = model.encode(split.graph.x, split.graph.adj)[0].double().tolist()
+
+    def products(pairs: Tensor) -> list[float]:
+        rows = [(mu[u], mu[v]) for u, v in pairs.t().tolist()]
+        return [sum(a * b for a, b in zip(*row, strict=True)) for row in rows]
+
+    for part in ("val", "test"):
+        yes, no = (products(getattr(split, f"{part}_{kind}")) for kind in ("edges", "negatives"))
+        won = sum((p > q) + (p == q) / 2 for p in yes for q in no) / (len(yes) * len(no))
+        above = [(sum(p >= t for p in yes), sum(q >= t for q in no)) for t in yes]
+        precision = sum(p / (p + q) for p, q in above) / len(yes)
+        prefix = "val_" if part == "val" else ""
+        assert got[f"{prefix}auc"] == pytest.approx(won)
+        assert got[f"{prefix}ap"] == pytest.approx(precision)
+
+
 @pytest.mark.parametrize("missing", ["edges", "negatives"])
 def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     split = fgl.data.edge_split(graph(40))
@@ -466,8 +487,22 @@ def test_recipe(task: str, tmp_path: Path) -> None:
     assert report["config"]["dropout"] == (0.5 if task == "node" else 0.0)
     assert report["config"]["contrast"] == 0.8 and report["config"]["share"] == "encoder"
     assert report["metrics"]["scored_clients"]["last"] == 3
+    assert report["metrics"]["trigger_rate"]["last"] >= 0
     again, _ = main([*SMALL, "--task", task])
     assert again["metrics"] == report["metrics"]
+
+
+@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
+def test_the_dense_forms_are_given_both_directions(
+    recon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = script("examples/fedvgae.py")
+    seen: list[Any] = []
+    monkeypatch.setattr(example, "fedvgae", lambda *given: seen.extend(given))
+    monkeypatch.setattr(example.recipe, "run_recipe", lambda *given, **options: None)
+    example.main([*SMALL, "--recon", recon])
+    for own, edges in seen[3].items():
+        assert edges.shape[1] == own.num_edges // (2 if recon == "sampled" else 1)
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])
