@@ -38,8 +38,7 @@ def fedvgae(model, train, validate, edges, args):
 
     @torch.no_grad()
     def embed(params, graph):
-        inputs, options = (graph.x, graph.adj), {"return_embedding": True}
-        return functional_call(frozen, params, inputs, options)[1]
+        return functional_call(frozen, params, (graph.x, graph.adj), {"return_embedding": True})[1]
 
     def receive(message, state, graph):
         own, received = state.get("model", initial), part(message["model"], *travels)
@@ -54,7 +53,8 @@ def fedvgae(model, train, validate, edges, args):
                 strict=args.delta > 0,  # with 0: Algorithm 1 as printed
             )
         context = {"received": received, "adopted": {**own, **start}}
-        context |= {"validation": torch.tensor(reached), "adjusted": torch.tensor(count > 0)}
+        context["validation"] = torch.tensor(reached, dtype=torch.float64)
+        context["adjusted"] = torch.tensor(count > 0)
         if args.contrast:
             context["near"] = near = embed({**own, **received}, graph)
             context["far"] = state.get("queue", near.new_zeros(len(near), args.queue, latent))
@@ -64,13 +64,13 @@ def fedvgae(model, train, validate, edges, args):
     def batches(graph, context):
         kept = {k: v for k, v in context.items() if k in ("received", "near", "far", "taken")}
         if edges is not None:
-            own = edges[graph]
+            own, n = edges[graph], graph.num_nodes
             kept |= {"edges": own.t(), "counted": torch.ones_like(own[0], dtype=torch.bool)}
+            count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
         for _ in range(train.num_steps):
             fresh = {"noise": torch.randn(graph.num_nodes, latent, device=graph.device)}
             if edges is not None:
-                drawn = data.negative_edges(own, graph.num_nodes, own.shape[1], replacement=True)
-                fresh["negatives"] = drawn.t()
+                fresh["negatives"] = data.negative_edges(own, n, count, replacement=True).t()
             yield graph, kept | fresh
 
     def loss(params, graph, context):
@@ -81,9 +81,9 @@ def fedvgae(model, train, validate, edges, args):
         if edges is None:
             total = total + losses.cross_entropy(out, graph.y, graph.train_mask)
         else:
-            pairs, there = (context["edges"].mT, context["negatives"].mT), context["counted"]
-            masks = {"mask": there, "negative_mask": there, "node_mask": nodes}
-            total = total + losses.reconstruction_loss(out, *pairs, kind=args.recon, **masks)
+            edge, none, there = context["edges"].mT, context["negatives"].mT, context["counted"]
+            masks = {"mask": there, "negative_mask": none[0] != none[1], "node_mask": nodes}
+            total = total + losses.reconstruction_loss(out, edge, none, kind=args.recon, **masks)
         if args.contrast:
             queue = {"previous": context["far"].transpose(0, 1), "queue_mask": context["taken"]}
             queue |= {"temperature": args.tau, "mask": nodes}
@@ -117,7 +117,7 @@ def main(argv=None):
     add("--share", choices=("encoder", "all"), help="what travels")
     add("--phi", type=recipe.number(0, 1), default=0.5, help="share of one's own in that mix")
     add("--delta", type=weight, default=0.01, help="drop of the validation that triggers it")
-    add("--tau", type=float, default=0.5, help="temperature of the contrast")
+    add("--tau", type=recipe.number(1e-9), default=0.5, help="temperature of the contrast")
     add("--queue", type=int, default=1, help="earlier models in the contrast")
     add("--kl", type=weight, default=1.0, help="weight of the divergence / num_nodes")
     add("--recon", choices=("sampled", "dense", "dense_weighted"), default="sampled")

@@ -115,6 +115,16 @@ def test_too_few_to_split_are_all_for_training(graph: fgl.Graph) -> None:
     assert not edge_split(chain(40)).trains_only
 
 
+@pytest.mark.parametrize(("val", "test"), [(0.0, 0.1), (0.1, 0.0), (0.0, 0.0)])
+def test_a_share_of_zero_keeps_none_and_leaves_the_other(val: float, test: float) -> None:
+    graph = chain(40)
+    parts = edge_split(graph, val=val, test=test)
+    assert parts.val_edges.shape[1] == parts.val_negatives.shape[1] == 40 * val
+    assert parts.test_edges.shape[1] == parts.test_negatives.shape[1] == 40 * test
+    assert parts.train_edges.shape[1] == 40 * (1 - val - test)
+    assert parts.trains_only == (val == test == 0)
+
+
 @pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (float("nan"), 0.1)])
 def test_shares_out_of_range(shares: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="Expected val and test to be at least 0 and their sum"):
@@ -160,6 +170,20 @@ def test_nearly_complete(num: int, replacement: bool, message: str) -> None:
     assert negative_edges(edges, 5, 1).tolist() == [[0], [1]]
     with pytest.raises(ValueError, match=message):
         negative_edges(edges, 5, num, replacement=replacement)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (2,), (3, 4), (2, 2, 2)])
+def test_pairs_of_another_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"edge_index to have shape \[2, \*\], but got \["):
+        negative_edges(torch.zeros(shape, dtype=torch.int64), 6, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_pairs_of_another_type(dtype: torch.dtype) -> None:
+    """The number of a pair of large nodes does not fit in 32 bits."""
+    edges = torch.tensor([[0, 70_000], [1, 70_001]]).to(dtype)
+    with pytest.raises(TypeError, match=f"edge_index to be int64, but got {dtype}"):
+        negative_edges(edges, 100_000, 3)
 
 
 def test_complete() -> None:

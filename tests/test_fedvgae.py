@@ -6,6 +6,7 @@ import copy
 import json
 import math
 from argparse import Namespace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -305,6 +306,22 @@ def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
         close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
 
 
+def test_a_score_is_kept_to_its_last_digit() -> None:
+    """With ``--delta 0`` a score that stays the same is a trigger, so it must not be rounded."""
+    data = clients("node")
+    made = build("node", data, delta=0.0)
+    score, message = node_scores(made.model, test=False), {"model": made.initial()}
+    own, known = data[0][0], set()
+    for size in (3, 5, 6, 7, 9, 11):
+        own = own.replace(val_mask=torch.arange(40) < size)
+        params, context = made.receive(message, {}, own)
+        kept = made.send(params, context, {}, own)[1]
+        known.add(score(params, own)["val_accuracy"])
+        assert float(kept["validation"]) == score(params, own)["val_accuracy"]
+        assert made.receive(message, kept, own)[1]["adjusted"]
+    assert any(float(torch.tensor(value)) != value for value in known)
+
+
 def test_what_hurts_is_mixed_back() -> None:
     data = clients("node")
     made = build("node", data, max_adjust=1, delta=0.0)
@@ -355,6 +372,44 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
     assert absent[names[0]] == absent[f"{names[0]}_before"]
 
 
+def test_scores_of_links_equal_loops() -> None:
+    """Share of pairs won and the steps of precision, from inner products of the means."""
+    split = fgl.data.edge_split(graph(40), seed=1)
+    model = fgl.nn.VGAE(FEATURES, 4, 2).eval()
+    got = link_scores(model, [split])({}, split.graph)
+    mu = model.encode(split.graph.x, split.graph.adj)[0].double().tolist()
+
+    def products(pairs: Tensor) -> list[float]:
+        rows = [(mu[u], mu[v]) for u, v in pairs.t().tolist()]
+        return [sum(a * b for a, b in zip(*row, strict=True)) for row in rows]
+
+    for part in ("val", "test"):
+        yes, no = (products(getattr(split, f"{part}_{kind}")) for kind in ("edges", "negatives"))
+        won = sum((p > q) + (p == q) / 2 for p in yes for q in no) / (len(yes) * len(no))
+        above = [(sum(p >= t for p in yes), sum(q >= t for q in no)) for t in yes]
+        precision = sum(p / (p + q) for p, q in above) / len(yes)
+        prefix = "val_" if part == "val" else ""
+        assert got[f"{prefix}auc"] == pytest.approx(won)
+        assert got[f"{prefix}ap"] == pytest.approx(precision)
+
+
+@pytest.mark.parametrize("missing", ["edges", "negatives"])
+def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
+    split = fgl.data.edge_split(graph(40))
+    model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
+    for part, left in (("val", names[2:]), ("test", names[:2])):
+        one = replace(split, **{f"{part}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
+        assert list(link_scores(model, [one])({}, one.graph)) == left
+    whole = link_scores(model, [split])
+    assert list(whole({}, split.graph)) == names
+    with pytest.raises(ValueError, match="Expected graph to be the graph of a split"):
+        whole({}, graph(40))
+    blind = fgl.data.edge_split(graph(40), val=0)
+    made = build("link", ([blind.graph], [blind]), delta=0.0)
+    result = fgl.run(made, [blind.graph], num_rounds=3)
+    assert int(result.client_states[0]["adjusted"]) == 0
+
+
 def test_a_client_that_only_trains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     options = {"dataset": "synthetic", "clients": 700, "seed": 0, "device": "cpu"}
     options |= {"sparse": "torch", "partition": "random", "features": "raw", "task": "link"}
@@ -377,6 +432,23 @@ def test_only_isolated_nodes_and_a_queue_longer_than_the_history() -> None:
         result = fgl.run(made, data[0], num_rounds=3, clients_at_once=at_once)
         assert all(record.dropped == {} for record in result.history)
         assert all(math.isfinite(record.loss) for record in result.history)
+
+
+@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
+def test_a_client_whose_nodes_are_all_joined_has_no_pair_to_draw(recon: str) -> None:
+    """Two nodes with an edge, and a triangle: too few edges to split, and none that is missing."""
+    pair = graph(2).replace(edge_index=torch.tensor([[0, 1], [1, 0]]))
+    three = torch.tensor([[0, 0, 1, 1, 2, 2], [1, 2, 0, 2, 0, 1]])
+    splits = [fgl.data.edge_split(g) for g in (graph(40), pair, graph(3).replace(edge_index=three))]
+    data = ([each.graph for each in splits], splits)
+    one, all_ = (
+        fgl.run(build("link", data, recon=recon), data[0], num_rounds=3, clients_at_once=at_once)
+        for at_once in (1, "all")
+    )
+    assert all(record.dropped == {} for record in one.history)
+    close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
+    moved = one.client_states[1]
+    assert not same(moved["model"], moved["adopted"])
 
 
 def test_a_client_without_validation_nodes_takes_what_it_gets() -> None:
@@ -415,8 +487,22 @@ def test_recipe(task: str, tmp_path: Path) -> None:
     assert report["config"]["dropout"] == (0.5 if task == "node" else 0.0)
     assert report["config"]["contrast"] == 0.8 and report["config"]["share"] == "encoder"
     assert report["metrics"]["scored_clients"]["last"] == 3
+    assert report["metrics"]["trigger_rate"]["last"] >= 0
     again, _ = main([*SMALL, "--task", task])
     assert again["metrics"] == report["metrics"]
+
+
+@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
+def test_the_dense_forms_are_given_both_directions(
+    recon: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    example = script("examples/fedvgae.py")
+    seen: list[Any] = []
+    monkeypatch.setattr(example, "fedvgae", lambda *given: seen.extend(given))
+    monkeypatch.setattr(example.recipe, "run_recipe", lambda *given, **options: None)
+    example.main([*SMALL, "--recon", recon])
+    for own, edges in seen[3].items():
+        assert edges.shape[1] == own.num_edges // (2 if recon == "sampled" else 1)
 
 
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])

@@ -63,6 +63,13 @@ def test_evaluation_takes_the_mean_and_training_draws() -> None:
     torch.testing.assert_close(draws.std(0), log_sigma.exp(), rtol=0.1, atol=0)
 
 
+@pytest.mark.parametrize("shape", [(D,), (1, D), (N, 1), (N + 1, D)])
+def test_noise_of_another_shape(shape: tuple[int, ...]) -> None:
+    x, edges = data()
+    with pytest.raises(ValueError, match=r"Expected noise to have shape \[9, 4\], but got \["):
+        model()(x, edges, noise=torch.zeros(shape, dtype=torch.float64))
+
+
 def test_classifier_reads_z_and_a_large_sigma_stays_finite() -> None:
     net, (x, edges) = model(num_classes=3).eval(), data()
     mu, _ = net.encode(x, edges)

@@ -37,7 +37,7 @@ class EdgeSplit:
     @property
     def trains_only(self) -> bool:
         """Whether there were too few edges, or too few pairs without one, to keep any."""
-        return self.test_edges.shape[1] == 0
+        return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
     def edges(self, *, both: bool = False) -> Tensor:
         """The training edges ``[2, *]`` once each, or in both directions."""
@@ -52,11 +52,11 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
 
     Args:
         graph: taken as undirected; self-loops and weights are dropped.
-        val, test: shares of the edges, rounded to whole edges.
+        val, test: shares of the edges, rounded to whole edges; 0 keeps none for that.
         seed: of edges and pairs.
 
     Returns:
-        The split; one with training edges only where a share comes to less than an edge, or where
+        The split; one with training edges only where a share above 0 comes to no edge, or where
         there are fewer pairs without an edge than are kept with one (`EdgeSplit.trains_only`).
 
     Raises:
@@ -81,7 +81,7 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     kept = num_val + num_test
-    if kept > n * (n - 1) // 2 - m or not (num_val and num_test):
+    if kept > n * (n - 1) // 2 - m or (val and not num_val) or (test and not num_test):
         num_val = num_test = kept = 0
     order = torch.randperm(m, generator=generator)
     own = pairs[:, order[kept:].sort().values]
@@ -118,7 +118,9 @@ def negative_edges(
         int64 ``[2, num]``, as (smaller, larger) node, on the device of `edge_index`.
 
     Raises:
-        ValueError: if a node is out of range, `num` is negative, or too few pairs have no edge.
+        ValueError: if the shape is another one, a node is out of range, `num` is negative, or too
+            few pairs have no edge.
+        TypeError: if `edge_index` is not int64.
 
     Example:
         >>> path = torch.tensor([[0, 1, 2], [1, 2, 3]])
@@ -128,6 +130,12 @@ def negative_edges(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; sampling as in Kipf and Welling 2016
     """
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(
+            f"Expected edge_index to have shape [2, *], but got {list(edge_index.shape)}"
+        )
+    if edge_index.dtype != torch.int64:
+        raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise ValueError(f"Expected edge_index to be in [0, {num_nodes}), but got another node")
     keys = _keys(edge_index)

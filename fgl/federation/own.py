@@ -126,7 +126,11 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
     Returns:
         ``(params, graph) -> {"val_auc", "val_ap", "auc", "ap"}``, the last two on the test pairs;
-        empty for a client that only trains.
+        without the names of pairs that lack edges or negatives, so none for a client that only
+        trains.
+
+    Raises:
+        ValueError: when called, if the graph is that of no split.
 
     Example:
         >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))
@@ -138,7 +142,9 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        split = of[graph]
+        split = of.get(graph)
+        if split is None:
+            raise ValueError("Expected graph to be the graph of a split, but got another")
         if split.trains_only:
             return {}
         with in_mode(model, False):
@@ -148,6 +154,8 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         if test:
             kept[""] = (split.test_edges, split.test_negatives)
         for prefix, (edges, negatives) in kept.items():
+            if not (edges.shape[1] and negatives.shape[1]):
+                continue
             scores = pair_scores(z, torch.cat([edges, negatives], 1))
             positive = torch.arange(len(scores), device=scores.device) < edges.shape[1]
             found[f"{prefix}auc"] = auc(scores, positive)

@@ -35,6 +35,9 @@ class VGAE(nn.Module):
         sigma. `noise`, float ``[num_nodes, out_channels]``, is standard normal; in training it is
         drawn where it is not given.
 
+    Raises:
+        ValueError: when called, if the noise has another shape.
+
     Example:
         >>> model = VGAE(4, 8, 2).eval()
         >>> x, edges = torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])
@@ -87,6 +90,10 @@ class VGAE(nn.Module):
         return_embedding: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor, Tensor]:
         mu, log_sigma = self.encode(x, edges)
+        if noise is not None and noise.shape != mu.shape:
+            raise ValueError(
+                f"Expected noise to have shape {list(mu.shape)}, but got {list(noise.shape)}"
+            )
         if noise is None and self.training:
             noise = torch.randn_like(mu)
         z = mu if noise is None else mu + noise * log_sigma.exp()
