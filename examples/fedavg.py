@@ -62,9 +62,11 @@ def main(argv=None):
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--local", action="store_true", help="every client trains alone")
     which.add_argument("--centralized", action="store_true", help="one client has all nodes")
-    which.add_argument("--fedprox", type=float, metavar="MU", help="proximal term's weight")
+    which.add_argument(
+        "--fedprox", type=recipe.number(0), metavar="MU", help="proximal term's weight"
+    )
     which.add_argument("--fedopt", choices=("sgd", "adam", "yogi", "adagrad"), help="server step")
-    parser.add_argument("--server-lr", type=float, default=0.5, help="of --fedopt")
+    parser.add_argument("--server-lr", type=recipe.number(0), default=0.5, help="of --fedopt")
     args = parser.parse_args(argv)
     if args.centralized:
         args.clients = 1

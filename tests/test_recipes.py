@@ -147,21 +147,28 @@ def test_without_a_validation_set_the_last_rounds_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "bad"),
+    ("name", "flag", "bad"),
     [
-        (["--beta", "nan"], "nan"),
-        (["--alpha", "-1"], "-1"),
-        (["--threshold", "1.5"], "1.5"),
-        (["--fedprox", "inf"], "inf"),
+        ("fedgl", "--beta", "nan"),
+        ("fedgl", "--alpha", "-1"),
+        ("fedgl", "--threshold", "1.5"),
+        ("fedgl", "--fedprox", "inf"),
+        ("fedavg", "--dropout", "1.5"),
+        ("fedavg", "--lr", "-0.1"),
+        ("fedavg", "--clients", "0"),
+        ("fgssl", "--lambda-c", "nan"),
+        ("fedvgae", "--queue", "-1"),
+        ("fedvgae", "--max-adjust", "-1"),
+        ("fedvgae", "--patience", "0"),
     ],
 )
 def test_numbers_out_of_range_are_refused(
-    flags: list[str], bad: str, capsys: pytest.CaptureFixture[str]
+    name: str, flag: str, bad: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
-        script("examples/fedgl.py").main(flags)
+        script(f"examples/{name}.py").main([flag, bad])
     said = capsys.readouterr().err
-    assert re.search(f"{flags[0]}: Expected a number >= 0.*, but got {bad}", said)
+    assert re.search(f"{flag}: Expected an? (number|integer) >= .*, but got {bad}", said)
 
 
 @pytest.mark.parametrize(

@@ -49,22 +49,22 @@ def arguments(
 
     add("--dataset", default="synthetic", help="a known name, or a folder's under FGL_DATA")
     add("--split", default="class_capped", help="class_capped, random or public")
-    add("--clients", type=int, default=5)
-    add("--rounds", type=int, default=200)
+    add("--clients", type=integer(1), default=5)
+    add("--rounds", type=integer(0), default=200)
     add("--seed", type=int, default=0, help="of split, partition, initial model and training")
-    add("--participation", type=float, default=1.0, help="share of the clients in a round")
+    add("--participation", type=number(0, 1), default=1.0, help="share of the clients in a round")
     add("--model", choices=("gcn", "gat"), default="gat")
-    add("--hidden", type=int, default=128)
-    add("--dropout", type=float, default=0.5)
+    add("--hidden", type=integer(1), default=128)
+    add("--dropout", type=number(0, 1), default=0.5)
     add("--optimizer", choices=tuple(OPTIMIZERS), default="sgd")
-    add("--lr", type=float, default=0.25)
-    add("--momentum", type=float, default=0.0, help="of sgd")
-    add("--weight-decay", type=float, default=5e-4)
-    add("--steps", type=int, default=4, help="local full-batch steps per round")
+    add("--lr", type=number(0), default=0.25)
+    add("--momentum", type=number(0), default=0.0, help="of sgd")
+    add("--weight-decay", type=number(0), default=5e-4)
+    add("--steps", type=integer(0), default=4, help="local full-batch steps per round")
     add("--clients-at-once", type=_at_once, default=1, help="a number, or all: train as one batch")
     add("--device", default="cpu")
     add("--sparse", choices=("torch", "torch_sparse"), default="torch", help="whose kernels")
-    add("--threads", type=int, default=1, help="of torch; small graphs are fastest on one")
+    add("--threads", type=integer(1), default=1, help="of torch; small graphs are fastest on one")
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
     add("--json", metavar="PATH", help="write the report there")
     return parser
@@ -238,17 +238,29 @@ def number(low: float = -math.inf, high: float = math.inf) -> Callable[[str], fl
         Traceback (most recent call last):
         argparse.ArgumentTypeError: Expected a number >= 0, but got nan
     """
+    return lambda text: _between(float(text), low, high, f"a number {_ends(low, high)}")
+
+
+def integer(low: int) -> Callable[[str], int]:
+    """An `argparse` type: an integer from `low` on.
+
+    Example:
+        >>> integer(1)("0")
+        Traceback (most recent call last):
+        argparse.ArgumentTypeError: Expected an integer >= 1, but got 0
+    """
+    return lambda text: int(_between(int(text), low, math.inf, f"an integer >= {low}"))
+
+
+def _between(value: float, low: float, high: float, wanted: str) -> float:
+    if not (low <= value <= high and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"Expected {wanted}, but got {value}")
+    return value
+
+
+def _ends(low: float, high: float) -> str:
     ends = [f"{sign} {end}" for sign, end in ((">=", low), ("<=", high)) if math.isfinite(end)]
-
-    def parse(text: str) -> float:
-        value = float(text)
-        if not (low <= value <= high and math.isfinite(value)):
-            raise argparse.ArgumentTypeError(
-                f"Expected a number {' and '.join(ends)}, but got {text}"
-            )
-        return value
-
-    return parse
+    return " and ".join(ends)
 
 
 def _at_once(text: str) -> int | str:
