@@ -217,10 +217,45 @@ def test_an_absent_client_keeps_its_place() -> None:
     for name, value in after["models"].items():
         assert torch.equal(value[1:3], state["models"][name][1:3])
     assert torch.equal(after["network"][1], state["network"][1])
-    # One that was absent before is like nobody yet: its own and the new similarity.
     _, first = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 1)}, 4), {"model": gpfl.initial()})
     _, then = gpfl.aggregate(Inbox(sent, 4), first)
     assert (then["network"].sum(1) - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_those_who_are_there_share_everything(learn: bool) -> None:
+    clients, _ = federation(60, 6)
+    gpfl = method(learn=learn)
+    sent = uploads(gpfl, clients)
+    state: Any = {"model": gpfl.initial()}
+    seen = []
+    for there in ((0, 1, 2, 3), (0, 2, 4, 5), (1, 2, 4)):
+        _, state = gpfl.aggregate(Inbox({k: sent[k] for k in there}, 6), state)
+        close(state["matrix"].sum(1), torch.ones(len(there)), atol=1e-5)
+        seen.append(state["network"])
+    one, two, three = seen
+    assert (one[4:] == -1).all()  # never met
+    assert (one[:, 4:] == -1).all()
+    assert torch.equal(two[:4, [1, 3]], one[:4, [1, 3]])  # somebody is absent
+    if learn:
+        return
+    # Those who meet for the first time have a property network too; then it is fixed.
+    said = client_network.functional_embedding(
+        torch.stack([sent[k]["answers"] for k in (0, 2, 4, 5)])
+    )
+    properties = torch.stack([sent[k]["properties"] for k in (0, 2, 4, 5)])
+    kept = client_network.select_properties(properties, client_network.similarity(said))
+    want = client_network.property_network(properties[:, kept])
+    want = client_network.normalize_rows(want)
+    close(two[4:][:, [0, 2, 4, 5]], want[2:], atol=1e-6)
+    assert torch.equal(two[:4, :4], one[:4, :4])
+    assert torch.equal(three[4:, 4:], two[4:, 4:])
+
+
+def test_fedprox_with_weight_0_is_fedavg() -> None:
+    main = script("examples/gpfl.py").main
+    one, two = (main([*FLAGS, *given])[1] for given in (["--fedprox", "0"], ["--fedavg"]))
+    assert same(models(one), models(two))
 
 
 def test_a_fixed_network_is_that_of_the_first_round() -> None:
