@@ -156,6 +156,9 @@ def test_to_and_from_pyg() -> None:
     assert torch.equal(back.batch, batch.batch)
     of_nodes = [Data(x=g.x, edge_index=g.edge_index, y=torch.arange(g.num_nodes)) for g in graphs]
     assert Graph.from_pyg(Batch.from_data_list(of_nodes)).batch is None
+    nobody = Data(x=torch.ones(0, 3), edge_index=NONE, y=NONE[0], batch=NONE[0])
+    with pytest.raises(ValueError, match="batch to name a graph, but got no nodes"):
+        Graph.from_pyg(nobody)
     moved = whole.to("cpu")
     assert torch.equal(moved.batch, whole.batch)
 

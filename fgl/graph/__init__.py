@@ -251,7 +251,7 @@ class Graph:
             if name not in ("num_classes", "backend")
         }
         owners, y = found["batch"], found["y"]
-        if owners is not None and y is not None and 1 + owners[-1] < len(owners) == len(y):
+        if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
             found["batch"] = None  # a batch of graphs with labels for nodes: as one graph
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 
