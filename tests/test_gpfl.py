@@ -336,6 +336,19 @@ def test_scores_are_each_clients_own() -> None:
     top = [int(client.y.bincount().argmax()) for client in clients]
     hits = [float((t.y == c).double().mean()) for t, c in zip(tests, top, strict=True)]
     assert got["majority_accuracy"] == pytest.approx(sum(hits) / 4)
+    # One collection with masks: a test graph counts for the score alone, a training graph never.
+    both = []
+    for client, test in zip(clients, tests, strict=True):
+        graphs = [g.select(torch.tensor([i])) for g in (client, test) for i in range(g.num_graphs)]
+        alone = [g.replace(batch=None, y=None) for g in graphs]
+        for_test = torch.arange(len(alone)) >= client.num_graphs
+        y = torch.cat([client.y, test.y])
+        masks = {"train_mask": ~for_test, "test_mask": for_test}
+        both.append(Graph.join(alone, y, num_classes=2, **masks))
+    assert evaluate_graphs(net, both, both)(outbox, {}) == pytest.approx(got)
+    none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
+    with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
+        evaluate_graphs(net, [both[0], none])
     with pytest.raises(ValueError, match="tests and train to have labels"):
         evaluate_graphs(net, [tests[0].replace(y=None)])
     with pytest.raises(ValueError, match="keys"):
