@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from federations import close, end, same, script
+from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
@@ -349,6 +350,10 @@ def test_scores_are_each_clients_own() -> None:
     none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
         evaluate_graphs(net, [both[0], none])
+    with pytest.raises(ValueError, match="to be collections, but got no batch"):
+        evaluate_graphs(net, [Graph(torch.ones(2, 5), clients[0].edge_index[:, :0], y=y[:2])])
+    with pytest.raises(ValueError, match="train to be of 4 clients, but got 3"):
+        evaluate_graphs(net, tests, clients[:3])
     with pytest.raises(ValueError, match="tests and train to have labels"):
         evaluate_graphs(net, [tests[0].replace(y=None)])
     with pytest.raises(ValueError, match="keys"):
@@ -388,6 +393,16 @@ def test_from_the_command_line(variant: str, capsys: pytest.CaptureFixture[str])
 def test_refuses(given: str, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         script("examples/gpfl.py").main([*FLAGS, *given.split()])
+
+
+def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    write(tmp_path, graph_labels="0\n1\n1\n")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path))
+    args = {"dataset": "tiny", "device": "cpu", "clients": 1, "alpha": 1.0, "seed": 0}
+    args |= {"fold": 0, "folds": 3, "flip": 0.0}
+    graph, _, _ = script("examples/gpfl.py").federation(type("Flags", (), args)())
+    assert graph.num_features == 3  # the labels that occur; there are two attributes besides
+    assert torch.equal(graph.x.sum(1), torch.ones(graph.num_nodes))
 
 
 def test_flipped_clients_name_classes_in_reverse() -> None:

@@ -143,8 +143,8 @@ def evaluate_graphs(
         control's constant ``"majority_accuracy"``.
 
     Raises:
-        ValueError: if a collection lacks labels or a mask is empty; and, when called, if a model is
-            not whole.
+        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `train` is of
+            other clients; and, when called, if a model is not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -157,6 +157,10 @@ def evaluate_graphs(
     """
     if any(graph.y is None for graph in (*tests, *train)):
         raise ValueError("Expected tests and train to have labels, but got none")
+    if any(graph.batch is None for graph in (*tests, *train)):
+        raise ValueError("Expected tests and train to be collections, but got no batch")
+    if train and len(train) != len(tests):
+        raise ValueError(f"Expected train to be of {len(tests)} clients, but got {len(train)}")
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(train)]
     cohort = Cohort(tests)

@@ -223,7 +223,7 @@ class Graph:
         Features (dense), edges and weights are kept, the graphs' own labels and masks are not.
 
         Raises:
-            ValueError: if there is no graph, or one has no nodes.
+            ValueError: if there is no graph, one has no nodes, or their features differ in width.
 
         Example:
             >>> none = torch.zeros(2, 0, dtype=torch.int64)
