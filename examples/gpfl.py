@@ -66,18 +66,21 @@ def gpfl(model, train, probes, args):
         old = state.get("models") or {  # every client's model before its training
             name: value.expand(size, *value.shape) for name, value in state["model"].items()
         }
-        network = state.get("network", torch.zeros(size, size, device=probes.device))
+        network = state.get("network", torch.full((size, size), -1.0, device=probes.device))
         own = network[who][:, who]
+        unmet = own < 0  # pairs that took part together for the first time
         if not args.uniform:
             said = client_network.functional_embedding(inbox.stack("answers"))
             alike = client_network.similarity(said)
         if args.uniform:
             own = torch.full_like(own, 1 / len(who))
-        elif "network" not in state:
-            own = first_network(inbox.stack("properties"), alike)
-        elif args.learn:
+        elif unmet.any():
+            own = torch.where(unmet, first_network(inbox.stack("properties"), alike), own)
+        if args.learn and not args.uniform and not unmet.all():
             own = client_network.running_network(own, alike, beta=args.beta)
         matrix = learned(own, models) if args.learn and not args.uniform else own
+        if len(who) < size:  # shares of those who are there
+            matrix = client_network.normalize_rows(matrix)
         matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
         network = network.index_put((who[:, None], who), own)
         updates = {name: models[name] - old[name][who] for name in models}
@@ -121,9 +124,10 @@ def main(argv=None):
     which = parser.add_mutually_exclusive_group()
     for name in ("local", "fedavg", "uniform"):
         which.add_argument(f"--{name}", action="store_true")
-    which.add_argument("--fedprox", type=recipe.number(0), default=0.0, metavar="MU")
+    which.add_argument("--fedprox", type=recipe.number(0), metavar="MU", help="0 is FedAvg")
     parser.set_defaults(clients=25, hidden=64, lr=1e-3, steps=1, clients_at_once=8)
     args = parser.parse_args(argv)
+    args.fedavg |= args.fedprox == 0
     graph, clients, tests = federation(args)
     torch.manual_seed(args.seed)
     model = fgl.nn.GIN(graph.num_features, args.hidden, graph.num_classes, dropout=args.dropout)

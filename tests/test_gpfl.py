@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from federations import close, end, same, script
+from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
@@ -217,10 +218,45 @@ def test_an_absent_client_keeps_its_place() -> None:
     for name, value in after["models"].items():
         assert torch.equal(value[1:3], state["models"][name][1:3])
     assert torch.equal(after["network"][1], state["network"][1])
-    # One that was absent before is like nobody yet: its own and the new similarity.
     _, first = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 1)}, 4), {"model": gpfl.initial()})
     _, then = gpfl.aggregate(Inbox(sent, 4), first)
     assert (then["network"].sum(1) - 1).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("learn", [True, False])
+def test_those_who_are_there_share_everything(learn: bool) -> None:
+    clients, _ = federation(60, 6)
+    gpfl = method(learn=learn)
+    sent = uploads(gpfl, clients)
+    state: Any = {"model": gpfl.initial()}
+    seen = []
+    for there in ((0, 1, 2, 3), (0, 2, 4, 5), (1, 2, 4)):
+        _, state = gpfl.aggregate(Inbox({k: sent[k] for k in there}, 6), state)
+        close(state["matrix"].sum(1), torch.ones(len(there)), atol=1e-5)
+        seen.append(state["network"])
+    one, two, three = seen
+    assert (one[4:] == -1).all()  # never met
+    assert (one[:, 4:] == -1).all()
+    assert torch.equal(two[:4, [1, 3]], one[:4, [1, 3]])  # somebody is absent
+    if learn:
+        return
+    # Those who meet for the first time have a property network too; then it is fixed.
+    said = client_network.functional_embedding(
+        torch.stack([sent[k]["answers"] for k in (0, 2, 4, 5)])
+    )
+    properties = torch.stack([sent[k]["properties"] for k in (0, 2, 4, 5)])
+    kept = client_network.select_properties(properties, client_network.similarity(said))
+    want = client_network.property_network(properties[:, kept])
+    want = client_network.normalize_rows(want)
+    close(two[4:][:, [0, 2, 4, 5]], want[2:], atol=1e-6)
+    assert torch.equal(two[:4, :4], one[:4, :4])
+    assert torch.equal(three[4:, 4:], two[4:, 4:])
+
+
+def test_fedprox_with_weight_0_is_fedavg() -> None:
+    main = script("examples/gpfl.py").main
+    one, two = (main([*FLAGS, *given])[1] for given in (["--fedprox", "0"], ["--fedavg"]))
+    assert same(models(one), models(two))
 
 
 def test_a_fixed_network_is_that_of_the_first_round() -> None:
@@ -301,6 +337,23 @@ def test_scores_are_each_clients_own() -> None:
     top = [int(client.y.bincount().argmax()) for client in clients]
     hits = [float((t.y == c).double().mean()) for t, c in zip(tests, top, strict=True)]
     assert got["majority_accuracy"] == pytest.approx(sum(hits) / 4)
+    # One collection with masks: a test graph counts for the score alone, a training graph never.
+    both = []
+    for client, test in zip(clients, tests, strict=True):
+        graphs = [g.select(torch.tensor([i])) for g in (client, test) for i in range(g.num_graphs)]
+        alone = [g.replace(batch=None, y=None) for g in graphs]
+        for_test = torch.arange(len(alone)) >= client.num_graphs
+        y = torch.cat([client.y, test.y])
+        masks = {"train_mask": ~for_test, "test_mask": for_test}
+        both.append(Graph.join(alone, y, num_classes=2, **masks))
+    assert evaluate_graphs(net, both, both)(outbox, {}) == pytest.approx(got)
+    none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
+    with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
+        evaluate_graphs(net, [both[0], none])
+    with pytest.raises(ValueError, match="to be collections, but got no batch"):
+        evaluate_graphs(net, [Graph(torch.ones(2, 5), clients[0].edge_index[:, :0], y=y[:2])])
+    with pytest.raises(ValueError, match="train to be of 4 clients, but got 3"):
+        evaluate_graphs(net, tests, clients[:3])
     with pytest.raises(ValueError, match="tests and train to have labels"):
         evaluate_graphs(net, [tests[0].replace(y=None)])
     with pytest.raises(ValueError, match="keys"):
@@ -340,6 +393,16 @@ def test_from_the_command_line(variant: str, capsys: pytest.CaptureFixture[str])
 def test_refuses(given: str, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         script("examples/gpfl.py").main([*FLAGS, *given.split()])
+
+
+def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    write(tmp_path, graph_labels="0\n1\n1\n")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path))
+    args = {"dataset": "tiny", "device": "cpu", "clients": 1, "alpha": 1.0, "seed": 0}
+    args |= {"fold": 0, "folds": 3, "flip": 0.0}
+    graph, _, _ = script("examples/gpfl.py").federation(type("Flags", (), args)())
+    assert graph.num_features == 3  # the labels that occur; there are two attributes besides
+    assert torch.equal(graph.x.sum(1), torch.ones(graph.num_nodes))
 
 
 def test_flipped_clients_name_classes_in_reverse() -> None:

@@ -52,6 +52,10 @@ def test_join_fills_in_missing_weights() -> None:
     [
         ([], "graphs to be at least one, but got none"),
         ([one(2), Graph(torch.ones(0, 3), NONE)], "graph 1 to be one graph with nodes, but got no"),
+        (
+            [one(2), Graph(torch.ones(1, 4), NONE)],
+            "graph 1 to have 3 features as graph 0, but got 4",
+        ),
         ([Graph.join([one(2)])], "graph 0 to be one graph with nodes, but got a batch"),
     ],
 )
@@ -156,6 +160,9 @@ def test_to_and_from_pyg() -> None:
     assert torch.equal(back.batch, batch.batch)
     of_nodes = [Data(x=g.x, edge_index=g.edge_index, y=torch.arange(g.num_nodes)) for g in graphs]
     assert Graph.from_pyg(Batch.from_data_list(of_nodes)).batch is None
+    nobody = Data(x=torch.ones(0, 3), edge_index=NONE, y=NONE[0], batch=NONE[0])
+    with pytest.raises(ValueError, match="batch to name a graph, but got no nodes"):
+        Graph.from_pyg(nobody)
     moved = whole.to("cpu")
     assert torch.equal(moved.batch, whole.batch)
 

@@ -113,6 +113,9 @@ def test_dropout_in_training_only() -> None:
 def test_refuses() -> None:
     with pytest.raises(ValueError, match="num_layers to be at least 1, but got 0"):
         GIN(3, 8, 2, num_layers=0)
+    for p in (-0.5, 1.5, float("nan")):
+        with pytest.raises(ValueError, match=rf"dropout to be in \[0, 1\], but got {p}"):
+            GIN(3, 8, 2, dropout=p)
     with pytest.raises(ValueError, match=r"pooling to be one of \('sum', 'mean'\), but got 'max'"):
         GIN(3, 8, 2, pooling="max")  # type: ignore[arg-type]
 
@@ -133,6 +136,14 @@ def test_dropout_keeps_its_share_at_its_scale(p: float) -> None:
     assert not torch.equal(other[0], other[1])
     assert coarse_scale(x[:0], p).shape == (0, 13)
     assert not coarse_scale(x, 1.0).any()
+    if p in (0.25, 0.5, 0.75):  # in double precision too
+        assert coarse_scale(x.double(), p).max().item() == 1 / (1 - p)
+
+
+@pytest.mark.parametrize(("p", "share"), [(0.1, 6554), (0.3, 19661), (0.9999, 65529)])
+def test_dropout_of_any_share_keeps_the_mean(p: float, share: int) -> None:
+    scale = coarse_scale(torch.ones(10**6), p)  # share / 2^16 are dropped
+    assert scale.max().item() == pytest.approx(1 / (1 - share / 2**16), rel=1e-6)
 
 
 def test_plus_identity() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..graph.checks import check_index
 
 
 def dirichlet_partition(
@@ -125,8 +126,8 @@ def fold_clients(
         The clients' training collections, and their test collections.
 
     Raises:
-        ValueError: if `graph` has no labels, `fold` is out of range, or a client has fewer graphs
-            than folds, naming it.
+        TypeError, ValueError: if `graph` has no labels, `fold` is out of range, a part names a
+            graph that is not there, or a client has fewer graphs than folds, naming it.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -144,6 +145,7 @@ def fold_clients(
     graph = graph.replace(train_mask=None, val_mask=None, test_mask=None)
     train, test = [], []
     for client, part in enumerate(parts):
+        check_index(f"parts[{client}]", part, (None,), graph.num_examples)
         if part.numel() < num_folds:
             raise ValueError(
                 f"Expected client {client} to have at least {num_folds} graphs, one per fold, "

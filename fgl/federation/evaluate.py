@@ -134,7 +134,7 @@ def evaluate_graphs(
 
     Args:
         model: the architecture, called as ``model(*graph.inputs)``, returns logits.
-        tests: a collection with labels per client.
+        tests: a collection with labels per client; with a test mask only the graphs in it.
         train: what the clients train on, for a control: the class that most of a client's training
             graphs have (of equals the smallest), as the answer to everything.
 
@@ -143,7 +143,8 @@ def evaluate_graphs(
         control's constant ``"majority_accuracy"``.
 
     Raises:
-        ValueError: if a collection lacks labels; and, when called, if a model is not whole.
+        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `train` is of
+            other clients; and, when called, if a model is not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -156,9 +157,13 @@ def evaluate_graphs(
     """
     if any(graph.y is None for graph in (*tests, *train)):
         raise ValueError("Expected tests and train to have labels, but got none")
-    cohort = Cohort(
-        [test.replace(train_mask=None, val_mask=None, test_mask=None) for test in tests]
-    )
+    if any(graph.batch is None for graph in (*tests, *train)):
+        raise ValueError("Expected tests and train to be collections, but got no batch")
+    if train and len(train) != len(tests):
+        raise ValueError(f"Expected train to be of {len(tests)} clients, but got {len(train)}")
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(train)]
+    cohort = Cohort(tests)
     template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
     constant = {}
     if train:
@@ -184,6 +189,16 @@ def evaluate_graphs(
         return {"test_accuracy": float(shares.double().mean()), **constant}
 
     return evaluate
+
+
+def _masked(graph: Graph, name: str, client: int) -> Graph:
+    """The graphs of a collection that are in its mask, or all where it has none."""
+    mask: Tensor | None = getattr(graph, name)
+    if mask is not None:
+        if not mask.any():
+            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        graph = graph.select(mask.nonzero().squeeze(1))
+    return graph.replace(train_mask=None, val_mask=None, test_mask=None)
 
 
 def evaluate_pseudo(clients: Sequence[Graph]) -> Evaluate:

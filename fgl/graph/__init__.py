@@ -223,7 +223,7 @@ class Graph:
         Features (dense), edges and weights are kept, the graphs' own labels and masks are not.
 
         Raises:
-            ValueError: if there is no graph, or one has no nodes.
+            ValueError: if there is no graph, one has no nodes, or their features differ in width.
 
         Example:
             >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -251,7 +251,7 @@ class Graph:
             if name not in ("num_classes", "backend")
         }
         owners, y = found["batch"], found["y"]
-        if owners is not None and y is not None and 1 + owners[-1] < len(owners) == len(y):
+        if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
             found["batch"] = None  # a batch of graphs with labels for nodes: as one graph
         return cls(**found, num_classes=getattr(data, "num_classes", None))
 

@@ -23,6 +23,12 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
     first = graphs[0]
+    for i, graph in enumerate(graphs):
+        if graph.num_features != first.num_features:
+            raise ValueError(
+                f"Expected graph {i} to have {first.num_features} features as graph 0, "
+                f"but got {graph.num_features}"
+            )
     sizes = torch.tensor([graph.num_nodes for graph in graphs], device=first.device)
     start = (sizes.cumsum(0) - sizes).tolist()
     edges = torch.cat([g.edge_index + s for g, s in zip(graphs, start, strict=True)], dim=1)

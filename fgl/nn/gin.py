@@ -84,7 +84,7 @@ class GIN(nn.Module):
         ``[num_graphs, out_channels]``.
 
     Raises:
-        ValueError: if `num_layers` is not positive, or `pooling` unknown.
+        ValueError: if `num_layers` is not positive, `dropout` not in [0, 1], or `pooling` unknown.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])
@@ -109,6 +109,8 @@ class GIN(nn.Module):
         super().__init__()
         if num_layers < 1:
             raise ValueError(f"Expected num_layers to be at least 1, but got {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"Expected dropout to be in [0, 1], but got {dropout}")
         if pooling not in POOLINGS:
             raise ValueError(f"Expected pooling to be one of {POOLINGS}, but got {pooling!r}")
         width = hidden_channels

@@ -49,8 +49,8 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
     Where p = 1/2 a fifth of the time of `dropout`.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
-    if not bits or p >= 1:
-        return dropout(torch.ones_like(x), p)
+    if not bits or p >= 1:  # p is rounded as `dropout` counts it, so the scale fits the share
+        return dropout(torch.ones_like(x), round(p * 2**16) / 2**16)
     each = 8 // bits  # entries a byte
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
     chosen = words.view(torch.uint8)[: -(-x.numel() // each)].int()
@@ -63,7 +63,7 @@ def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Te
     """For every byte, what the ``8 / bits`` entries that it speaks of are multiplied with."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
     kept = ((byte >> place) % 2**bits) >= p * 2**bits
-    scales: Tensor = kept / (1 - p)
+    scales: Tensor = kept.double() / (1 - p)
     return scales.to(device, dtype)
 
 
