@@ -531,6 +531,8 @@ def spoil(made: Method, change: Any) -> Method:
         (lambda m: m | {"labels": m["labels"] * 1.1}, "labels to have rows that sum to 1"),
         (lambda m: m | {"labels": m["labels"][..., :1]}, "labels to have shape"),
         (lambda m: m | {"embeddings": m["embeddings"] * math.nan}, "embeddings is not finite"),
+        (lambda m: m | {"embeddings": m["embeddings"].double()}, "embeddings to be torch.float32"),
+        (lambda m: m | {"labels": m["labels"].half()}, "labels to be torch.float32"),
     ],
 )
 def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str) -> None:
@@ -539,6 +541,12 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
     assert list(result.history[0].dropped) == [2]
     assert re.search(message, result.history[0].dropped[2])
     assert int(result.outbox[0]["num_clients"]) == 3
+
+
+def test_a_client_of_fewer_than_five_nodes_trains() -> None:
+    tiny = CLIENTS[0].subgraph(torch.arange(3))
+    steps = [c for _, c in trees.ego_steps(fgl.ego.EgoSampler(tiny), tiny, epochs=2, batch_size=8)]
+    assert [len(c["labels"]) for c in steps] == [1, 1]
 
 
 @pytest.mark.parametrize("batch_size", [0, 1000])
@@ -569,6 +577,15 @@ def test_recipe(flags: list[str]) -> None:
         assert values["last"] == result.history[-1].metrics[name]
     best = max(result.history, key=lambda r: (r.metrics["val_f1"], -r.metrics["val_loss"]))
     assert report["metrics"]["local_f1"]["best_val"] == best.metrics["local_f1"]
+
+
+def test_recipe_where_some_clients_start_late() -> None:
+    flags = [*SMALL_FLAGS, "--rounds", "6", "--clients", "3", "--participation", "0.4"]
+    report, result = script("examples/fedego.py").main(flags)
+    seen = [[r.metrics.get(f"local_f1/{k}") for r in result.history] for k in range(3)]
+    assert any(scores[0] is None and scores[-1] is not None for scores in seen)
+    best = [max(s for s in scores if s is not None) for scores in seen if any(scores)]
+    assert report["metrics"]["local_f1"]["best_test"] == pytest.approx(sum(best) / len(best))
 
 
 def test_methods_share_their_split() -> None:

@@ -243,3 +243,9 @@ def test_under_vmap_over_clients(sparse: bool) -> None:
 def test_bad_fanouts(fanouts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="fanouts to be at least 1 each"):
         EgoSAGE(6, 8, 3, fanouts=fanouts)
+
+
+@pytest.mark.parametrize("fanouts", [(2.5,), (True, 6)])
+def test_fanouts_that_are_no_integers(fanouts: Any) -> None:
+    with pytest.raises(TypeError, match="fanouts to be integers"):
+        EgoSAGE(6, 8, 3, fanouts=fanouts)
