@@ -326,10 +326,10 @@ def test_the_server_keeps_its_head_and_its_adam() -> None:
 
 
 def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
-    net = EgoSAGE(4, 8, 3, fanouts=(1, 1), dropout=0.0)  # one child each: resampling does nothing
+    net = EgoSAGE(4, 8, 3, fanouts=(2, 2), dropout=0.0)
     params = split_layers(net.state_dict(), ["reduction"])[1]
     params = {key: value.clone() for key, value in params.items()}
-    x, y = torch.randn(4, 3, 8), torch.rand(4, 3).softmax(1)
+    x, y = torch.randn(4, 7, 8), torch.rand(4, 3).softmax(1)
     before = copy.deepcopy(params)
     torch.manual_seed(3)
     state: Any = {}
@@ -344,12 +344,68 @@ def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
     adam = torch.optim.Adam(list(leaves.values()), lr=0.1)
     for _ in range(4):
         chosen = torch.randperm(4)[:1]
-        torch.randint(2**31, (1, 2))  # the draws of the resampling
+        seen = fgl.ego.resample(x[chosen], fanouts=(2, 2))
         adam.zero_grad()
-        p = functional_call(net.eval(), leaves, (x[chosen],)).softmax(1)
+        p = functional_call(net.eval(), leaves, (seen,)).softmax(1)
         (-(y[chosen] * (p + 1e-7).log()).sum(1).mean()).backward()
         adam.step()
     close(got, {key: leaf.detach() for key, leaf in leaves.items()}, atol=1e-5)
+
+
+def test_the_server_drops_units_while_it_trains() -> None:
+    net = EgoSAGE(4, 8, 3, fanouts=(2,), dropout=1.0).eval()
+    params = split_layers(net.state_dict(), ["reduction"])[1]
+    x, y = torch.randn(5, 3, 8), torch.rand(5, 3).softmax(1)
+    got, _ = trees.train_on_trees(net, params, x, y, optimizer=torch.optim.Adam, state={})
+    assert same(got, params)  # nothing is left after the SAGE layers, so nothing is learnt
+    assert not net.training
+
+
+def test_the_server_learns_the_labels_of_the_centres(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen, given = method(), {}, {}
+    train_on_trees = trees.train_on_trees
+
+    def watch(model: Any, params: Any, x: Any, labels: Any, **how: Any) -> Any:
+        given.update(how, x=x, labels=labels, params=params)
+        return train_on_trees(model, params, x, labels, **how)
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.update(dict(inbox))
+        return made.aggregate(inbox, state)
+
+    monkeypatch.setattr(trees, "train_on_trees", watch)
+    fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1)
+    assert same(given["x"], torch.cat([m["embeddings"] for m in seen.values()]))
+    assert same(given["labels"], torch.cat([m["labels"][:, 0] for m in seen.values()]))
+    assert same(given["params"], split_layers(made.initial(), ["reduction"])[1])
+    assert given["epochs"] == 2 and given["batch_size"] == 8
+
+
+def test_without_egos_heads_and_label_distributions_are_averaged() -> None:
+    made, seen = method("no ego"), {}
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.update(dict(inbox))
+        return made.aggregate(inbox, state)
+
+    result = fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1)
+    message: Any = result.outbox[0]
+    shares = [label_distribution(g.y, CLASSES, g.train_mask) for g in CLIENTS]
+    close(message["distribution"], sum(shares) / 4)
+    for key, value in message["head"].items():
+        close(value, sum(m["head"][key] for m in seen.values()) / 4)
+
+
+def test_noise_is_on_the_embeddings_alone() -> None:
+    graph = CLIENTS[0]
+    sampler, r = fgl.ego.EgoSampler(graph, (3, 3)), torch.randn(graph.num_nodes, 200)
+    made = []
+    for noise in (0.0, 0.3):
+        torch.manual_seed(0)
+        made.append(trees.upload_trees(sampler, graph, r, batch_size=8, noise=noise))
+    moved: Any = made[1]["embeddings"] - made[0]["embeddings"]  # type: ignore[operator]
+    assert abs(float(moved.std()) - 0.3) < 0.01 and abs(float(moved.mean())) < 0.01
+    assert same(made[0]["labels"], made[1]["labels"])
 
 
 def gradient(made: Method, params: Any, context: Any) -> dict[str, torch.Tensor]:
@@ -483,7 +539,7 @@ def test_baselines_are_what_they_say() -> None:
 
 
 def test_scores_are_of_every_clients_own_model() -> None:
-    made, scored = build()
+    made, scored = build(dropout=0.5)
     evaluate = personal.evaluate_personal(made.model, CLIENTS, TEST, scored)
     result = fgl.run(made, CLIENTS, num_rounds=2, evaluate=evaluate)
     metrics = result.history[-1].metrics
@@ -586,6 +642,30 @@ def test_recipe_where_some_clients_start_late() -> None:
     assert any(scores[0] is None and scores[-1] is not None for scores in seen)
     best = [max(s for s in scores if s is not None) for scores in seen if any(scores)]
     assert report["metrics"]["local_f1"]["best_test"] == pytest.approx(sum(best) / len(best))
+
+
+def test_defaults_are_the_papers() -> None:
+    config = script("examples/fedego.py").main(["--rounds", "0"])[0]["config"]
+    assert (
+        config
+        | {
+            **{"hidden": 512, "optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0, "steps": 5},
+            **{"dropout": 0.5, "gamma": 0.5, "fanouts": [6, 6], "batch_size": 32, "noise": 0.0},
+            **{"share": 0.5, "major_rate": 0.8, "num_test": 200, "linear": False, "mixup": True},
+            **{"own_labels": "train", "global_labels": "all", "eval_after_average": False},
+        }
+        == config
+    )
+
+
+def test_baselines_train_without_dropout() -> None:
+    found = {}
+    for flags in (("--baseline", "fedavg"), ()):
+        for rate in ("0", "0.9"):
+            _, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, "--dropout", rate])
+            found[flags, rate] = result.client_states[0]["model"]
+    assert same(found[("--baseline", "fedavg"), "0"], found[("--baseline", "fedavg"), "0.9"])
+    assert not same(found[(), "0"], found[(), "0.9"])
 
 
 def test_methods_share_their_split() -> None:

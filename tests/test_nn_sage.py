@@ -197,10 +197,14 @@ def test_dropout_is_after_the_reduction_and_after_the_convolutions() -> None:
     trees = EgoSampler(data)(torch.arange(5))
     net = EgoSAGE(6, 8, 3, dropout=1.0).train()
     assert not net(data.x, trees=trees).any() and not net(data.x, data.adj).any()
+    seen: list[torch.Tensor] = []
+    net.convs[0].register_forward_pre_hook(lambda conv, given: seen.append(given[0]))
+    net(data.x, data.adj)
+    assert not seen[0].any()  # the first one
     net = EgoSAGE(6, 64, 3, dropout=0.5).train()
     r = net(data.x, reduce=True)
     close(net(data.x, reduce=True), r)  # embeddings are never dropped
-    seen = []
+    seen.clear()
     for p in (0.5, 0.0):
         net.dropout = p
         seen.append(net(r[trees]))
