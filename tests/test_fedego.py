@@ -17,7 +17,17 @@ from federations import by_hand, close, end, same, script
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, personal, train, trees
+from fgl.federation import (
+    Inbox,
+    Method,
+    Training,
+    fold_in,
+    num_bytes,
+    personal,
+    recipe,
+    train,
+    trees,
+)
 from fgl.nn import EgoSAGE
 from fgl.personalize import label_distribution, mixing_coefficient, split_layers
 
@@ -447,6 +457,19 @@ def test_fedprox_adapts_its_weight() -> None:
     assert all(0 < float(state["mu"]) <= 10 for state in result.client_states.values())  # type: ignore[arg-type]
 
 
+def test_fedproxs_weight_follows_the_training_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given, graph = method("fedprox"), [], CLIENTS[0]
+    monkeypatch.setattr(personal, "adapted", lambda mu, *of: given.append(of) or mu)
+    start = made.initial()
+    params = {key: value + 0.1 for key, value in start.items()}
+    made.send(params, {"received": start, "mu": torch.tensor(1.0)}, {}, graph)
+    ((loss, penalty),) = given
+    p = functional_call(made.model, params, (graph.x, graph.adj)).softmax(1)
+    p = p[graph.train_mask, graph.y[graph.train_mask]]
+    close(loss, -(p + 1e-7).log().mean().detach())
+    close(penalty, sum((0.1 * torch.ones(v.shape)).norm() / v.numel() for v in start.values()))
+
+
 def test_the_loss_leaves_padded_centres_out() -> None:
     made = method()
     params = made.initial()
@@ -481,6 +504,7 @@ def test_local_steps_are_those_of_the_paper() -> None:
         assert rows.shape[0] == len(set(context["trees"].flatten().tolist()))  # type: ignore[union-attr]
     assert len(found) == 5 * per_epoch
     assert len(set(found[:per_epoch])) > 0.9 * per_epoch  # without replacement within an epoch
+    assert len(set(found)) > 1.5 * per_epoch  # and another fifth in the next one
 
 
 @pytest.mark.parametrize(("features", "classes", "reduction", "whole"), [
@@ -544,13 +568,20 @@ def test_scores_are_of_every_clients_own_model() -> None:
     result = fgl.run(made, CLIENTS, num_rounds=2, evaluate=evaluate)
     metrics = result.history[-1].metrics
     made.model.eval()
+    chosen, losses = [], []
     for client, graph in enumerate(CLIENTS):
         own = scored(result.client_states[client]["model"], result.outbox[client], graph)
         with torch.no_grad():
-            here = functional_call(made.model, own, (graph.x, graph.adj)).argmax(1) == graph.y
+            logits = functional_call(made.model, own, (graph.x, graph.adj))
+            here = logits.argmax(1) == graph.y
             there = functional_call(made.model, own, (TEST.x, TEST.adj)).argmax(1) == TEST.y
         assert metrics[f"local_f1/{client}"] == float(here[graph.test_mask].double().mean())
         assert metrics[f"global_f1/{client}"] == float(there.double().mean())
+        chosen.append(float(here[graph.val_mask].double().mean()))
+        p = logits.softmax(1)[graph.val_mask, graph.y[graph.val_mask]]
+        losses.append(float(-(p + 1e-7).log().mean()))
+    assert metrics["val_f1"] == pytest.approx(sum(chosen) / 4)  # never by the test nodes
+    assert metrics["val_loss"] == pytest.approx(sum(losses) / 4, rel=1e-5)
     for name in ("local_f1", "global_f1"):
         mean = sum(metrics[f"{name}/{k}"] for k in range(4)) / 4
         assert metrics[name] == pytest.approx(mean)
@@ -633,6 +664,13 @@ def test_recipe(flags: list[str]) -> None:
         assert values["last"] == result.history[-1].metrics[name]
     best = max(result.history, key=lambda r: (r.metrics["val_f1"], -r.metrics["val_loss"]))
     assert report["metrics"]["local_f1"]["best_val"] == best.metrics["local_f1"]
+
+
+def test_recipe_selects_on_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {}
+    monkeypatch.setattr(recipe, "run_recipe", lambda *args, **options: how.update(options))
+    script("examples/fedego.py").main(SMALL_FLAGS)
+    assert how["select"] == "val_f1"
 
 
 def test_recipe_where_some_clients_start_late() -> None:
