@@ -44,8 +44,7 @@ def fedego(model, train, args):
             return own
         weight = 1.0 if not args.pl else args.fixed_lambda or 0.0
         if args.pl and args.fixed_lambda is None:
-            both = labels_of(graph), message["distribution"]
-            weight = mixing_coefficient(*both, gamma=args.gamma)
+            weight = mixing_coefficient(labels_of(graph), message["distribution"], gamma=args.gamma)
         return {**own, **interpolate(head_of(own), message["head"], weight)}
 
     def adopted(own, message, graph):
@@ -89,7 +88,8 @@ def fedego(model, train, args):
 
     def accept(message):
         if federated and args.ego:
-            ego.check_mashed(message["embeddings"], message["labels"], shape=shape)
+            both = message["embeddings"], message["labels"]
+            ego.check_mashed(*both, shape=shape, dtype=model.head.weight.dtype)
 
     def fuse(inbox, state):
         if args.baseline in ("local", "dfedgnn"):

@@ -108,19 +108,8 @@ class EgoSampler:
             TypeError: if `centres` is no int64 tensor.
             ValueError: if it has another shape, or a centre is no node of the graph.
         """
-        if not isinstance(centres, Tensor) or centres.dtype != torch.int64:
-            got = centres.dtype if isinstance(centres, Tensor) else type(centres).__name__
-            raise TypeError(f"Expected centres to be an int64 tensor, but got {got}")
-        if centres.dim() != 1:
-            raise ValueError(f"Expected centres to have shape [*], but got {list(centres.shape)}")
+        _check_ids(centres, "centres", 1, self.num_nodes)
         batch = centres.numel()
-        if batch:
-            low, high = (int(end) for end in centres.aminmax())
-            if low < 0 or high >= self.num_nodes:
-                raise ValueError(
-                    f"Expected centres to be in [0, {self.num_nodes}), "
-                    f"but got {low if low < 0 else high}"
-                )
         found, parents, width = [centres[:, None]], centres, 1
         for fanout in self.fanouts:
             begin, degree = self.table.index_select(0, parents).unsqueeze(2).unbind(1)
@@ -194,7 +183,9 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
         float ``[ceil(num_trees / batch_size), size, H]``.
 
     Raises:
-        ValueError: for a wrong shape, or if `batch_size` is not in ``[1, num_trees]``.
+        TypeError: if `values` is not floating point, or `trees` not int64.
+        ValueError: for a wrong shape, an id in `trees` that is no row of `values`, or if
+            `batch_size` is not in ``[1, num_trees]``.
 
     Example:
         >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
@@ -204,9 +195,10 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    for name, value in (("values", values), ("trees", trees)):
-        if value.dim() != 2:
-            raise ValueError(f"Expected {name} to have shape [*, *], but got {list(value.shape)}")
+    _check_float(values, "values")
+    if values.dim() != 2:
+        raise ValueError(f"Expected values to have shape [*, *], but got {list(values.shape)}")
+    _check_ids(trees, "trees", 2, len(values))
     count, size = trees.shape
     batch = max(count, 1) if batch_size is None else batch_size
     if not 1 <= batch <= max(count, 1):
@@ -223,16 +215,19 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     return out
 
 
-def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) -> None:
+def check_mashed(
+    embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
+) -> None:
     """Check mashed ego-graphs that a client uploads.
 
     Args:
         embeddings: float ``[num_graphs, size, H]``.
         labels: float ``[num_graphs, size, C]``; every row is a distribution.
         shape: ``(size, H, C)`` that the server expects.
+        dtype: of both, that the server expects; default any.
 
     Raises:
-        TypeError: if one is not floating point.
+        TypeError: if one is no dense floating-point tensor, or not of `dtype`.
         ValueError: for a wrong shape, no graph, or a row of `labels` that is negative or does not
             sum to 1.
 
@@ -243,9 +238,9 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
     """
     size, hidden, classes = shape
     for name, value, width in (("embeddings", embeddings, hidden), ("labels", labels, classes)):
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            got = value.dtype if isinstance(value, Tensor) else type(value).__name__
-            raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
+        _check_float(value, name)
+        if dtype is not None and value.dtype != dtype:
+            raise TypeError(f"Expected {name} to be {dtype}, but got {value.dtype}")
         want = [embeddings.shape[0] if embeddings.dim() else 0, size, width]
         if list(value.shape) != want:
             count = "*" if name == "embeddings" else want[0]
@@ -263,6 +258,29 @@ def check_mashed(embeddings: Tensor, labels: Tensor, *, shape: Sequence[int]) ->
             f"Expected labels to have rows that sum to 1, but got "
             f"{float(total[graph, position]):.4g} in graph {graph}, position {position}"
         )
+
+
+def _check_float(value: object, name: str) -> None:
+    if not isinstance(value, Tensor) or not value.is_floating_point():
+        got = value.dtype if isinstance(value, Tensor) else type(value).__name__
+        raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
+    if value.layout != torch.strided:
+        raise TypeError(f"Expected {name} to be a dense tensor, but got {value.layout}")
+
+
+def _check_ids(ids: object, name: str, dim: int, num_nodes: int) -> None:
+    if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
+        got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
+        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
+    if ids.dim() != dim:
+        shape = ", ".join("*" * dim)
+        raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(ids.shape)}")
+    if ids.numel():
+        low, high = (int(end) for end in ids.aminmax())
+        if low < 0 or high >= num_nodes:
+            raise ValueError(
+                f"Expected {name} to be in [0, {num_nodes}), but got {low if low < 0 else high}"
+            )
 
 
 def _draws(

@@ -82,6 +82,7 @@ def interpolate(
         New tensors under the names of `own`; integer tensors stay its own.
 
     Raises:
+        TypeError: if a dtype differs.
         ValueError: if the names or shapes differ, or `weight` is not in [0, 1].
 
     Example:
@@ -99,6 +100,10 @@ def interpolate(
             raise ValueError(
                 f"Expected other[{name!r}] to have shape {list(value.shape)}, "
                 f"but got {list(other[name].shape)}"
+            )
+        if other[name].dtype != value.dtype:
+            raise TypeError(
+                f"Expected other[{name!r}] to be {value.dtype}, but got {other[name].dtype}"
             )
         if not value.is_floating_point():
             mixed[name] = value.clone()
@@ -119,12 +124,17 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         float ``[num_classes]`` that sums to 1; zeros where nothing is masked in.
 
     Raises:
-        ValueError: if a label is out of range, or `mask` has another shape.
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape, a label is out of range, or `mask` has another shape.
 
     Example:
         >>> label_distribution(torch.tensor([0, 2, 2, 2]), 3)
         tensor([0.2500, 0.0000, 0.7500])
     """
+    if y.dtype != torch.int64:
+        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
+    if y.dim() != 1:
+        raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
     if mask is not None:
         if mask.shape != y.shape:
             raise ValueError(

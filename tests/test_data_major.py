@@ -75,6 +75,19 @@ def test_major_labels_skew_the_first_clients() -> None:
     assert skew[0.8] > 0.8
 
 
+def test_every_client_draws_its_own_major_labels() -> None:
+    whole = csbm(num_nodes=3000, num_features=20, words_per_set=5, seed=2)
+    seen = []
+    for seed in range(8):
+        _, clients = major_label_partition(
+            whole, 2, share=0.15, major_rate=1.0, num_test=20, seed=seed
+        )
+        seen += [frozenset(client.y.tolist()) for client in clients]
+    assert all(len(labels) == 3 for labels in seen)
+    assert len(set(seen)) > 8  # of 35 triples, in 16 draws
+    assert frozenset.union(*seen) == set(range(7))
+
+
 def test_a_pool_that_is_too_small_is_taken_whole() -> None:
     test, (client,) = major_label_partition(SMALL, 1, share=1.0, num_test=20)
     rest = linked(SMALL) - set(test.node_id.tolist())

@@ -73,3 +73,10 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
         assert blocks
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
+
+
+def test_every_table_of_results_ends_before_the_next_begins() -> None:
+    """Writing a table replaces all from its marker to the next end."""
+    marks = re.findall(r"^<!-- (.+) -->$", (ROOT / "docs/results.md").read_text(), re.MULTILINE)
+    assert marks and "end" not in marks[::2]
+    assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0

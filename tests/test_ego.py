@@ -263,6 +263,23 @@ def test_mash_refuses_labels_without_one_hot_width() -> None:
         mash(torch.ones(6), torch.zeros(4, 3, dtype=torch.int64))
 
 
+@pytest.mark.parametrize(
+    ("values", "trees", "error", "message"),
+    [
+        (torch.eye(3).long(), torch.zeros(2, 3).long(), TypeError, "values to be a float tensor"),
+        (torch.eye(3).to_sparse(), torch.zeros(2, 3).long(), TypeError, "values to be a dense"),
+        ([[1.0]], torch.zeros(2, 3).long(), TypeError, "values to be a float tensor, but got list"),
+        (torch.eye(3), torch.zeros(2, 3), TypeError, "trees to be an int64 tensor"),
+        (torch.eye(3), torch.zeros(3).long(), ValueError, r"trees to have shape \[\*, \*\]"),
+        (torch.eye(3), torch.full((2, 3), 3), ValueError, r"trees to be in \[0, 3\), but got 3"),
+        (torch.eye(3), torch.full((2, 3), -1), ValueError, r"trees to be in \[0, 3\), but got -1"),
+    ],
+)
+def test_bad_mash(values: Any, trees: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        mash(values, trees)
+
+
 GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full((2, 3, 2), 0.5)}
 
 
@@ -291,12 +308,21 @@ GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full
         ("labels", torch.tensor([1.5, -0.5]).expand(2, 3, 2), ValueError, "rows that sum to 1"),
         ("labels", torch.full((2, 3, 2), torch.nan), ValueError, "rows that sum to 1, but got nan"),
         ("labels", "labels", TypeError, "labels to be a float tensor, but got str"),
+        ("labels", GOOD["labels"].to_sparse(), TypeError, "labels to be a dense tensor"),
     ],
 )
 def test_bad_mashed_graphs(key: str, value: Any, error: type[Exception], message: str) -> None:
     check_mashed(**GOOD, shape=(3, 4, 2))
     with pytest.raises(error, match=message):
         check_mashed(**{**GOOD, key: value}, shape=(3, 4, 2))
+
+
+def test_mashed_graphs_of_another_dtype() -> None:
+    check_mashed(**GOOD, shape=(3, 4, 2), dtype=torch.float32)
+    for key, value in GOOD.items():
+        message = f"Expected {key} to be torch.float32, but got torch.float64"
+        with pytest.raises(TypeError, match=message):
+            check_mashed(**{**GOOD, key: value.double()}, shape=(3, 4, 2), dtype=torch.float32)
 
 
 def test_an_upload_without_a_graph() -> None:

@@ -17,7 +17,17 @@ from federations import by_hand, close, end, same, script
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, personal, train, trees
+from fgl.federation import (
+    Inbox,
+    Method,
+    Training,
+    fold_in,
+    num_bytes,
+    personal,
+    recipe,
+    train,
+    trees,
+)
 from fgl.nn import EgoSAGE
 from fgl.personalize import label_distribution, mixing_coefficient, split_layers
 
@@ -326,10 +336,10 @@ def test_the_server_keeps_its_head_and_its_adam() -> None:
 
 
 def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
-    net = EgoSAGE(4, 8, 3, fanouts=(1, 1), dropout=0.0)  # one child each: resampling does nothing
+    net = EgoSAGE(4, 8, 3, fanouts=(2, 2), dropout=0.0)
     params = split_layers(net.state_dict(), ["reduction"])[1]
     params = {key: value.clone() for key, value in params.items()}
-    x, y = torch.randn(4, 3, 8), torch.rand(4, 3).softmax(1)
+    x, y = torch.randn(4, 7, 8), torch.rand(4, 3).softmax(1)
     before = copy.deepcopy(params)
     torch.manual_seed(3)
     state: Any = {}
@@ -344,12 +354,68 @@ def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
     adam = torch.optim.Adam(list(leaves.values()), lr=0.1)
     for _ in range(4):
         chosen = torch.randperm(4)[:1]
-        torch.randint(2**31, (1, 2))  # the draws of the resampling
+        seen = fgl.ego.resample(x[chosen], fanouts=(2, 2))
         adam.zero_grad()
-        p = functional_call(net.eval(), leaves, (x[chosen],)).softmax(1)
+        p = functional_call(net.eval(), leaves, (seen,)).softmax(1)
         (-(y[chosen] * (p + 1e-7).log()).sum(1).mean()).backward()
         adam.step()
     close(got, {key: leaf.detach() for key, leaf in leaves.items()}, atol=1e-5)
+
+
+def test_the_server_drops_units_while_it_trains() -> None:
+    net = EgoSAGE(4, 8, 3, fanouts=(2,), dropout=1.0).eval()
+    params = split_layers(net.state_dict(), ["reduction"])[1]
+    x, y = torch.randn(5, 3, 8), torch.rand(5, 3).softmax(1)
+    got, _ = trees.train_on_trees(net, params, x, y, optimizer=torch.optim.Adam, state={})
+    assert same(got, params)  # nothing is left after the SAGE layers, so nothing is learnt
+    assert not net.training
+
+
+def test_the_server_learns_the_labels_of_the_centres(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, seen, given = method(), {}, {}
+    train_on_trees = trees.train_on_trees
+
+    def watch(model: Any, params: Any, x: Any, labels: Any, **how: Any) -> Any:
+        given.update(how, x=x, labels=labels, params=params)
+        return train_on_trees(model, params, x, labels, **how)
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.update(dict(inbox))
+        return made.aggregate(inbox, state)
+
+    monkeypatch.setattr(trees, "train_on_trees", watch)
+    fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1)
+    assert same(given["x"], torch.cat([m["embeddings"] for m in seen.values()]))
+    assert same(given["labels"], torch.cat([m["labels"][:, 0] for m in seen.values()]))
+    assert same(given["params"], split_layers(made.initial(), ["reduction"])[1])
+    assert given["epochs"] == 2 and given["batch_size"] == 8
+
+
+def test_without_egos_heads_and_label_distributions_are_averaged() -> None:
+    made, seen = method("no ego"), {}
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.update(dict(inbox))
+        return made.aggregate(inbox, state)
+
+    result = fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1)
+    message: Any = result.outbox[0]
+    shares = [label_distribution(g.y, CLASSES, g.train_mask) for g in CLIENTS]
+    close(message["distribution"], sum(shares) / 4)
+    for key, value in message["head"].items():
+        close(value, sum(m["head"][key] for m in seen.values()) / 4)
+
+
+def test_noise_is_on_the_embeddings_alone() -> None:
+    graph = CLIENTS[0]
+    sampler, r = fgl.ego.EgoSampler(graph, (3, 3)), torch.randn(graph.num_nodes, 200)
+    made = []
+    for noise in (0.0, 0.3):
+        torch.manual_seed(0)
+        made.append(trees.upload_trees(sampler, graph, r, batch_size=8, noise=noise))
+    moved: Any = made[1]["embeddings"] - made[0]["embeddings"]  # type: ignore[operator]
+    assert abs(float(moved.std()) - 0.3) < 0.01 and abs(float(moved.mean())) < 0.01
+    assert same(made[0]["labels"], made[1]["labels"])
 
 
 def gradient(made: Method, params: Any, context: Any) -> dict[str, torch.Tensor]:
@@ -391,6 +457,19 @@ def test_fedprox_adapts_its_weight() -> None:
     assert all(0 < float(state["mu"]) <= 10 for state in result.client_states.values())  # type: ignore[arg-type]
 
 
+def test_fedproxs_weight_follows_the_training_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, given, graph = method("fedprox"), [], CLIENTS[0]
+    monkeypatch.setattr(personal, "adapted", lambda mu, *of: given.append(of) or mu)
+    start = made.initial()
+    params = {key: value + 0.1 for key, value in start.items()}
+    made.send(params, {"received": start, "mu": torch.tensor(1.0)}, {}, graph)
+    ((loss, penalty),) = given
+    p = functional_call(made.model, params, (graph.x, graph.adj)).softmax(1)
+    p = p[graph.train_mask, graph.y[graph.train_mask]]
+    close(loss, -(p + 1e-7).log().mean().detach())
+    close(penalty, sum((0.1 * torch.ones(v.shape)).norm() / v.numel() for v in start.values()))
+
+
 def test_the_loss_leaves_padded_centres_out() -> None:
     made = method()
     params = made.initial()
@@ -425,6 +504,7 @@ def test_local_steps_are_those_of_the_paper() -> None:
         assert rows.shape[0] == len(set(context["trees"].flatten().tolist()))  # type: ignore[union-attr]
     assert len(found) == 5 * per_epoch
     assert len(set(found[:per_epoch])) > 0.9 * per_epoch  # without replacement within an epoch
+    assert len(set(found)) > 1.5 * per_epoch  # and another fifth in the next one
 
 
 @pytest.mark.parametrize(("features", "classes", "reduction", "whole"), [
@@ -483,18 +563,25 @@ def test_baselines_are_what_they_say() -> None:
 
 
 def test_scores_are_of_every_clients_own_model() -> None:
-    made, scored = build()
+    made, scored = build(dropout=0.5)
     evaluate = personal.evaluate_personal(made.model, CLIENTS, TEST, scored)
     result = fgl.run(made, CLIENTS, num_rounds=2, evaluate=evaluate)
     metrics = result.history[-1].metrics
     made.model.eval()
+    chosen, losses = [], []
     for client, graph in enumerate(CLIENTS):
         own = scored(result.client_states[client]["model"], result.outbox[client], graph)
         with torch.no_grad():
-            here = functional_call(made.model, own, (graph.x, graph.adj)).argmax(1) == graph.y
+            logits = functional_call(made.model, own, (graph.x, graph.adj))
+            here = logits.argmax(1) == graph.y
             there = functional_call(made.model, own, (TEST.x, TEST.adj)).argmax(1) == TEST.y
         assert metrics[f"local_f1/{client}"] == float(here[graph.test_mask].double().mean())
         assert metrics[f"global_f1/{client}"] == float(there.double().mean())
+        chosen.append(float(here[graph.val_mask].double().mean()))
+        p = logits.softmax(1)[graph.val_mask, graph.y[graph.val_mask]]
+        losses.append(float(-(p + 1e-7).log().mean()))
+    assert metrics["val_f1"] == pytest.approx(sum(chosen) / 4)  # never by the test nodes
+    assert metrics["val_loss"] == pytest.approx(sum(losses) / 4, rel=1e-5)
     for name in ("local_f1", "global_f1"):
         mean = sum(metrics[f"{name}/{k}"] for k in range(4)) / 4
         assert metrics[name] == pytest.approx(mean)
@@ -531,6 +618,8 @@ def spoil(made: Method, change: Any) -> Method:
         (lambda m: m | {"labels": m["labels"] * 1.1}, "labels to have rows that sum to 1"),
         (lambda m: m | {"labels": m["labels"][..., :1]}, "labels to have shape"),
         (lambda m: m | {"embeddings": m["embeddings"] * math.nan}, "embeddings is not finite"),
+        (lambda m: m | {"embeddings": m["embeddings"].double()}, "embeddings to be torch.float32"),
+        (lambda m: m | {"labels": m["labels"].half()}, "labels to be torch.float32"),
     ],
 )
 def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str) -> None:
@@ -539,6 +628,12 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
     assert list(result.history[0].dropped) == [2]
     assert re.search(message, result.history[0].dropped[2])
     assert int(result.outbox[0]["num_clients"]) == 3
+
+
+def test_a_client_of_fewer_than_five_nodes_trains() -> None:
+    tiny = CLIENTS[0].subgraph(torch.arange(3))
+    steps = [c for _, c in trees.ego_steps(fgl.ego.EgoSampler(tiny), tiny, epochs=2, batch_size=8)]
+    assert [len(c["labels"]) for c in steps] == [1, 1]
 
 
 @pytest.mark.parametrize("batch_size", [0, 1000])
@@ -569,6 +664,46 @@ def test_recipe(flags: list[str]) -> None:
         assert values["last"] == result.history[-1].metrics[name]
     best = max(result.history, key=lambda r: (r.metrics["val_f1"], -r.metrics["val_loss"]))
     assert report["metrics"]["local_f1"]["best_val"] == best.metrics["local_f1"]
+
+
+def test_recipe_selects_on_validation(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: dict[str, Any] = {}
+    monkeypatch.setattr(recipe, "run_recipe", lambda *args, **options: how.update(options))
+    script("examples/fedego.py").main(SMALL_FLAGS)
+    assert how["select"] == "val_f1"
+
+
+def test_recipe_where_some_clients_start_late() -> None:
+    flags = [*SMALL_FLAGS, "--rounds", "6", "--clients", "3", "--participation", "0.4"]
+    report, result = script("examples/fedego.py").main(flags)
+    seen = [[r.metrics.get(f"local_f1/{k}") for r in result.history] for k in range(3)]
+    assert any(scores[0] is None and scores[-1] is not None for scores in seen)
+    best = [max(s for s in scores if s is not None) for scores in seen if any(scores)]
+    assert report["metrics"]["local_f1"]["best_test"] == pytest.approx(sum(best) / len(best))
+
+
+def test_defaults_are_the_papers() -> None:
+    config = script("examples/fedego.py").main(["--rounds", "0"])[0]["config"]
+    assert (
+        config
+        | {
+            **{"hidden": 512, "optimizer": "adam", "lr": 3e-4, "weight_decay": 0.0, "steps": 5},
+            **{"dropout": 0.5, "gamma": 0.5, "fanouts": [6, 6], "batch_size": 32, "noise": 0.0},
+            **{"share": 0.5, "major_rate": 0.8, "num_test": 200, "linear": False, "mixup": True},
+            **{"own_labels": "train", "global_labels": "all", "eval_after_average": False},
+        }
+        == config
+    )
+
+
+def test_baselines_train_without_dropout() -> None:
+    found = {}
+    for flags in (("--baseline", "fedavg"), ()):
+        for rate in ("0", "0.9"):
+            _, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, "--dropout", rate])
+            found[flags, rate] = result.client_states[0]["model"]
+    assert same(found[("--baseline", "fedavg"), "0"], found[("--baseline", "fedavg"), "0.9"])
+    assert not same(found[(), "0"], found[(), "0.9"])
 
 
 def test_methods_share_their_split() -> None:

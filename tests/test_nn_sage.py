@@ -197,10 +197,14 @@ def test_dropout_is_after_the_reduction_and_after_the_convolutions() -> None:
     trees = EgoSampler(data)(torch.arange(5))
     net = EgoSAGE(6, 8, 3, dropout=1.0).train()
     assert not net(data.x, trees=trees).any() and not net(data.x, data.adj).any()
+    seen: list[torch.Tensor] = []
+    net.convs[0].register_forward_pre_hook(lambda conv, given: seen.append(given[0]))
+    net(data.x, data.adj)
+    assert not seen[0].any()  # the first one
     net = EgoSAGE(6, 64, 3, dropout=0.5).train()
     r = net(data.x, reduce=True)
     close(net(data.x, reduce=True), r)  # embeddings are never dropped
-    seen = []
+    seen.clear()
     for p in (0.5, 0.0):
         net.dropout = p
         seen.append(net(r[trees]))
@@ -242,4 +246,10 @@ def test_under_vmap_over_clients(sparse: bool) -> None:
 @pytest.mark.parametrize("fanouts", [(), (6, 0), (-1,)])
 def test_bad_fanouts(fanouts: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="fanouts to be at least 1 each"):
+        EgoSAGE(6, 8, 3, fanouts=fanouts)
+
+
+@pytest.mark.parametrize("fanouts", [(2.5,), (True, 6)])
+def test_fanouts_that_are_no_integers(fanouts: Any) -> None:
+    with pytest.raises(TypeError, match="fanouts to be integers"):
         EgoSAGE(6, 8, 3, fanouts=fanouts)

@@ -77,6 +77,23 @@ def test_label_distribution_is_a_histogram() -> None:
         label_distribution(y, 4, mask[:4])
 
 
+@pytest.mark.parametrize(
+    ("y", "error", "message"),
+    [
+        (torch.tensor([1.0]), TypeError, "y to be int64, but got torch.float32"),
+        (torch.eye(3).long(), ValueError, r"y to have shape \[\*\], but got \[3, 3\]"),
+    ],
+)
+def test_labels_that_are_no_classes(y: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        label_distribution(y, 3)
+
+
+def test_interpolation_between_dtypes() -> None:
+    with pytest.raises(TypeError, match=r"other\['w'\] to be torch.float32, but got torch.float64"):
+        interpolate({"w": torch.zeros(2)}, {"w": torch.zeros(2).double()}, 0.5)
+
+
 distributions = st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda v: sum(v) > 0.01)
 
 

@@ -136,6 +136,13 @@ def test_best_is_the_round_of_best_validation() -> None:
     }
 
 
+def test_best_is_a_round_in_which_somebody_was_scored() -> None:
+    args = recipe.arguments("fedavg", "").parse_args([])
+    rounds = [Round(0, []), Round(1, [0], metrics={"val_accuracy": 0.5, "test_accuracy": 0.4})]
+    metrics = recipe.report(args, Result({}, {}, {}, rounds))["metrics"]
+    assert metrics["test_accuracy"] == {"last": 0.4, "best_val": 0.4}
+
+
 def test_without_a_validation_set_the_last_rounds_count() -> None:
     history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
     history[1].metrics["early"] = 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -32,7 +33,8 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
         round, and at the best (``best_val``) where there is a metric `select`, else as the mean of
         the last five rounds (``mean_last5``); where there is one per client, ``name/0`` and so on,
-        also the mean over clients of each one's best round (``best_test``: it selects on the test);
+        also the mean over clients of each one's best round (``best_test``: it selects on the test;
+        the rounds before a client first took part have none);
         ``seconds_per_round``: median from the third round on, broadcast to evaluation;
         ``bytes_up, bytes_down``: of the whole run, all clients; ``config``: the other flags.
 
@@ -54,7 +56,7 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each:
-            top = [max(record.metrics[other] for record in history) for other in each]
+            top = [max(r.metrics[other] for r in history if other in r.metrics) for other in each]
             metrics[name]["best_test"] = statistics.mean(top)
     seconds = [record.seconds for record in history[2:] or history]
     return {
@@ -107,7 +109,10 @@ def early_stop(patience: int, select: str = VALIDATION) -> Callable[[Round, Resu
 
 def best_round(history: Sequence[Round], select: str = VALIDATION) -> Round:
     """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier."""
-    return max(history, key=lambda r: (r.metrics[select], -r.metrics.get("val_loss", 0.0)))
+    lowest = -math.inf  # a round in which nobody could be scored
+    return max(
+        history, key=lambda r: (r.metrics.get(select, lowest), -r.metrics.get("val_loss", 0.0))
+    )
 
 
 def configuration(args: argparse.Namespace) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def ego_steps(
     Args:
         sampler: of the client's graph.
         graph: with labels and a training mask.
-        epochs: passes, each over ``num_nodes // 5`` fresh training nodes (or all, if fewer).
+        epochs: passes, each over ``num_nodes // 5`` fresh training nodes, at least one (or all, if
+            fewer).
         batch_size: centres per step.
 
     Returns:
@@ -46,7 +47,7 @@ def ego_steps(
     pool = training_nodes(graph)
     labels = one_hot(graph)
     for _ in range(epochs):
-        drawn = torch.randperm(pool.numel(), device=pool.device)[: graph.num_nodes // 5]
+        drawn = torch.randperm(pool.numel(), device=pool.device)[: max(graph.num_nodes // 5, 1)]
         for centres in pool[drawn].split(batch_size):
             nodes, trees = sampler(centres).unique(return_inverse=True)
             x: Any = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[nodes]

@@ -159,6 +159,7 @@ class EgoSAGE(nn.Module):
         ``model(x, reduce=True)``: embeddings ``[num_nodes, hidden_channels]``.
 
     Raises:
+        TypeError: if a fan-out is no integer.
         ValueError: if a fan-out is below 1, or there is none.
 
     Example:
@@ -181,6 +182,8 @@ class EgoSAGE(nn.Module):
         linear: bool = False,
     ) -> None:
         super().__init__()
+        if not all(type(fanout) is int for fanout in fanouts):
+            raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
         if not fanouts or min(fanouts) < 1:
             raise ValueError(f"Expected fanouts to be at least 1 each, but got {tuple(fanouts)}")
         self.fanouts = tuple(fanouts)
