@@ -5,8 +5,8 @@
 
 Every finished run is one line of ``benchmarks/results/fgssl.jsonl``; a run that is there is not
 made again, so an interrupted table goes on where it was. ``--shard 0/2`` and ``--shard 1/2`` divide
-the runs between two processes. ``--report`` only writes the table into ``docs/results.md`` from
-what is there.
+the runs between two processes. ``--report`` only writes the table into its page of
+``docs/results`` from what is there.
 """
 
 from __future__ import annotations
@@ -166,21 +166,27 @@ def spread(values: list[float]) -> str:
 def paired(
     mine: dict[int, dict[str, float]], base: dict[int, dict[str, float]], key: str
 ) -> tuple[str, str]:
-    """Mean gain over shared seeds; two-sided Wilcoxon's p."""
+    """Mean gain over shared seeds, with its standard error; two-sided Wilcoxon's p."""
     seeds = sorted(mine.keys() & base.keys())
     if not seeds:
         return "", ""
     gains = [mine[seed][key] - base[seed][key] for seed in seeds]
-    p = f"{wilcoxon(gains).pvalue:.3f}" if any(gains) and len(gains) > 1 else ""
-    return f"{statistics.mean(gains):+.2f}", p
+    gain = f"{statistics.mean(gains):+.2f}"
+    if len(gains) == 1:
+        return gain, ""
+    error = statistics.stdev(gains) / len(gains) ** 0.5
+    return f"{gain} ± {error:.2f}", f"{wilcoxon(gains).pvalue:.3f}" if any(gains) else ""
 
 
 def publish(table: str, text: str) -> None:
-    """Put a table between its markers in ``docs/results.md``."""
-    page = ROOT / "docs" / "results.md"
-    before, rest = page.read_text().split(f"<!-- {table} -->\n")
+    """Put a table between its markers, in the page of ``docs/results`` that has them."""
+    mark = f"<!-- {table} -->\n"
+    page = next(
+        p for p in sorted((ROOT / "docs" / "results").glob("*.md")) if mark in p.read_text()
+    )
+    before, rest = page.read_text().split(mark)
     after = rest.split("<!-- end -->", 1)[1]
-    page.write_text(f"{before}<!-- {table} -->\n{text}<!-- end -->{after}")
+    page.write_text(f"{before}{mark}{text}<!-- end -->{after}")
 
 
 def main() -> None:

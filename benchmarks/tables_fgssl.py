@@ -19,7 +19,7 @@ def global_cells(cora: float, citeseer: float, pubmed: float) -> Cells:
     return {("cora", 1): cora, ("citeseer", 1): citeseer, ("pubmed", 1): pubmed}
 
 
-# Chosen in fgssl-tuning (docs/results.md says how): optimiser, lambda_C, lambda_D.
+# Chosen in fgssl-tuning (docs/results/fgssl.md says how): optimiser, lambda_C, lambda_D.
 TUNED = {
     "cora": (("--lr", "0.25"), "5", "25"),
     "citeseer": (("--lr", "0.1"), "1.5", "25"),

@@ -75,8 +75,22 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
 
 
-def test_every_table_of_results_ends_before_the_next_begins() -> None:
+RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
+
+
+@pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
+def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
     """Writing a table replaces all from its marker to the next end."""
-    marks = re.findall(r"^<!-- (.+) -->$", (ROOT / "docs/results.md").read_text(), re.MULTILINE)
+    marks = re.findall(r"^<!-- (.+) -->$", page.read_text(), re.MULTILINE)
     assert marks and "end" not in marks[::2]
     assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0
+
+
+def test_every_table_has_one_place() -> None:
+    reproduce = (ROOT / "benchmarks").glob("tables_*.py")
+    named = {
+        n for f in reproduce for n in re.findall(r'"((?:fgssl|fed|gpfl)\w*-[\w-]+)"', f.read_text())
+    }
+    text = "".join(page.read_text() for page in RESULTS)
+    assert named
+    assert [n for n in sorted(named) if text.count(f"<!-- {n} -->") != 1] == []
