@@ -5,16 +5,19 @@
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
 state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
 the median of `--rounds` rounds after two to warm up. ``seconds`` are of the clock, ``cpu`` of this
-process, which says more on a busy machine. Results go to ``benchmarks/results/graph_speed.json``.
+process, which says more on a busy machine. Then, how much of a round of GPFL is the server's. All
+goes to ``benchmarks/results/graph_speed.json``.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import statistics
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -116,6 +119,44 @@ def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict
     return {name: {"seconds": s, "cpu": c} for name, (s, c) in medians.items()}
 
 
+def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
+    """Median seconds of a round of GPFL, of the server in it, and of the clients' answers to it."""
+    path = Path(__file__).parents[1] / "examples" / "gpfl.py"
+    spec: Any = importlib.util.spec_from_file_location("gpfl", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    spent: dict[str, list[float]] = {"aggregate": [], "send": []}
+
+    def clocked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            start = time.perf_counter()
+            made = function(*given)
+            spent[name].append(time.perf_counter() - start)
+            return made
+
+        return call
+
+    build = module.gpfl
+
+    def timed(*given: Any) -> Method:
+        method = build(*given)
+        parts = {name: clocked(getattr(method, name), name) for name in spent}
+        return replace(method, **parts)
+
+    module.gpfl = timed
+    flags = ["--dataset", dataset, "--clients", str(clients), "--rounds", str(rounds + 2)]
+    result = module.main(flags)[1]
+    sends = [sum(spent["send"][i : i + clients]) for i in range(0, len(spent["send"]), clients)]
+    taken = {
+        "round": [record.seconds for record in result.history],
+        "server": spent["aggregate"],
+        "answers": sends,
+    }
+    medians = {name: statistics.median(times[2:]) for name, times in taken.items()}
+    share = medians["server"] / medians["round"]
+    return {"dataset": dataset, **medians, "server_share": share}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     add = parser.add_argument
@@ -127,6 +168,9 @@ def main() -> None:
     add("--rounds", type=int, default=7)
     args = parser.parse_args()
     found = []
+    torch.set_num_threads(1)
+    servers = [server_share(dataset, args.clients, args.rounds) for dataset in args.datasets]
+    print(servers, flush=True)
     for dataset in args.datasets:
         graph = fgl.Graph.join(*fgl.data.load_graphs(dataset, attributes=False))
         parts = fgl.data.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
@@ -143,9 +187,8 @@ def main() -> None:
                 ratio = {key: taken["pyg"][key] / value for key, value in times.items()}
                 print(dataset, threads, name, times, "pyg /", ratio, flush=True)
                 found.append({"dataset": dataset, "threads": threads, "name": name, **times})
-    RESULTS.write_text(
-        json.dumps({"clients": args.clients, "machine": machine(), "runs": found}, indent=1) + "\n"
-    )
+    made = {"clients": args.clients, "machine": machine(), "runs": found, "gpfl": servers}
+    RESULTS.write_text(json.dumps(made, indent=1) + "\n")
 
 
 if __name__ == "__main__":
