@@ -73,9 +73,12 @@ MAJORITY = [
 ABLATION = [row(name, "5", flags) for name, flags in ABLATIONS.items()]
 ABLATION.insert(0, TABLE2[0])
 # Half of the clients name the classes in reverse: two groups that should not learn from each other.
+# Without a weight of their own (rho 0) they depend on the network alone.
+ALONE = {name: FLAGS[name] for name in ("self-train", "FedAvg", "uniform", "GPFL")}
+ALONE |= {f"{name}, rho 0": (*FLAGS[name], "--rho", "0") for name in ("uniform", "GPFL")}
 GROUPS = [
-    replace(row(name, "5", ("--flip", "0.5", *FLAGS[name])), paper={("PROTEINS", 25): 0})
-    for name in ("self-train", "FedAvg", "uniform", "GPFL")
+    replace(row(name, "5", ("--flip", "0.5", *flags)), paper={("PROTEINS", 25): 0})
+    for name, flags in ALONE.items()
 ]
 
 
