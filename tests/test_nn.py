@@ -311,7 +311,8 @@ def test_dropout_keeps_the_expectation(p: float) -> None:
     out = dropout(x, p)
     kept = out != 0
     assert abs(kept.double().mean() - (1 - p)) <= 5 * math.sqrt(p * (1 - p) / x.numel())
-    torch.testing.assert_close(out[kept], (x / max(1 - p, 1e-9))[kept])
+    share = max(1 - round(p * 2**16) / 2**16, 1e-9)
+    torch.testing.assert_close(out[kept], (x / share)[kept])
 
 
 @both
@@ -397,3 +398,13 @@ def test_vmap_over_clients_equals_the_loop(name: str, sparse: bool) -> None:
 def test_bad_sizes(make: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("p", [0.5, 0.1, 0.3, 0.99999])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_dropout_scales_by_the_share_that_it_keeps(p: float, dtype: torch.dtype) -> None:
+    kept = dropout(torch.ones(10**6, dtype=dtype), p)
+    share = 1 - round(p * 2**16) / 2**16
+    scales = kept.unique().tolist()
+    assert scales[0] == 0
+    assert scales[1:] == pytest.approx([1 / share], rel=1e-6 if dtype == torch.float32 else 1e-12)

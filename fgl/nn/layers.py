@@ -34,13 +34,14 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
 
 
 def dropout(x: Tensor, p: float) -> Tensor:
-    """Inverted dropout, ``x * keep / (1 - p)``; p counts in steps of 2^-16."""
+    """Inverted dropout, ``x * keep / (1 - p)``; p counts in steps of 2^-16, in the scale too."""
+    p = round(p * 2**16) / 2**16
     if p >= 1:
         return x * 0
     # Sixteen random bits an entry: on a CPU a third of the time of `torch.rand`.
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return x * ((bits >= round(p * 2**16) - 2**15) / (1 - p))
+    return x * ((bits >= int(p * 2**16) - 2**15).to(x.dtype) / (1 - p))
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
@@ -49,8 +50,8 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
     Where p = 1/2 a fifth of the time of `dropout`.
     """
     bits = next((b for b in (1, 2, 4) if float(p * 2**b).is_integer()), 0)
-    if not bits or p >= 1:  # p is rounded as `dropout` counts it, so the scale fits the share
-        return dropout(torch.ones_like(x), round(p * 2**16) / 2**16)
+    if not bits or p >= 1:
+        return dropout(torch.ones_like(x), p)
     each = 8 // bits  # entries a byte
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
     chosen = words.view(torch.uint8)[: -(-x.numel() // each)].int()
