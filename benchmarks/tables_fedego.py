@@ -1,4 +1,4 @@
-"""FedEgo's tables: the paper's cells, and the flags of the authors' code that papers.md sets."""
+"""FedEgo's tables: the paper's cells, and flags as in the authors' code (docs/papers/fedego.md)."""
 
 from __future__ import annotations
 

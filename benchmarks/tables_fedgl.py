@@ -1,4 +1,4 @@
-"""FedGL's tables: the paper's cells, and the flags that papers.md sets."""
+"""FedGL's tables: the paper's cells, and the flags that docs/papers/fedgl.md explains."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""FedVGAE's tables: the paper's cells, and the flags that papers.md sets.
+"""FedVGAE's tables: the paper's cells, and the flags that docs/papers/fedvgae.md explains.
 
 AUC and average precision of a table come from the same runs, and so do scores before and after
 local training and the trigger rate of the fine-tuning.

@@ -23,7 +23,7 @@ from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.nn import EgoSAGE
 from fgl.personalize import interpolate, label_distribution, mixing_coefficient, split_layers
 
-BASELINES = ("local", "fedavg", "fedprox", "dfedgnn")
+WITHOUT = {"mixup": "raw ego-graphs", "ego": "average heads", "rl": "no average", "pl": "lambda 1"}
 
 
 def fedego(model, train, args):
@@ -117,9 +117,9 @@ def fedego(model, train, args):
 def main(argv=None):
     parser = recipe.arguments("fedego", __doc__.splitlines()[0], without=("model", "split"))
     add, share = parser.add_argument, recipe.number(0, 1)
-    add("--baseline", choices=BASELINES, help="instead of FedEgo; trained without dropout")
-    for part in ("mixup", "ego", "rl", "pl"):
-        add(f"--no-{part}", dest=part, action="store_false", help="see above")
+    add("--baseline", choices=("local", "fedavg", "fedprox", "dfedgnn"), help="without dropout")
+    for part, so in WITHOUT.items():
+        add(f"--no-{part}", dest=part, action="store_false", help=so)
     add("--linear", action="store_true", help="no ReLU between the SAGE layers")
     add("--gamma", type=recipe.number(1e-9), default=0.5, help="lambda = (EMD / 2)^gamma")
     add("--fixed-lambda", type=share, help="of the global head, for all clients")
@@ -127,7 +127,7 @@ def main(argv=None):
     add("--global-labels", choices=("all", "centres"), default="all", help="positions in P_g")
     add("--eval-after-average", action="store_true", help="score with the averaged layers too")
     add("--noise", type=recipe.number(0), default=0.0, help="standard deviation, on embeddings")
-    add("--fanouts", type=int, nargs="+", default=[6, 6])
+    add("--fanouts", type=int, nargs="+", default=[6, 6], help="neighbours drawn at each depth")
     add("--batch-size", type=int, default=32, help="centres per step and per mashed ego-graph")
     add("--share", type=share, default=0.5, help="of the nodes in a client")
     add("--major-rate", type=share, default=0.8, help="of a client's nodes, of major labels")

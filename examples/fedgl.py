@@ -100,8 +100,9 @@ def fedgl(model, train, num_nodes, args):
 def main(argv=None):
     parser = recipe.arguments("fedgl", __doc__.splitlines()[0], without=("model", "split"))
     add = parser.add_argument
-    for part in ("labels", "graph", "symmetric"):
-        add(f"--no-{part}", dest=part, action="store_false", help=f"without the pseudo {part}")
+    parts = {"labels": "pseudo labels", "graph": "pseudo graph", "symmetric": "(P + P^T) / 2"}
+    for part, what in parts.items():
+        add(f"--no-{part}", dest=part, action="store_false", help=f"without {what}")
     weight, count = recipe.number(0), recipe.integer(1)
     add("--alpha", type=weight, default=0.2, help="weight of the pseudo-label loss")
     add("--beta", type=weight, default=0.1, help="weight of the pseudo graph; the paper prints 1")
@@ -109,17 +110,18 @@ def main(argv=None):
     add("--threshold", type=recipe.number(0, 1), default=0.5, help="a score above it is a label")
     add("--threshold-first", action="store_true", help="before the fusion, as in public code")
     add("--neighbours", type=count, default=100, help="of a node in the pseudo graph")
-    add("--similarity", choices=("embeddings", "cosine", "predictions"), default="embeddings")
-    add("--fill", choices=pseudo.FILLS, default="renormalised")
+    similar = ("embeddings", "cosine", "predictions")
+    add("--similarity", choices=similar, default="embeddings", help="of what, in the pseudo graph")
+    add("--fill", choices=pseudo.FILLS, default="renormalised", help="of clients without the node")
     add("--proportions", default="D4", help="D1 to D4, or shares of the nodes as 0.3,0.5")
     add("--overlap", type=recipe.number(0, 1), help="share of nodes that all clients hold")
     add("--per-class", type=count, help="training nodes a class, drawn; default the public ones")
     add("--l2", type=weight, default=5e-4, help="on the first layer")
-    add("--fedprox", type=weight, default=0.0, metavar="MU")
-    add("--patience", type=count, default=30)
+    add("--fedprox", type=weight, default=0.0, metavar="MU", help="weight of the proximal term")
+    add("--patience", type=count, default=30, help="rounds without a better validation")
     baseline = parser.add_mutually_exclusive_group()
-    baseline.add_argument("--local", action="store_true")
-    baseline.add_argument("--centralized", action="store_true")
+    baseline.add_argument("--local", action="store_true", help="every client trains alone")
+    baseline.add_argument("--centralized", action="store_true", help="one client has all nodes")
     parser.set_defaults(
         clients=None, rounds=300, hidden=16, optimizer="adam", lr=0.01, weight_decay=0.0, steps=10
     )
@@ -131,10 +133,8 @@ def main(argv=None):
     if args.local or args.centralized:
         args.labels = args.graph = False
     torch.manual_seed(args.seed)
-    model = fgl.nn.GCN(
-        union.num_features, args.hidden, union.num_classes, dropout=args.dropout, drop_input=True
-    )
-    model = model.to(args.device)
+    sizes = union.num_features, args.hidden, union.num_classes
+    model = fgl.nn.GCN(*sizes, dropout=args.dropout, drop_input=True).to(args.device)
     method = fedgl(model, recipe.training(args), int(union.node_id.max()) + 1, args)
     method = replace(method, aggregate=keep_own) if args.local else method
     trained = [union] if args.centralized else clients

@@ -112,7 +112,7 @@ def main(argv=None):
     add = parser.add_argument
     add("--alpha", type=float, default=5.0, help="small: clients of one class; large: alike")
     add("--fold", type=int, default=0, help="the test fold")
-    add("--folds", type=int, default=5)
+    add("--folds", type=int, default=5, help="how many")
     add("--batch-size", type=int, default=128, help="graphs per step; --steps counts epochs")
     add("--rho", type=recipe.number(0, 1), default=0.05, help="weight of a client's own update")
     add("--beta", type=recipe.number(0, 1), default=0.95, help="how much of the network stays")

@@ -33,6 +33,8 @@ def drop_edges(
     Example:
         >>> drop_edges(torch.tensor([[0, 1], [1, 0]]), p=1.0).shape
         torch.Size([2, 0])
+
+    Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
     if isinstance(edges, SparseMatrix):
         keep = _keep(edges.nnz, p, edges.device, generator).to(edges.dtype)
@@ -59,6 +61,8 @@ def mask_features(
     Example:
         >>> mask_features(torch.ones(2, 3), p=1.0).sum()
         tensor(0.)
+
+    Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
     keep = _keep(x.shape[1], p, x.device, generator).to(x.dtype)
     if not isinstance(x, SparseMatrix):
@@ -92,14 +96,18 @@ def augment(
         >>> x, edges = augment(torch.ones(2, 3), edges, edge_p=0.0, feature_p=1.0)
         >>> x.sum(), edges.to_dense().sum()
         (tensor(0.), tensor(2.))
+
+    Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
     """
     x = mask_features(x, p=feature_p, generator=generator)
     return x, drop_edges(edges, p=edge_p, generator=generator)
 
 
-# The views of FGSSL's code: drop 30 % of edges and columns, or 80 % of edges, half the columns.
 weak = partial(augment, edge_p=0.3, feature_p=0.3)
+"""`augment` as FGSSL's code has the weak view: drops 30 % of edges, masks 30 % of columns."""
+
 strong = partial(augment, edge_p=0.8, feature_p=0.5)
+"""`augment` as FGSSL's code has the strong view: drops 80 % of edges, masks half the columns."""
 
 
 def _keep(size: int, p: float, device: torch.device, generator: torch.Generator | None) -> Tensor:

@@ -63,6 +63,8 @@ def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple
         >>> shared, own = split_layers(model.state_dict(), ["0"])
         >>> list(shared), list(own)
         (['0.weight', '0.bias'], ['1.weight', '1.bias'])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     first = part(params, *prefixes) if prefixes else {}
     return first, {name: value for name, value in params.items() if name not in first}
@@ -89,6 +91,8 @@ def interpolate(
         >>> own, other = {"w": torch.tensor([0.0])}, {"w": torch.tensor([4.0])}
         >>> interpolate(own, other, 0.25)
         {'w': tensor([1.])}
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     if not 0 <= float(weight) <= 1:
         raise ValueError(f"Expected weight to be in [0, 1], but got {float(weight)}")
@@ -130,6 +134,8 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     Example:
         >>> label_distribution(torch.tensor([0, 2, 2, 2]), 3)
         tensor([0.2500, 0.0000, 0.7500])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     if y.dtype != torch.int64:
         raise TypeError(f"Expected y to be int64, but got {y.dtype}")

@@ -24,7 +24,7 @@ def bare(num_nodes: int, edges: Any = ((), ())) -> Graph:
 
 
 def deal(communities: list[set[int]], n: int, m: int, delta: int) -> list[list[int]]:
-    """The rule as papers.md words it, one community after the other."""
+    """The rule in plain words, one community after the other."""
     size = n // m
     limit = max(size - delta, 1)
     pieces = []

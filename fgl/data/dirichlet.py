@@ -96,6 +96,8 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     Example:
         >>> stratified_folds(torch.tensor([0, 0, 1, 1]), 2).bincount()
         tensor([2, 2])
+
+    Source: GPFL, TMLR 2025
     """
     n = y.numel()
     if num_folds < 2:
@@ -136,6 +138,8 @@ def fold_clients(
         >>> train, test = fold_clients(graph, [torch.arange(4)], fold=0, num_folds=2)
         >>> train[0].num_graphs, test[0].num_graphs
         (2, 2)
+
+    Source: GPFL, TMLR 2025
     """
     y = graph.y
     if y is None:

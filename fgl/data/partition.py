@@ -136,6 +136,8 @@ def overlapping_partition(
         >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
         >>> [part.numel() for part in fgl.data.overlapping_partition(graph, [0.3, 0.5])]
         [3, 5]
+
+    Source: FedGL, Information Sciences 2024
     """
     n = graph.num_nodes
     proportions = list(proportions)
@@ -195,6 +197,8 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         >>> union = fgl.data.union_graph(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         >>> union.num_nodes, union.edge_index.tolist()
         (3, [[0], [1]])
+
+    Source: FedGL, Information Sciences 2024
     """
     seen = torch.zeros(graph.num_edges, dtype=torch.bool, device=graph.device)
     nodes = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)

@@ -38,9 +38,7 @@ def arguments(
         >>> arguments("fedavg", "FedAvg").parse_args(["--clients", "7"]).clients
         7
     """
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
     parser.set_defaults(recipe=recipe)
 
     def add(flag: str, **options: Any) -> None:
@@ -49,20 +47,20 @@ def arguments(
 
     add("--dataset", default="synthetic", help="a known name, or a folder's under FGL_DATA")
     add("--split", default="class_capped", help="class_capped, random or public")
-    add("--clients", type=integer(1), default=5)
-    add("--rounds", type=integer(0), default=200)
+    add("--clients", type=integer(1), default=5, help="how many")
+    add("--rounds", type=integer(0), default=200, help="how many")
     add("--seed", type=int, default=0, help="of split, partition, initial model and training")
     add("--participation", type=number(0, 1), default=1.0, help="share of the clients in a round")
-    add("--model", choices=("gcn", "gat"), default="gat")
-    add("--hidden", type=integer(1), default=128)
-    add("--dropout", type=number(0, 1), default=0.5)
-    add("--optimizer", choices=tuple(OPTIMIZERS), default="sgd")
-    add("--lr", type=number(0), default=0.25)
+    add("--model", choices=("gcn", "gat"), default="gat", help="of the clients")
+    add("--hidden", type=integer(1), default=128, help="width of a hidden layer")
+    add("--dropout", type=number(0, 1), default=0.5, help="share of units set to zero")
+    add("--optimizer", choices=tuple(OPTIMIZERS), default="sgd", help="of the clients")
+    add("--lr", type=number(0), default=0.25, help="its learning rate")
     add("--momentum", type=number(0), default=0.0, help="of sgd")
-    add("--weight-decay", type=number(0), default=5e-4)
-    add("--steps", type=integer(0), default=4, help="local full-batch steps per round")
+    add("--weight-decay", type=number(0), default=5e-4, help="of the optimizer")
+    add("--steps", type=integer(0), default=4, help="local steps per round; epochs of minibatches")
     add("--clients-at-once", type=_at_once, default=1, help="a number, or all: train as one batch")
-    add("--device", default="cpu")
+    add("--device", default="cpu", help="as torch names it")
     add("--sparse", choices=("torch", "torch_sparse"), default="torch", help="whose kernels")
     add("--threads", type=integer(1), default=1, help="of torch; small graphs are fastest on one")
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
@@ -250,6 +248,15 @@ def integer(low: int) -> Callable[[str], int]:
         argparse.ArgumentTypeError: Expected an integer >= 1, but got 0
     """
     return lambda text: int(_between(int(text), low, math.inf, f"an integer >= {low}"))
+
+
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Says the defaults, but not those of switches, nor None."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        if action.default is None or isinstance(action.default, bool):
+            return action.help
+        return super()._get_help_string(action)
 
 
 def _between(value: float, low: float, high: float, wanted: str) -> float:

@@ -148,6 +148,8 @@ def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     Example:
         >>> pseudo_labels(torch.tensor([[0.2, 0.8], [0.5, 0.5]]))
         tensor([ 1, -1])
+
+    Source: FedGL, Information Sciences 2024
     """
     best, label = scores.max(1)
     return torch.where(best > threshold, label, -1)

@@ -38,6 +38,8 @@ def pseudo_graph(
         tensor([[0.6667, 0.3333, 0.0000],
                 [0.6667, 0.3333, 0.0000],
                 [0.0000, 0.0000, 1.0000]])
+
+    Source: FedGL, Information Sciences 2024
     """
     if h.dim() != 2:
         raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
@@ -81,6 +83,8 @@ def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
         >>> project(A, torch.tensor([2, 0])).to_dense()
         tensor([[5., 4.],
                 [0., 0.]])
+
+    Source: FedGL, Information Sciences 2024
     """
     rows = matrix.rows(nodes)
     position = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=nodes.device)
@@ -150,6 +154,8 @@ def augmented_operator(
         >>> augmented_operator(A, P, beta=1.0).to_dense()
         tensor([[0.5000, 1.5000],
                 [1.5000, 0.5000]])
+
+    Source: FedGL, Information Sciences 2024, Eq. 9
     """
     if adj.shape != pseudo.shape:
         raise ValueError(f"Expected pseudo to have shape {adj.shape}, but got {pseudo.shape}")
