@@ -171,7 +171,7 @@ def auto_encoder(clients: int) -> Calls:
         optimizer = torch.optim.Adam(leaves, lr=1e-3, weight_decay=5e-4, fused=fused)
         for _ in range(100):
             optimizer.zero_grad()
-            cn.reconstruction_loss(cn.encode(network, features, params)).backward()
+            cn.link_loss(cn.encode(network, features, params)).backward()
             optimizer.step()
         return cn.encode(network, features, params).detach()
 

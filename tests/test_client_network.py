@@ -251,7 +251,7 @@ def naive_loss(z: Tensor, weight: float) -> tuple[float, float, float]:
 def test_the_loss_and_its_terms_are_their_formulas() -> None:
     z = draw(K, 3)
     a = cn.link_probability(z)
-    got = (cn.link_entropy(a), cn.link_cost(a), cn.reconstruction_loss(z, weight=0.7))
+    got = (cn.link_entropy(a), cn.link_cost(a), cn.link_loss(z, weight=0.7))
     assert [float(v) for v in got] == pytest.approx(naive_loss(z, 0.7), rel=1e-12)
     a = torch.tensor([[0.0, 1.0]])
     assert torch.isfinite(cn.link_entropy(a)) and torch.isfinite(cn.link_cost(a))
@@ -262,7 +262,7 @@ def test_the_losses_have_their_gradients() -> None:
     assert torch.autograd.gradcheck(cn.link_entropy, (probability,))
     assert torch.autograd.gradcheck(cn.link_cost, (probability,))
     z = draw(K, 3).requires_grad_()
-    assert torch.autograd.gradcheck(lambda z: cn.reconstruction_loss(z, weight=0.7), (z,))
+    assert torch.autograd.gradcheck(lambda z: cn.link_loss(z, weight=0.7), (z,))
 
 
 def test_the_cost_of_links_is_in_the_total() -> None:
@@ -276,9 +276,9 @@ def test_the_cost_of_links_is_in_the_total() -> None:
         slope(term(cn.link_probability(z))) for term in (cn.link_entropy, cn.link_cost)
     )
     assert entropy.abs().max() > 1e-3 and cost.abs().max() > 1e-3
-    close(slope(cn.reconstruction_loss(z, weight=0)), entropy)
-    close(slope(cn.reconstruction_loss(z)), entropy + cost)
-    close(slope(cn.reconstruction_loss(z, weight=2.5)), entropy + 2.5 * cost)
+    close(slope(cn.link_loss(z, weight=0)), entropy)
+    close(slope(cn.link_loss(z)), entropy + cost)
+    close(slope(cn.link_loss(z, weight=2.5)), entropy + 2.5 * cost)
 
 
 def test_encode_is_its_formula() -> None:
@@ -317,7 +317,7 @@ def test_the_written_gradient_is_autograds(weight: float) -> None:
     p = cn.init_encoder(4, hidden=5, out=3, generator=start(), dtype=DOUBLE)
     p["norm_weight"], p["norm_bias"] = draw(5, seed=2), draw(5, seed=3)
     leaves = [value.requires_grad_() for value in p.values()]
-    loss = cn.reconstruction_loss(cn.encode(network, x, p), weight=weight)
+    loss = cn.link_loss(cn.encode(network, x, p), weight=weight)
     want = torch.cat([g.flatten() for g in torch.autograd.grad(loss, leaves)])
     flat = torch.cat([value.detach().flatten() for value in p.values()])
     got, sizes = torch.zeros_like(flat), (4, 5, 3)
@@ -341,7 +341,7 @@ def test_reconstruct_is_torchs_adam_on_the_loss(weight: float) -> None:
     optimizer = torch.optim.Adam(leaves, lr=2e-3, weight_decay=1e-2)
     for _ in range(30):
         optimizer.zero_grad()
-        cn.reconstruction_loss(cn.encode(network, x, p), weight=weight).backward()
+        cn.link_loss(cn.encode(network, x, p), weight=weight).backward()
         optimizer.step()
     options: dict[str, Any] = {"hidden": 12, "out": 4, "steps": 30, "lr": 2e-3}
     options |= {"weight_decay": 1e-2, "weight": weight, "generator": start(5)}
@@ -356,7 +356,7 @@ def test_reconstruct_lowers_the_loss_from_fresh_weights() -> None:
     close(before, cn.encode(network, x, cn.init_encoder(100, generator=start())), atol=1e-6)
     after = cn.reconstruct(network, x, generator=start())
     assert after.shape == (K, 32)
-    assert cn.reconstruction_loss(after) < cn.reconstruction_loss(before)
+    assert cn.link_loss(after) < cn.link_loss(before)
     kept = network.clone(), x.clone()
     assert torch.equal(cn.reconstruct(network, x, generator=start()), after)
     assert torch.equal(network, kept[0]) and torch.equal(x, kept[1])

@@ -5,9 +5,9 @@ from .autoencoder import (
     init_encoder,
     link_cost,
     link_entropy,
+    link_loss,
     link_probability,
     reconstruct,
-    reconstruction_loss,
 )
 from .features import functional_embedding, marginal_parameters, pooled_features, probe_graphs
 from .network import (
@@ -26,6 +26,7 @@ __all__ = [
     "init_encoder",
     "link_cost",
     "link_entropy",
+    "link_loss",
     "link_probability",
     "marginal_parameters",
     "normalize_rows",
@@ -33,7 +34,6 @@ __all__ = [
     "probe_graphs",
     "property_network",
     "reconstruct",
-    "reconstruction_loss",
     "running_network",
     "select_properties",
     "similarity",

@@ -136,7 +136,7 @@ def link_cost(probability: Tensor) -> Tensor:
     return -torch.log(1 + EPS - probability).mean()
 
 
-def reconstruction_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
+def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     """What `reconstruct` minimises: `link_entropy` + weight `link_cost`, of `link_probability`.
 
     Args:
@@ -147,7 +147,7 @@ def reconstruction_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
         Scalar.
 
     Example:
-        >>> reconstruction_loss(torch.zeros(2, 3))
+        >>> link_loss(torch.zeros(2, 3))
         tensor(1.3863)
 
     Source: GPFL, TMLR 2025, Eq. 9
@@ -170,7 +170,7 @@ def reconstruct(
 ) -> Tensor:
     """Embeddings of the clients by an auto-encoder of their network, trained anew in every call.
 
-    Adam on `reconstruction_loss` of what `encode` makes, from the weights of `init_encoder`; the
+    Adam on `link_loss` of what `encode` makes, from the weights of `init_encoder`; the
     gradient is written out, not recorded. Both terms of the loss push links away: few steps from
     fresh weights are what keeps them. Weights do not depend on the order of clients.
 
@@ -279,7 +279,7 @@ def _gradient(
 
 
 def _link_gradient(z: Tensor, weight: float) -> Tensor:
-    """Of `reconstruction_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
+    """Of `link_loss` to `z`: ``2/k^2 G z``, where G is its derivative to ``z z^T``.
 
     ``G = a (1-a) (log((1-a+e)/(a+e)) + (1-a+w)/(1-a+e) - a/(a+e))``.
     """

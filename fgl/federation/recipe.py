@@ -46,7 +46,7 @@ def arguments(
             parser.add_argument(flag, **options)
 
     add("--dataset", default="synthetic", help="a known name, or a folder's under FGL_DATA")
-    add("--split", default="class_capped", help="class_capped, random or public")
+    add("--split", choices=("class_capped", "random", "public"), default="class_capped")
     add("--clients", type=integer(1), default=5, help="how many")
     add("--rounds", type=integer(0), default=200, help="how many")
     add("--seed", type=int, default=0, help="of split, partition, initial model and training")
@@ -271,4 +271,4 @@ def _ends(low: float, high: float) -> str:
 
 
 def _at_once(text: str) -> int | str:
-    return text if text == "all" else int(text)
+    return text if text == "all" else integer(1)(text)
