@@ -263,7 +263,7 @@ def adaptive_aggregation(
     score = validate(model)
     count = 0
     while count < max_adjust and (score < last - delta or (score == last - delta and not strict)):
-        model = {name: _mixed(value, own[name], phi) for name, value in model.items()}
+        model = interpolate(model, {name: own[name] for name in model}, phi)
         score = validate(model)
         count += 1
     return model, score, count
@@ -271,8 +271,3 @@ def adaptive_aggregation(
 
 def _under(name: str, prefix: str) -> bool:
     return name == prefix or name.startswith(prefix.removesuffix(".") + ".")
-
-
-def _mixed(received: Tensor, own: Tensor, phi: float) -> Tensor:
-    """``phi own + (1 - phi) received``; what is not floating point is as received."""
-    return torch.lerp(received, own, phi) if received.is_floating_point() else received

@@ -28,6 +28,7 @@ from fgl.federation import (
     train,
     trees,
 )
+from fgl.federation.schedule import training_examples
 from fgl.nn import EgoSAGE
 from fgl.personalize import label_distribution, mixing_coefficient, split_layers
 
@@ -310,7 +311,7 @@ def test_without_mixup_the_first_ego_graph_of_a_batch_goes_out() -> None:
     params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
     message: Any = made.send(params, context, {}, CLIENTS[0])[0]
     r = functional_call(made.model, params, (CLIENTS[0].x,), {"reduce": True})
-    centres = trees.training_nodes(CLIENTS[0])[::8]
+    centres = training_examples(CLIENTS[0])[::8]
     close(message["embeddings"][:, 0], r[centres].detach())
     assert message["labels"].sum(2).eq(1).all() and set(message["labels"].unique().tolist()) == {
         0,
@@ -490,7 +491,7 @@ def test_local_steps_are_those_of_the_paper() -> None:
     per_epoch = min(graph.num_nodes // 5, graph.num_train)
     assert len(steps) == 5 * -(-per_epoch // 8)
     x = graph.x.to_dense()
-    training = set(trees.training_nodes(graph).tolist())
+    training = set(training_examples(graph).tolist())
     found = []
     for context in steps:
         rows: Any = context["x"]

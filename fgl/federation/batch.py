@@ -118,18 +118,20 @@ def train_cohort(
     losses: list[Tensor] = []
     with training(method.model, cohort.graphs[0].device, seeds[0]):
         for step in range(max(steps) + 1):
-            kept = state_of(stepper, leaves) if method.train.keep_optimizer else {}
-            for client in (k for k, count in enumerate(steps) if count == step):
+            done = [client for client, count in enumerate(steps) if count == step]
+            kept = state_of(stepper, leaves) if done and method.train.keep_optimizer else {}
+            for client in done:
                 state = _own(kept, client)
                 early = stacks if step < max(steps) else {}
                 early = {name: stack.detach()[client].clone() for name, stack in early.items()}
                 finished[client] = early, state
             if step == max(steps):
                 break
-            last = given
-            seen, given, mask = plan.at(step)
-            if given is not last:
-                client_loss = loss_of(seen, given)
+            if step:
+                last = given
+                seen, given, mask = plan.at(step)
+                if given is not last:
+                    client_loss = loss_of(seen, given)
             stepper.zero_grad()
             loss = _mapped(client_loss, seen, stacks, mask)
             loss.sum().backward()

@@ -76,7 +76,8 @@ def ring_average(inbox: Inbox) -> dict[int, Message]:
     for client in inbox:
         around = sorted({(client - 1) % n, client, (client + 1) % n})
         near = [position[other] for other in around if other in position]
-        mean = server.mean({k: [v[i] for i in near] for k, v in models.items()}, ones(near))
+        parts = {name: [each[i] for i in near] for name, each in models.items()}
+        mean = server.mean(parts, torch.ones(len(near)))
         outbox[client] = {"model": mean, "num_clients": torch.tensor(len(near))}
     return outbox
 
@@ -96,11 +97,6 @@ def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
     if loss > 5 * mu * penalty and mu <= 1:
         return mu * 10
     return mu / 10 if loss < mu * penalty / 2 and mu >= 1e-4 else mu
-
-
-def ones(of: Sequence[Any]) -> Tensor:
-    """Equal weights."""
-    return torch.ones(len(of))
 
 
 def evaluate_personal(

@@ -25,14 +25,19 @@ def local_steps(how: Training, graph: Graph, context: Message) -> list[tuple[Gra
 
 def batch_masks(how: Training, graph: Graph) -> list[Tensor]:
     """A training mask for every step: `num_steps` passes over the training nodes, shuffled."""
-    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
-    nodes = mask.nonzero().squeeze(1)
+    nodes = training_examples(graph)
     masks = []
     for _ in range(how.num_steps):
         order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
         for batch in order.split(how.batch_size or max(order.numel(), 1)) if order.numel() else ():
-            masks.append(torch.zeros_like(mask).index_fill(0, batch, True))
+            masks.append(torch.zeros_like(graph.example_mask).index_fill(0, batch, True))
     return masks
+
+
+def training_examples(graph: Graph) -> Tensor:
+    """What a client trains on, int64: nodes, or graphs of a collection; all without a mask."""
+    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
+    return mask.nonzero().squeeze(1)
 
 
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
@@ -124,8 +129,7 @@ def graph_minibatches(
     """
     if batch_size < 1:
         raise ValueError(f"Expected batch_size to be at least 1, but got {batch_size}")
-    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
-    chosen = mask.nonzero().squeeze(1)
+    chosen = training_examples(graph)
     for _ in range(num_epochs):
         if 0 < chosen.numel() <= batch_size:
             yield graph, context

@@ -17,6 +17,7 @@ from ..sparse import SparseMatrix
 from .evaluate import in_mode
 from .message import Message, Params
 from .method import OptimizerFactory
+from .schedule import training_examples
 from .train import fused, load_state, state_of
 
 
@@ -44,7 +45,7 @@ def ego_steps(
         >>> len(steps), steps[0][1]["trees"].shape
         (17, torch.Size([32, 43]))
     """
-    pool = training_nodes(graph)
+    pool = training_examples(graph)
     labels = one_hot(graph)
     for _ in range(epochs):
         drawn = torch.randperm(pool.numel(), device=pool.device)[: max(graph.num_nodes // 5, 1)]
@@ -61,12 +62,6 @@ def check_batch_size(batch_size: int, graph: Graph) -> None:
             f"Expected batch_size to be in [1, {graph.num_train}], the client's training nodes, "
             f"but got {batch_size}"
         )
-
-
-def training_nodes(graph: Graph) -> Tensor:
-    """Ids of the training nodes, int64."""
-    mask = graph.node_mask if graph.train_mask is None else graph.train_mask
-    return mask.nonzero().squeeze(1)
 
 
 def one_hot(graph: Graph) -> Tensor:
@@ -105,7 +100,7 @@ def upload_trees(
         >>> upload["embeddings"].shape, upload["labels"].shape
         (torch.Size([51, 43, 8]), torch.Size([51, 43, 7]))
     """
-    trees = sampler(training_nodes(graph))
+    trees = sampler(training_examples(graph))
     made = []
     for values in (embeddings, one_hot(graph)):
         if mixup:
