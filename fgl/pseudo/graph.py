@@ -59,7 +59,7 @@ def pseudo_graph(
         sim = torch.mm(h[rows], h.t(), out=similar[: rows.stop - start])
         if not include_self:
             sim[:, start:].diagonal().fill_(0)
-        top, index = sim.topk(s, dim=1)
+        top, index = sim.topk(s, dim=1, sorted=False)
         order = torch.where(top > 0, index, num_nodes).argsort(1)  # columns in order, as in any CSR
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
     kept = value > 0
