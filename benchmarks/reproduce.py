@@ -103,8 +103,12 @@ def execute(job: Job, path: Path) -> None:
     )
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    with contextlib.redirect_stderr(io.StringIO()):
-        report, result = module.main(job.argv)
+    said = io.StringIO()  # progress bars, and why a recipe refuses its flags
+    try:
+        with contextlib.redirect_stderr(said):
+            report, result = module.main(job.argv)
+    except SystemExit as end:
+        raise SystemExit(f"{job.command}: {said.getvalue()[-500:]}") from end
     entry = {
         "command": job.command,
         **report,
