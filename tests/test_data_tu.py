@@ -21,7 +21,7 @@ TINY = {
     "graph_labels": "5\n-1\n5\n",
     "node_labels": "3\n1\n3\n3\n6\n1\n1\n",
     "node_attributes": "0.5, 1\n 2,3\n4,5\n6,7\n8,9\n10,11\n12,-1e-3\n",
-    "edge_labels": "not read",
+    "edge_labels": "1, 3\n1,4\n-2,3\n7,3\n-2,4\n1,4\n",
 }
 PUBLIC = {  # graphs, nodes, edges both ways, features, classes
     "NCI1": (4110, 122747, 265506, 37, [2053, 2057]),
@@ -105,6 +105,48 @@ def test_tiny_equals_loops(tmp_path: Path) -> None:
         graphs, labels = load_graphs("tiny", root)
         check(graphs, labels, root / "tiny", "tiny")
         assert graphs[0].num_features == width
+
+
+def test_edge_labels_are_counted_at_both_ends(tmp_path: Path) -> None:
+    root = write(tmp_path)
+    plain, _ = load_graphs("tiny", root)
+    graphs, _ = load_graphs("tiny", root, edge_labels=True)
+    edges = [(0, 1), (1, 0), (1, 2), (4, 4), (3, 5), (3, 5)]  # the lines of tiny_A.txt
+    table = [(1, 3), (1, 4), (-2, 3), (7, 3), (-2, 4), (1, 4)]
+    counts = torch.zeros(7, 5)
+    for column, kinds in enumerate(([-2, 1, 7], [3, 4])):
+        for node in range(7):
+            for at, kind in enumerate(kinds):
+                ends = {
+                    pair
+                    for (a, b), labels in zip(edges, table, strict=True)
+                    if labels[column] == kind and a != b
+                    for pair in ((a, b), (b, a))
+                }
+                counts[node, 3 * column + at] = sum(a == node for a, _ in ends)
+    for one, other, want in zip(graphs, plain, counts.split((3, 3, 1)), strict=True):
+        assert torch.equal(one.x, torch.cat([other.x, want], 1))
+        assert torch.equal(one.edge_index, other.edge_index)
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ("1\n" * 5, "tiny_edge_labels.txt to have 6 lines, one per edge, but got 5"),
+        ("1\n1\none\n1\n1\n1\n", "tiny_edge_labels.txt, line 3"),
+        (None, "tiny_edge_labels.txt"),
+    ],
+)
+def test_bad_edge_labels(tmp_path: Path, labels: str | None, message: str) -> None:
+    root = write(tmp_path, edge_labels=labels) if labels else write(tmp_path, "edge_labels")
+    load_graphs("tiny", root)  # nobody asks for them
+    with pytest.raises((ValueError, OSError), match=message):
+        load_graphs("tiny", root, edge_labels=True)
+
+
+def test_edge_labels_of_no_edge(tmp_path: Path) -> None:
+    graphs, _ = load_graphs("tiny", write(tmp_path, A="", edge_labels=""), edge_labels=True)
+    assert [graph.num_features for graph in graphs] == [5, 5, 5]
 
 
 def test_degree_where_there_are_no_features(tmp_path: Path) -> None:

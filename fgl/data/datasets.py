@@ -68,7 +68,11 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
 
 
 def load_graphs(
-    name: str, root: str | os.PathLike[str] | None = None, *, attributes: bool = True
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    attributes: bool = True,
+    edge_labels: bool = False,
 ) -> tuple[list[Graph], Tensor]:
     """A collection of graphs, each with a class, in the TU format.
 
@@ -77,13 +81,15 @@ def load_graphs(
     `root` with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the
     folder or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
-    file, the degree, one-hot, 64 wide, the last column for 63 and above. Labels of edges are not
-    read: a `Graph` has no place for them. Edges are undirected, without self-loops and repeats.
+    file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
+    without self-loops and repeats.
 
     Args:
         name: the collection.
         root: a folder of datasets, as for `load`.
         attributes: whether the nodes' attributes are among the features.
+        edge_labels: whether features end with how many of a node's edges have each label of
+            ``NAME_edge_labels.txt``, so that a network which reads no edges sees them.
 
     Returns:
         The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
@@ -113,7 +119,7 @@ def load_graphs(
     if name == "synthetic":
         return small_graphs()
     places = _places(root)
-    options = {} if attributes else {"attributes": False}
+    options = {"attributes": attributes, "edge_labels": edge_labels}
     return _read(name, places, known.COLLECTIONS, known.COLLECTION_LAYOUTS, **options)
 
 

@@ -15,8 +15,10 @@ from .matrices import dense_features
 from .table import bad_row, check_range, contiguous, floats, integers, need, there
 
 
-def read_tu(folder: Path, name: str, *, attributes: bool = True) -> tuple[list[Graph], Tensor]:
-    """The graphs in ``folder/NAME_*.txt`` and the class of each; with or without attributes.
+def read_tu(
+    folder: Path, name: str, *, attributes: bool = True, edge_labels: bool = False
+) -> tuple[list[Graph], Tensor]:
+    """The graphs in ``folder/NAME_*.txt`` and the class of each; `load_graphs` has the options.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -39,6 +41,8 @@ def read_tu(folder: Path, name: str, *, attributes: bool = True) -> tuple[list[G
         raise bad_row(pairs, row, "an edge inside a graph", f"one from graph {one} to graph {two}")
     edge_index = undirected(torch.from_numpy(edges.T - 1), n)
     x = _features(folder, name, edge_index, n, attributes)
+    if edge_labels:
+        x = torch.cat([x, _edge_label_counts(folder, name, edges - 1, n)], dim=1)
 
     sizes = torch.from_numpy(np.bincount(graph_of - 1))
     first = sizes.cumsum(0) - sizes
@@ -97,6 +101,26 @@ def _features(
     return torch.cat(parts, dim=1)
 
 
-def _check_rows(path: Path, rows: int, num_nodes: int) -> None:
-    if rows != num_nodes:
-        raise ValueError(f"Expected {path} to have {num_nodes} lines, one per node, but got {rows}")
+def _edge_label_counts(folder: Path, name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
+    """How many of a node's edges have each label, float ``[num_nodes, labels]``."""
+    (path,) = need(folder, [f"{name}_edge_labels.txt"])
+    table = integers(path, None, ",")
+    _check_rows(path, len(table), len(edges), "edge")
+    if not len(table):
+        return torch.zeros(num_nodes, 0)
+    source, target = torch.from_numpy(edges.T)
+    proper = source != target
+    pair = torch.cat([source * num_nodes + target, target * num_nodes + source])
+    parts = []
+    for column in table.T:
+        label, size = contiguous(path, column)
+        seen = (pair * size + label.repeat(2))[proper.repeat(2)].unique()  # each direction once
+        node = seen // size // num_nodes
+        counts = (node * size + seen % size).bincount(minlength=num_nodes * size)
+        parts.append(counts.view(num_nodes, size).float())
+    return torch.cat(parts, dim=1)
+
+
+def _check_rows(path: Path, rows: int, wanted: int, of: str = "node") -> None:
+    if rows != wanted:
+        raise ValueError(f"Expected {path} to have {wanted} lines, one per {of}, but got {rows}")
