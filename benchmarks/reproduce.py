@@ -158,7 +158,23 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
                 cell = f"{paper:.2f}" if paper else ""
                 line = [dataset, str(clients), row.name, cell, *means, str(len(mine)), gain, p]
                 out.append(f"| {' | '.join(line)} |")
+    for row in TABLES[table].rows if TABLES[table].pooled else []:
+        if row.name != base_name:
+            mine = everywhere(found, row.name)
+            gain, p = paired(mine, everywhere(found, base_name), main_key)
+            line = ["all", "", row.name, "", *[""] * len(keys), str(len(mine)), gain, p]
+            out.append(f"| {' | '.join(line)} |")
     return "\n".join(out) + "\n"
+
+
+def everywhere(found: Any, name: str) -> dict[Any, dict[str, float]]:
+    """A row's runs on all datasets, by dataset, clients and seed."""
+    return {
+        (*where, seed): value
+        for (row, *where), runs in found.items()
+        if row == name
+        for seed, value in runs.items()
+    }
 
 
 def spread(values: list[float]) -> str:
@@ -168,7 +184,7 @@ def spread(values: list[float]) -> str:
 
 
 def paired(
-    mine: dict[int, dict[str, float]], base: dict[int, dict[str, float]], key: str
+    mine: dict[Any, dict[str, float]], base: dict[Any, dict[str, float]], key: str
 ) -> tuple[str, str]:
     """Mean gain over shared seeds, with its standard error; two-sided Wilcoxon's p."""
     seeds = sorted(mine.keys() & base.keys())
@@ -179,7 +195,8 @@ def paired(
     if len(gains) == 1:
         return gain, ""
     error = statistics.stdev(gains) / len(gains) ** 0.5
-    return f"{gain} ± {error:.2f}", f"{wilcoxon(gains).pvalue:.3f}" if any(gains) else ""
+    p = wilcoxon(gains).pvalue if any(gains) else 1.0
+    return f"{gain} ± {error:.2f}", f"{p:.3f}" if p >= 0.0005 else "< 0.001"
 
 
 def publish(table: str, text: str) -> None:

@@ -139,6 +139,7 @@ TABLES = {
         "fedgl.jsonl",
         rounds=300,
         datasets=DATASETS,
+        pooled=name == "fedgl-table2",
         clients=(3, 4, SIX) if name == "fedgl-table5" else (SIX,),
     )
     for name, rows in BASES.items()
