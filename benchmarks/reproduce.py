@@ -108,7 +108,7 @@ def execute(job: Job, path: Path) -> None:
         with contextlib.redirect_stderr(said):
             report, result = module.main(job.argv)
     except SystemExit as end:
-        raise SystemExit(f"{job.command}: {said.getvalue()[-500:]}") from end
+        raise SystemExit(f"{job.command}: {said.getvalue()[-500:] or end}") from end
     entry = {
         "command": job.command,
         **report,
@@ -159,10 +159,11 @@ def markdown(table: str, results: dict[str, dict[str, Any]], args: argparse.Name
                 line = [dataset, str(clients), row.name, cell, *means, str(len(mine)), gain, p]
                 out.append(f"| {' | '.join(line)} |")
     for row in TABLES[table].rows if TABLES[table].pooled else []:
-        if row.name != base_name:
-            mine = everywhere(found, row.name)
-            gain, p = paired(mine, everywhere(found, base_name), main_key)
-            line = ["all", "", row.name, "", *[""] * len(keys), str(len(mine)), gain, p]
+        mine, base = everywhere(found, row.name), everywhere(found, base_name)
+        pairs = len(mine.keys() & base.keys())
+        if row.name != base_name and pairs:
+            gain, p = paired(mine, base, main_key)
+            line = ["all", "", row.name, "", *[""] * len(keys), str(pairs), gain, p]
             out.append(f"| {' | '.join(line)} |")
     return "\n".join(out) + "\n"
 

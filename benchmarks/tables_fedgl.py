@@ -107,7 +107,7 @@ TABLE5 = [
     for name, papers in TABLE5_CELLS.items()
     for variant, paper in zip(("FedGL", "Federated"), papers, strict=True)
 ]
-# Two attempts at a pseudo graph that adds to pseudo labels, judged by validation accuracy.
+# Attempts at a pseudo graph that adds to pseudo labels, judged by validation accuracy.
 GRAPHS = [
     row("w/o pseudo graph", six(0, 0, 0, 0), "w/o pseudo graph"),
     *(

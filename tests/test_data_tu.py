@@ -144,6 +144,11 @@ def test_bad_edge_labels(tmp_path: Path, labels: str | None, message: str) -> No
         load_graphs("tiny", root, edge_labels=True)
 
 
+def test_the_synthetic_collection_has_no_edge_labels() -> None:
+    with pytest.raises(ValueError, match="Expected edge_labels to be False"):
+        load_graphs("synthetic", edge_labels=True)
+
+
 def test_edge_labels_of_no_edge(tmp_path: Path) -> None:
     graphs, _ = load_graphs("tiny", write(tmp_path, A="", edge_labels=""), edge_labels=True)
     assert [graph.num_features for graph in graphs] == [5, 5, 5]

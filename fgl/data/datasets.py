@@ -89,7 +89,8 @@ def load_graphs(
         root: a folder of datasets, as for `load`.
         attributes: whether the nodes' attributes are among the features.
         edge_labels: whether features end with how many of a node's edges have each label of
-            ``NAME_edge_labels.txt``, so that a network which reads no edges sees them.
+            ``NAME_edge_labels.txt``, so that a network which reads no edges sees them. An edge
+            counts at both its ends, under each of its labels; a self-loop does not count.
 
     Returns:
         The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
@@ -117,9 +118,12 @@ def load_graphs(
     https://chrsmrrs.github.io/datasets/docs/format
     """
     if name == "synthetic":
+        if edge_labels:
+            raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
         return small_graphs()
     places = _places(root)
-    options = {"attributes": attributes, "edge_labels": edge_labels}
+    options = {} if attributes else {"attributes": False}
+    options |= {"edge_labels": True} if edge_labels else {}
     return _read(name, places, known.COLLECTIONS, known.COLLECTION_LAYOUTS, **options)
 
 
