@@ -140,7 +140,7 @@ TABLES = {
         rounds=300,
         datasets=DATASETS,
         pooled=name == "fedgl-table2",
-        clients=(3, 4, SIX) if name == "fedgl-table5" else (SIX,),
+        clients=tuple(sorted({clients for row in rows for _, clients in row.paper})),
     )
     for name, rows in BASES.items()
 }

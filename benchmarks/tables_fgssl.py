@@ -22,11 +22,12 @@ def global_cells(cora: float, citeseer: float, pubmed: float) -> Cells:
     return {("cora", 1): cora, ("citeseer", 1): citeseer, ("pubmed", 1): pubmed}
 
 
+ADAM = ("--optimizer", "adam", "--lr", "0.005")
 # Chosen in fgssl-tuning (docs/results/fgssl.md says how): optimiser, lambda_C, lambda_D.
 TUNED = {
     "cora": (("--lr", "0.25"), "5", "25"),
     "citeseer": (("--lr", "0.1"), "1.5", "25"),
-    "pubmed": (("--optimizer", "adam", "--lr", "0.005"), "5", "1"),
+    "pubmed": (ADAM, "5", "1"),
 }
 
 
@@ -145,10 +146,9 @@ ROWS["fgssl-tuning"] = [
     ),
     *(
         row(f"FedAvg, {' '.join(given)}", "fedavg", (), {("pubmed", 5): 0.0}, given)
-        for given in (("--lr", "1.0"), ("--optimizer", "adam", "--lr", "0.005"))
+        for given in (("--lr", "1.0"), ADAM)
     ),
 ]
-ADAM = ("--optimizer", "adam", "--lr", "0.005")
 ROWS["fgssl-tuning"] += [
     row(
         f"FGSSL, Adam 0.005, lambda_C {lambda_c}, lambda_D {lambda_d}",

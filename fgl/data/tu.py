@@ -39,10 +39,11 @@ def read_tu(
         row = int(crossing.argmax())
         one, two = ends[row]
         raise bad_row(pairs, row, "an edge inside a graph", f"one from graph {one} to graph {two}")
-    edge_index = undirected(torch.from_numpy(edges.T - 1), n)
+    listed = torch.from_numpy(edges.T - 1)
+    edge_index = undirected(listed, n)
     x = _features(folder, name, edge_index, n, attributes)
     if edge_labels:
-        x = torch.cat([x, _edge_label_counts(folder, name, edges - 1, n)], dim=1)
+        x = torch.cat([x, _edge_label_counts(folder, name, listed, n)], dim=1)
 
     sizes = torch.from_numpy(np.bincount(graph_of - 1))
     first = sizes.cumsum(0) - sizes
@@ -101,24 +102,20 @@ def _features(
     return torch.cat(parts, dim=1)
 
 
-def _edge_label_counts(folder: Path, name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
+def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
     """How many of a node's edges have each label, float ``[num_nodes, labels]``."""
     (path,) = need(folder, [f"{name}_edge_labels.txt"])
     table = integers(path, None, ",")
-    _check_rows(path, len(table), len(edges), "edge")
+    _check_rows(path, len(table), edges.shape[1], "edge")
     if not len(table):
         return torch.zeros(num_nodes, 0)
-    source, target = torch.from_numpy(edges.T)
-    proper = source != target
-    pair = torch.cat([source * num_nodes + target, target * num_nodes + source])
-    parts = []
+    counts = []
     for column in table.T:
         label, size = contiguous(path, column)
-        seen = (pair * size + label.repeat(2))[proper.repeat(2)].unique()  # each direction once
-        node = seen // size // num_nodes
-        counts = (node * size + seen % size).bincount(minlength=num_nodes * size)
-        parts.append(counts.view(num_nodes, size).float())
-    return torch.cat(parts, dim=1)
+        for kind in range(size):
+            ends = undirected(edges[:, label == kind], num_nodes)[1]
+            counts.append(ends.bincount(minlength=num_nodes))
+    return torch.stack(counts, dim=1).float()
 
 
 def _check_rows(path: Path, rows: int, wanted: int, of: str = "node") -> None:
