@@ -36,6 +36,7 @@ from tables import Row
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 SEEDS = {"pubmed": 3}
+FOLDS = 5
 LABELS = {
     "best_val": "test, best validation",
     "best_test": "each client's best test round",
@@ -62,6 +63,9 @@ class Job:
     def argv(self) -> list[str]:
         where = ["--dataset", self.dataset, "--clients", str(self.clients)]
         when = ["--rounds", str(self.rounds), self.repeat, str(self.seed)]
+        if self.repeat == "--fold":  # run 7 is fold 2 of the second split
+            when[-1] = str(self.seed % FOLDS)
+            when += ["--seed", str(self.seed // FOLDS)] if self.seed >= FOLDS else []
         return [*where, *when, *self.row.argv(self.dataset)]
 
     @property

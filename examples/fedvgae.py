@@ -124,7 +124,7 @@ def main(argv=None):
     add("--latent", type=count, default=32, help="dimensions of z")
     add("--features", choices=("raw", "normalized", "degree"), default="raw", help="of the nodes")
     add("--partition", choices=("louvain", "random"), default="louvain", help="into clients")
-    add("--patience", type=count, default=20, help="rounds without a better validation")
+    add("--patience", type=recipe.integer(0), default=20, help="rounds without a better; 0: all")
     parser.set_defaults(clients=10, rounds=100, hidden=64, optimizer="adam", lr=0.01, steps=5)
     parser.set_defaults(dropout=None, weight_decay=None)
     args = parser.parse_args(argv)

@@ -40,6 +40,7 @@ def gpfl(model, train, probes, args):
     def send(params, context, state, graph):
         if not plain and "properties" not in state:
             own = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
+            own = own if graph.train_mask is None else own[graph.train_mask]
             state = {**state, "properties": own.mean(0)}
         message = {"model": params, "num_examples": torch.tensor(graph.num_train)}
         if not plain:

@@ -64,7 +64,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
     Args:
-        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded.
+        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. A
+            client's NaN or infinity reaches all others, also with weight 0, if A is dense.
         matrix: the client matrix A, float ``[K, K]``: a Tensor, dense or sparse, or anything of
             that shape with ``@``, as `SparseMatrix`. Its rows are used as they are.
         self_weight: rho in [0, 1], what a client keeps of its own beside its entry in the matrix.
@@ -73,8 +74,9 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         Name to ``[K, ...]``, of the stack's dtypes; with ``self_weight=1`` the stack, bit for bit.
 
     Raises:
-        ValueError: if the matrix is not of the clients' number, square and finite, or
-            `self_weight` is not in [0, 1].
+        TypeError: if the matrix is not floating point.
+        ValueError: if it is not of the clients' number, square and finite, or `self_weight` is not
+            in [0, 1].
 
     Example:
         >>> A = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
@@ -86,6 +88,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     """
     if not 0 <= self_weight <= 1:
         raise ValueError(f"Expected self_weight to be in [0, 1], but got {self_weight}")
+    if isinstance(matrix, Tensor) and not matrix.is_floating_point():
+        raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
     shape = list(matrix.shape)
     if len(shape) != 2 or shape[0] != shape[1]:
         raise ValueError(f"Expected matrix to have shape [K, K], but got {shape}")

@@ -109,8 +109,10 @@ def interpolate(
             raise TypeError(
                 f"Expected other[{name!r}] to be {value.dtype}, but got {other[name].dtype}"
             )
-        if not value.is_floating_point():
+        if not value.is_floating_point() or float(weight) == 0:
             mixed[name] = value.clone()
+        elif float(weight) == 1:
+            mixed[name] = other[name].clone()
         else:
             mixed[name] = torch.lerp(value, other[name], torch.as_tensor(weight).to(value))
     return mixed

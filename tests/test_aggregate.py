@@ -350,3 +350,8 @@ def test_server_step_refuses_an_unknown_rule() -> None:
     message = "Expected rule to be sgd, adam, yogi or adagrad, but got 'lion'"
     with pytest.raises(ValueError, match=message):
         server_step({}, {}, {}, rule="lion")
+
+
+def test_mix_by_whole_numbers_is_refused() -> None:
+    with pytest.raises(TypeError, match="matrix to be floating point, but got torch.bool"):
+        mix({"w": torch.ones(2, 1)}, torch.eye(2).bool())

@@ -448,6 +448,11 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
             lambda: cn.running_network(torch.eye(2), torch.eye(2), beta=1.5),
             r"beta to be in \[0, 1\], but got 1.5",
         ),
+        (lambda: cn.normalize_rows(-torch.eye(2)), "network to be not negative, but got -1.0"),
+        (lambda: cn.discretise(torch.ones(2, 2), threshold=float("nan")), "threshold to be a num"),
+        (lambda: cn.discretise(torch.full((2, 1), 1e20)), r"z @ z\.T to be finite, .* client 0's"),
+        (lambda: cn.reconstruct(torch.eye(2), torch.eye(2), hidden=0), "hidden to be at least 1"),
+        (lambda: cn.reconstruct(torch.eye(2), torch.eye(2), steps=-1), "steps to be at least 0"),
         (lambda: cn.reconstruct(torch.eye(2), torch.ones(3, 2)), "as many clients, but got 2 and"),
         (lambda: cn.discretise(torch.ones(2, 2), threshold=0.1, ratio=0.5), "but got both, 0.1"),
         (lambda: cn.discretise(torch.ones(2, 2), ratio=0.0), r"ratio to be in \(0, 1\], but got"),
@@ -459,3 +464,10 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
 def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         call()
+
+
+def test_one_huge_client_does_not_erase_the_others() -> None:
+    rows = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1e20, 0.0], [-3e38, 3e38]])
+    exact = cn.similarity(rows.double())
+    assert exact.abs().sum() > 4
+    torch.testing.assert_close(cn.similarity(rows), exact.float(), rtol=0, atol=1e-5)

@@ -13,7 +13,13 @@ from sklearn.model_selection import StratifiedKFold
 from test_data_tu import write
 from test_graph_batch import collection
 
-from fgl.data import dirichlet_partition, fold_clients, load_graphs, stratified_folds
+from fgl.data import (
+    balanced_classes,
+    dirichlet_partition,
+    fold_clients,
+    load_graphs,
+    stratified_folds,
+)
 
 Y = torch.tensor([0] * 60 + [1] * 40 + [2] * 27)
 
@@ -127,6 +133,15 @@ def test_folds_refuse() -> None:
         fold_clients(graph, [torch.arange(4)], fold=2, num_folds=2)
     with pytest.raises(ValueError, match="graph to have labels"):
         fold_clients(graph.replace(y=None), [torch.arange(4)], fold=0, num_folds=2)
+    with pytest.raises(ValueError, match=r"parts\[0\] to name graphs once, but got repeats"):
+        fold_clients(graph, [torch.tensor([0, 1, 1])], fold=0, num_folds=2)
+    for call in (dirichlet_partition, stratified_folds, balanced_classes):
+        rest: Any = {dirichlet_partition: {"num_clients": 2, "alpha": 1.0}}
+        rest |= {stratified_folds: {"num_folds": 2}, balanced_classes: {}}
+        with pytest.raises(ValueError, match=r"y to have shape \[\*\], but got \[6, 1\]"):
+            call(torch.zeros(6, 1, dtype=torch.int64), **rest[call])
+        with pytest.raises(TypeError, match="y to be int64, but got torch.float32"):
+            call(torch.zeros(6), **rest[call])
     for part, kind in (([0, 4], ValueError), ([-1, 0], ValueError), ([0.0, 1.0], TypeError)):
         with pytest.raises(kind, match=r"Expected parts\[0\] to be"):
             fold_clients(graph, [torch.tensor(part)], fold=0, num_folds=2)
@@ -140,3 +155,16 @@ def test_a_collection_without_its_attributes(tmp_path: Path) -> None:
     with_, _ = load_graphs("tiny", write(tmp_path))
     without, _ = load_graphs("tiny", tmp_path, attributes=False)
     assert torch.equal(without[0].x, with_[0].x[:, 2:])
+
+
+def test_balanced_classes() -> None:
+    y = torch.tensor([7] * 5 + [2] * 3 + [4] * 9)
+    kept = balanced_classes(y)
+    assert torch.equal(kept, kept.unique())
+    assert y[kept].bincount().tolist() == [0, 0, 3, 0, 3, 0, 0, 3]
+    assert torch.equal(kept, balanced_classes(y))
+    draws = torch.stack([balanced_classes(y, seed=seed) for seed in range(400)])
+    chosen = draws.flatten().bincount(minlength=len(y)) / 400
+    assert torch.all((chosen[:5] - 3 / 5).abs() < 0.1) and torch.all(chosen[5:8] == 1)
+    assert torch.all((chosen[8:] - 3 / 9).abs() < 0.1)
+    assert balanced_classes(y[:0]).numel() == 0

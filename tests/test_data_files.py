@@ -8,6 +8,7 @@ import lzma
 import os
 import re
 import sys
+import zipfile
 from email.message import Message
 from pathlib import Path
 from typing import Any
@@ -263,6 +264,47 @@ def test_packed_file_has_a_checksum_of_its_own(
     del sums["a.txt.xz"]  # a packed file without a checksum is as if it were not there
     fgl.data.load_graphs("packed", tmp_path / "root")
     assert names(folder) == ["a.txt", "a.txt.xz"]
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> str:
+    with zipfile.ZipFile(path, "w") as packed:
+        for member, content in members.items():
+            packed.writestr(member, content)
+    return path.as_uri()
+
+
+def test_members_of_a_zip_file(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"a.txt": b"0 1\n", "b.txt": b"1 2\n"}
+    members = {"x/a.txt": b"0 1\n", "x/deep/b.txt": b"1 2\n", "../c.txt": b"", "x/README": b"!"}
+    url = zipped(tmp_path / "x.zip", members)
+    row = known.Known(lambda folder, _: str(folder), {k: checksum(v) for k, v in contents.items()})
+    monkeypatch.setattr(known, "COLLECTIONS", {"packed": row._replace(url=url)})
+    folder = tmp_path / "root" / "packed" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_bytes(contents["a.txt"])
+    before = (folder / "a.txt").stat().st_mtime_ns
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == contents
+    assert (folder / "a.txt").stat().st_mtime_ns == before  # what was there stays
+    assert not [*tmp_path.glob("**/c.txt")]
+    for bad, message in (
+        ({"x/a.txt": b"0 1\n"}, r"x\.zip to hold b\.txt, but got a\.txt"),
+        (members | {"x/deep/b.txt": b"1 3\n"}, r"b\.txt in file:.*x\.zip to have sha256"),
+    ):
+        (folder / "b.txt").unlink(missing_ok=True)
+        zipped(tmp_path / "x.zip", bad)
+        with pytest.raises(ValueError, match=message):
+            fgl.data.load_graphs("packed", tmp_path / "root")
+        assert names(folder) == ["a.txt"]
+    (tmp_path / "x.zip").write_bytes(b"<html>")
+    with pytest.raises(ValueError, match=r"Expected file:.*x\.zip to be a zip file"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    (tmp_path / "x.zip").unlink()
+    with pytest.raises(OSError, match=rf"x\.zip to be reachable, .* a copy at {folder} would do"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    assert names(folder) == ["a.txt"]
 
 
 def test_files_without_an_address(

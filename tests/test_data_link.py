@@ -200,3 +200,15 @@ def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
         edges = torch.stack([u, v])
         for column in edges.t():
             assert torch.equal(_pairs(_keys(column[:, None]))[:, 0], column)
+
+
+@pytest.mark.parametrize("num_edges", [3, 7])
+def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
+    parts = edge_split(chain(num_edges), val=0.5, test=0.499)
+    assert parts.trains_only
+    assert parts.train_edges.shape[1] == num_edges
+
+
+def test_a_negative_number_of_nodes() -> None:
+    with pytest.raises(ValueError, match="num_nodes to be at least 0, but got -3"):
+        negative_edges(torch.zeros(2, 0, dtype=torch.int64), -3, 2)

@@ -304,9 +304,6 @@ def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match=message):
         load_graphs("x", tmp_path)
-    message = r"Expected .*NCI1/raw to hold NCI1_A\.txt, .* unpack them from https://.*/NCI1\.zip"
-    with pytest.raises(FileNotFoundError, match=message):
-        load_graphs("NCI1", tmp_path)
 
 
 def test_wrong_checksum(tmp_path: Path) -> None:

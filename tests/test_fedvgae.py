@@ -29,6 +29,7 @@ from fgl.federation import (
     own_clients,
     trigger_rate,
 )
+from fgl.federation.report import best_round
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 DEFAULTS: dict[str, Any] = {
@@ -411,12 +412,12 @@ def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
 
 
 def test_a_client_that_only_trains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"dataset": "synthetic", "clients": 700, "seed": 0, "device": "cpu"}
+    options = {"dataset": "synthetic", "clients": 22, "seed": 0, "device": "cpu"}
     options |= {"sparse": "torch", "partition": "random", "features": "raw", "task": "link"}
     data, splits = own_clients(Namespace(**options))
     assert splits is not None
     idle = [k for k, own in enumerate(splits) if own.trains_only]
-    assert len(idle) > 600 and f"clients {idle} have too few edges" in capsys.readouterr().out
+    assert 0 < len(idle) < 22 and f"clients {idle} have too few edges" in capsys.readouterr().out
     score = link_scores(fgl.nn.VGAE(1433, 4, 2), splits)
     assert score({}, data[idle[0]]) == {}
     with pytest.raises(ValueError, match="Expected a client to have something to test on"):
@@ -523,3 +524,71 @@ def test_baselines_of_the_recipe(method: str, monkeypatch: pytest.MonkeyPatch) -
     outbox, _ = made.aggregate(Inbox(each, 2), {})
     want = {"local": [0.0, 1.0]}.get(method, [2 / 3, 2 / 3])
     assert [outbox[k]["model"]["w"].item() for k in (0, 1)] == pytest.approx(want)
+
+
+def test_degrees_of_any_file_without_features_are_counted_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Degrees of the whole graph would tell how many edges of a node are kept from the client."""
+    whole = graph(60, seed=3)
+    nodes = "".join(f"node [ id {v} value {v % 2} ]\n" for v in range(60))
+    edges = "".join(f"edge [ source {u} target {v} ]\n" for u, v in whole.edge_index.t().tolist())
+    (tmp_path / "blogs").mkdir()
+    (tmp_path / "blogs" / "blogs.gml").write_text(f"graph [\n{nodes}{edges}]\n")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path))
+    options = {"dataset": "blogs", "clients": 1, "seed": 0, "device": "cpu", "task": "link"}
+    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
+    for features in ("raw", "normalized"):
+        (client,), splits = own_clients(Namespace(**options | {"features": features}))
+        assert splits is not None and splits[0].test_edges.shape[1]
+        counted = client.edge_index[1].bincount(minlength=60)
+        assert isinstance(client.x, fgl.SparseMatrix)
+        assert torch.equal(client.x.to_dense().argmax(1), counted)
+
+
+def test_links_train_every_node() -> None:
+    options = {"dataset": "synthetic", "clients": 3, "seed": 0, "device": "cpu", "task": "link"}
+    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
+    data, splits = own_clients(Namespace(**options))
+    assert splits is not None
+    assert all(own.train_mask is own.val_mask is own.test_mask is None for own in data)
+
+
+def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
+    options = {"dataset": "synthetic", "clients": 2708, "seed": 0, "device": "cpu", "task": "link"}
+    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
+    with pytest.raises(ValueError, match="enough edges to split, but got none of 2708"):
+        own_clients(Namespace(**options))
+
+
+def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
+    split = fgl.data.edge_split(graph(40), seed=1)
+    model = fgl.nn.VGAE(FEATURES, 4, 2)
+    huge = {name: value * 1e30 for name, value in model.state_dict().items()}
+    score = link_scores(model, [split])
+    assert all(math.isnan(value) for value in score(huge, split.graph).values())
+    made, fine = build("link", ([split.graph], [split])), model.state_dict()
+    found = evaluate_own(score, model, [split.graph])({0: {"model": huge}}, {})
+    assert math.isnan(found["val_auc"]) and found["scored_clients"] == 1
+    states = {"validation": torch.tensor(0.9), "model": fine}
+    assert made.receive({"model": huge}, states, split.graph)[0]
+    rounds = [
+        fgl.federation.Round(k, [0], metrics={"val_auc": v})
+        for k, v in enumerate((math.nan, 0.5, math.nan, 0.7, 0.6))
+    ]
+    assert best_round(rounds, "val_auc").round == 3
+    assert best_round(rounds[:1], "val_auc").round == 0
+
+
+def test_scored_clients_have_every_metric() -> None:
+    masks = [torch.tensor(m) for m in ([1, 0, 0, 0], [0, 1, 0, 0])]
+    own = [graph(4, seed=k) for k in range(3)]
+    data = [
+        own[0].replace(val_mask=masks[0].bool(), test_mask=None),
+        own[1].replace(val_mask=None, test_mask=masks[1].bool()),
+        own[2].replace(val_mask=masks[0].bool(), test_mask=masks[1].bool()),
+    ]
+    model = fgl.nn.GCN(FEATURES, 4, CLASSES)
+    outbox = {k: {"model": model.state_dict()} for k in range(3)}
+    found = evaluate_own(node_scores(model), model, data)(outbox, {})
+    assert found["scored_clients"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -417,3 +418,43 @@ def test_flipped_clients_name_classes_in_reverse() -> None:
             example.main([*parse, "--flip", share])
     for k, (plain, flipped) in enumerate(zip(*seen, strict=True)):
         assert torch.equal(flipped.y, 1 - plain.y if k < 2 else plain.y)
+
+
+def test_properties_are_those_of_the_training_graphs() -> None:
+    (own, *_), _ = federation()
+    mask = torch.arange(own.num_graphs) % 2 == 0
+    made = method()
+    params = made.initial()
+    masked = made.send(params, {}, {}, own.replace(train_mask=mask))[0]
+    alone = made.send(params, {}, {}, own.select(mask.nonzero().squeeze(1)))[0]
+    close(masked["properties"], alone["properties"])
+    assert masked["num_examples"] == alone["num_examples"]
+
+
+def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
+    train_on, _ = federation()
+    made = method()
+    result = run(made, train_on, num_rounds=2)
+    before = copy.deepcopy(end(result))
+    uploads = {
+        k: made.send(result.outbox[k]["model"], {}, result.client_states[k], train_on[k])[0]
+        for k in result.outbox
+    }
+    inbox = Inbox(uploads, len(train_on))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        first = made.aggregate(inbox, result.server_state)
+        torch.manual_seed(0)
+        assert same(first, made.aggregate(inbox, result.server_state))
+    assert same(end(result), before)
+
+    def broken(params: Any, context: Any, state: Any, graph: Graph) -> Any:
+        message, state = made.send(params, context, state, graph)
+        if graph is train_on[2]:
+            message["model"] = {name: value * torch.nan for name, value in message["model"].items()}
+        return message, state
+
+    with pytest.warns(UserWarning, match="Round 0, client 2"):
+        result = run(dataclasses.replace(made, send=broken), train_on, num_rounds=1)
+    assert list(result.history[0].dropped) == [2]
+    assert all(v.isfinite().all() for model in models(result) for v in model.values())

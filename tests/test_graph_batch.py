@@ -45,6 +45,10 @@ def test_join_fills_in_missing_weights() -> None:
     whole = Graph.join([one(3), one(2, weighted=True)])
     assert whole.edge_weight is not None
     assert torch.equal(whole.edge_weight[:9], torch.ones(9))
+    ends = torch.tensor([[0, 1], [0, 1]])
+    sparse = Graph(SparseMatrix.from_edge_index(ends, 2, torch.ones(2)), ends)
+    whole = Graph.join([sparse, Graph(torch.eye(2), ends, edge_weight=torch.tensor([2.0, 3.0]))])
+    assert torch.equal(whole.edge_weight, torch.tensor([1.0, 1.0, 2.0, 3.0]))
 
 
 @pytest.mark.parametrize(

@@ -128,3 +128,20 @@ def test_malformed(change: dict[str, Any], message: str) -> None:
     given = {"received": rows(1), "previous": rows(2, Q, N, D)} | change
     with pytest.raises(ValueError, match=message):
         model_contrast(rows(0), **given)
+
+
+def test_the_other_models_are_frozen_and_what_is_masked_out_may_be_nan() -> None:
+    z, received, previous = rows(0), rows(1), rows(2, Q, N, D)
+    leaves = [each.clone().requires_grad_() for each in (z, received, previous)]
+    model_contrast(*leaves).backward()
+    assert leaves[0].grad is not None
+    assert leaves[1].grad is leaves[2].grad is None
+    there = torch.arange(N) < N - 1
+    for each in (z, received, previous):
+        each[..., N - 1, :] = math.nan
+    options: dict[str, Any] = {"queue_mask": torch.tensor([1, 0, 1])}
+    got = model_contrast(z, received, previous, mask=there, **options)
+    want = model_contrast(z[:-1], received[:-1], previous[:, :-1], **options)
+    torch.testing.assert_close(got, want)
+    slope = grad(lambda z: model_contrast(z, received, previous, mask=there))(z)
+    assert slope.isfinite().all()

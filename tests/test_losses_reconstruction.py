@@ -265,3 +265,46 @@ def test_vmap_equals_the_loop_and_leaves_padding_out() -> None:
 def test_malformed(call: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(rows(0))
+
+
+def test_second_derivatives() -> None:
+    edges, negatives = pairs(1, 6), pairs(2, 6)
+    for loss in (
+        lambda z: sampled_reconstruction(z, edges, negatives),
+        lambda z: dense_reconstruction(z, both(), weighted=True),
+        lambda z: pair_scores(z, edges).square().sum(),
+    ):
+        assert torch.autograd.gradgradcheck(loss, rows(0).requires_grad_())
+
+        def steepness(z: Tensor, loss: Any = loss) -> Tensor:
+            slope: Tensor = grad(loss)(z)
+            return slope.square().sum()
+
+        leaf = rows(0).requires_grad_()
+        slope = torch.autograd.grad(loss(leaf), leaf, create_graph=True)[0]
+        (want,) = torch.autograd.grad(slope.square().sum(), leaf)
+        torch.testing.assert_close(grad(steepness)(rows(0)), want)
+
+
+def test_what_is_masked_out_may_be_infinite() -> None:
+    z = rows(0)
+    z[N - 1] = torch.inf
+    edges, there = torch.tensor([[0, 1, N - 1], [2, 3, 4]]), torch.tensor([True, True, False])
+    masks = {"mask": there, "negative_mask": there.flip(0)}
+    loss = lambda z: sampled_reconstruction(z, edges, edges.flip(1), **masks)  # noqa: E731
+    kept = edges[:, :2]
+    torch.testing.assert_close(loss(z), sampled_reconstruction(z, kept, kept.flip(1)))
+    assert grad(loss)(z).isfinite().all()
+    nodes = torch.arange(N) < N - 1
+    divergence = lambda z: kl_divergence(z, 100 * z, mask=nodes)  # noqa: E731
+    torch.testing.assert_close(divergence(z), kl_divergence(z[:-1], 100 * z[:-1]))
+    assert grad(divergence)(z).isfinite().all()
+
+
+def test_a_client_of_a_batch_has_no_row_of_another() -> None:
+    z = rows(0).view(1, N, D).expand(3, N, D)
+    out = torch.tensor([[0, N], [1, 1]]).expand(3, 2, 2)
+    with pytest.raises(IndexError):
+        pair_scores(z[0], out[0])
+    with pytest.raises(IndexError, match=r"pairs to be in \[0, 7\)"):
+        vmap(pair_scores)(z, out)

@@ -41,6 +41,12 @@ def test_interpolation() -> None:
     other = {"w": torch.randn(3, 2), "b": torch.randn(2), "n": torch.tensor(8)}
     assert same(interpolate(own, other, torch.tensor(0.0)), own)
     assert same(interpolate(own, other, torch.tensor(1.0)), {**other, "n": own["n"]})
+    wild = {"w": torch.tensor([3e38, -0.0, 1.0, torch.inf])}
+    far = {"w": torch.tensor([-3e38, torch.inf, torch.nan, -0.0])}
+    for weight, want in ((0.0, wild), (1, far)):
+        exact = interpolate(wild, far, weight)
+        assert same(exact, want) and torch.equal(exact["w"].signbit(), want["w"].signbit())
+        assert exact["w"].data_ptr() != want["w"].data_ptr()
     got = interpolate(own, other, torch.tensor(0.3))
     for name in ("w", "b"):
         close(got[name], 0.3 * other[name] + 0.7 * own[name])

@@ -166,7 +166,7 @@ def test_without_a_validation_set_the_last_rounds_count() -> None:
         ("fgssl", "--lambda-c", "nan"),
         ("fedvgae", "--queue", "-1"),
         ("fedvgae", "--max-adjust", "-1"),
-        ("fedvgae", "--patience", "0"),
+        ("fedvgae", "--patience", "-1"),
     ],
 )
 def test_numbers_out_of_range_are_refused(

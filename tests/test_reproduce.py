@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from functools import cache
 from typing import Any
@@ -22,14 +23,18 @@ class Parsed(Exception):
     """A recipe took its flags."""
 
 
-@pytest.mark.parametrize("table", sorted(reproduce.TABLES))
-def test_flags(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
     parse = argparse.ArgumentParser.parse_args
 
     def parsed(self: argparse.ArgumentParser, argv: Any) -> None:
         raise Parsed(parse(self, argv))
 
     monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+
+
+@pytest.mark.parametrize("table", sorted(reproduce.TABLES))
+def test_flags(table: str, parse_only: None) -> None:
     known = reproduce.TABLES[table]
     every = {name: getattr(known, name) for name in ("datasets", "clients", "rounds")}
     args = argparse.Namespace(**every, methods=None, shard="0/1", seeds=1)
@@ -42,3 +47,22 @@ def test_flags(table: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (flags.dataset, flags.clients) == (job.dataset, job.clients)
         if "proportions" in flags and not flags.centralized:
             assert len(fgl.data.PROPORTIONS[flags.proportions]) == flags.clients
+
+
+def test_published_commands_still_parse(parse_only: None) -> None:
+    lines = [line for p in reproduce.RESULTS.glob("*.jsonl") for line in p.read_text().splitlines()]
+    commands = {json.loads(line)["command"] for line in lines}
+    curves = json.loads((reproduce.RESULTS / "fedvgae-convergence.json").read_text())
+    commands |= {f"examples/fedvgae.py {flags}" for flags in curves}
+    assert len(commands) > 900
+    for command in sorted(commands):
+        recipe, *flags = command.split()
+        with pytest.raises(Parsed):
+            recipe_of(recipe.removeprefix("examples/").removesuffix(".py")).main(flags)
+
+
+def test_runs_of_folds_are_splits_of_five() -> None:
+    row = reproduce.TABLES["gpfl-table2"].rows[0]
+    flags = [reproduce.Job(row, "PROTEINS", 25, run, 9, "--fold").argv[6:10] for run in (4, 5, 11)]
+    assert flags[0] == ["--fold", "4", "--alpha", "5"]
+    assert flags[1:] == [["--fold", "0", "--seed", "1"], ["--fold", "1", "--seed", "2"]]

@@ -203,6 +203,9 @@ def reconstruct(
     if len(network) != len(features):
         got = f"{len(network)} and {len(features)}"
         raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
+    for name, value, least in (("steps", steps, 0), ("hidden", hidden, 1), ("out", out, 1)):
+        if value < least:
+            raise ValueError(f"Expected {name} to be at least {least}, but got {value}")
     drawn = init_encoder(
         features.shape[1], hidden=hidden, out=out, generator=generator, dtype=features.dtype
     )

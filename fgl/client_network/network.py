@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -124,7 +126,8 @@ def normalize_rows(network: Tensor) -> Tensor:
         float ``[k, k]``.
 
     Raises:
-        TypeError, ValueError: if it is not floating point, square and finite.
+        TypeError, ValueError: if it is not floating point, square and finite, or has a negative
+            entry.
 
     Example:
         >>> normalize_rows(torch.tensor([[1.0, 3.0], [0.0, 0.0]]))
@@ -134,6 +137,8 @@ def normalize_rows(network: Tensor) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     check_rows("network", network, "k, k")
+    if (network < 0).any():
+        raise ValueError(f"Expected network to be not negative, but got {float(network.min())}")
     return network / (network.sum(1, keepdim=True) + EPS)
 
 
@@ -182,8 +187,9 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
         float ``[k, k]``; a row with nothing above the threshold is 0.
 
     Raises:
-        TypeError, ValueError: if `z` is not floating point, a matrix and finite, if both
-            `threshold` and `ratio` are given, or `ratio` is not in (0, 1].
+        TypeError, ValueError: if `z` is not floating point, a matrix and finite, or its products
+            are not, if both `threshold` and `ratio` are given, `threshold` is NaN, or `ratio` is
+            not in (0, 1].
 
     Example:
         >>> discretise(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]))
@@ -196,7 +202,11 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
     check_rows("z", z, "k, d")
     if threshold is not None and ratio is not None:
         raise ValueError(f"Expected threshold or ratio, but got both, {threshold} and {ratio}")
-    share = torch.softmax(z @ z.T, dim=1)
+    if threshold is not None and math.isnan(threshold):
+        raise ValueError(f"Expected threshold to be a number, but got {threshold}")
+    products = z @ z.T
+    check_rows("z @ z.T", products, "k, k")
+    share = torch.softmax(products, dim=1)
     if ratio is None:
         kept = (share >= (0.1 / max(len(z), 1) if threshold is None else threshold)).to(z.dtype)
     else:

@@ -1,7 +1,7 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .datasets import load, load_graphs
-from .dirichlet import dirichlet_partition, fold_clients, stratified_folds
+from .dirichlet import balanced_classes, dirichlet_partition, fold_clients, stratified_folds
 from .features import degree_features, normalize_features
 from .files import download
 from .link import EdgeSplit, edge_split, negative_edges
@@ -22,6 +22,7 @@ __all__ = [
     "CLASS_CAPPED",
     "PROPORTIONS",
     "EdgeSplit",
+    "balanced_classes",
     "class_capped_split",
     "csbm",
     "degree_features",

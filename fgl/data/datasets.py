@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph import Graph
 from ..sparse import SparseMatrix
 from . import known
-from .files import download, verify
+from .files import download, unpack, verify
 from .known import Known, Reader, Result
 from .synthetic import csbm, small_graphs
 from .table import there
@@ -23,9 +23,9 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
     """A dataset by name.
 
     ``"synthetic"`` is `csbm` with its defaults. ``"cora"``, ``"citeseer"``, ``"pubmed"``,
-    ``"wiki"`` and ``"polblogs"`` are taken from `root`, or downloaded to it; ``"acm"`` and
-    ``"dblp"``, whose homes have them in another form, are taken from `root`. Any other name is that
-    of a folder in `root` whose files, in the folder or in ``raw`` below it, have a known layout:
+    ``"acm"``, ``"wiki"`` and ``"polblogs"`` are taken from `root`, or downloaded to it; ``"dblp"``,
+    whose home has it in another form, is taken from `root`. Any other name is that of a folder in
+    `root` whose files, in the folder or in ``raw`` below it, have a known layout:
     Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``, such as cora_full), GraphSAINT
     (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or ``NAME.gml``.
 
@@ -76,10 +76,10 @@ def load_graphs(
 ) -> tuple[list[Graph], Tensor]:
     """A collection of graphs, each with a class, in the TU format.
 
-    ``"NCI1"`` and ``"PROTEINS"`` are checked by sha256; their home has them in a zip file, so they
-    are not downloaded. ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in
-    `root` with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the
-    folder or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
+    ``"NCI1"`` and ``"PROTEINS"`` are taken from `root`, or downloaded to it, and checked by sha256.
+    ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in `root`, such as Yeast,
+    with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder
+    or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
     without self-loops and repeats.
@@ -99,7 +99,7 @@ def load_graphs(
 
     Raises:
         ValueError: for an unknown name, a malformed file, or one with another checksum.
-        OSError: if a file of a known collection is not there.
+        OSError: if a file is neither there nor can be downloaded.
 
     Example:
         >>> import pathlib, tempfile
@@ -189,12 +189,18 @@ def _public(name: str, entry: Known[Any], places: list[Path]) -> Path:
                 f"Expected {' or '.join(map(str, folders[::2]))} to hold {', '.join(needed)}, "
                 f"but got no {_first_missing(folders, needed, entry)}: {entry.how}"
             )
+    missing = {}
     for file in needed:
         path = _there(folder, file, entry)
         if path is None:
-            download(f"{entry.url}/{file}", folder / file, entry.sha256[file])
+            missing[file] = entry.sha256[file]
         else:
             verify(path, entry.sha256[path.name])
+    if missing and entry.url.endswith(".zip"):
+        unpack(entry.url, folder, missing)
+    else:
+        for file, sha256 in missing.items():
+            download(f"{entry.url}/{file}", folder / file, sha256)
     return folder
 
 

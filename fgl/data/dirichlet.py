@@ -36,8 +36,9 @@ def dirichlet_partition(
         One sorted int64 tensor of examples per client; every example is in exactly one.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, n]``, `alpha` is not positive, or `cap` is not
-            in ``[1 / num_classes, 1]``.
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape, `num_clients` is not in ``[1, n]``, `alpha` is not
+            positive, or `cap` is not in ``[1 / num_classes, 1]``.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -47,7 +48,7 @@ def dirichlet_partition(
 
     Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
-    n = y.numel()
+    n = _check_classes(y)
     if not 1 <= num_clients <= n:
         raise ValueError(f"Expected num_clients to be in [1, {n}], but got {num_clients}")
     if not alpha > 0:
@@ -91,7 +92,8 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
         int64 ``[n]`` in ``[0, num_folds)``.
 
     Raises:
-        ValueError: if `num_folds` is less than 2 or more than n.
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape, or `num_folds` is less than 2 or more than n.
 
     Example:
         >>> stratified_folds(torch.tensor([0, 0, 1, 1]), 2).bincount()
@@ -99,7 +101,7 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
 
     Source: GPFL, TMLR 2025
     """
-    n = y.numel()
+    n = _check_classes(y)
     if num_folds < 2:
         raise ValueError(f"Expected num_folds to be at least 2, but got {num_folds}")
     if n < num_folds:
@@ -129,7 +131,8 @@ def fold_clients(
 
     Raises:
         TypeError, ValueError: if `graph` has no labels, `fold` is out of range, a part names a
-            graph that is not there, or a client has fewer graphs than folds, naming it.
+            graph that is not there or one twice, or a client has fewer graphs than folds, naming
+            it.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -150,6 +153,8 @@ def fold_clients(
     train, test = [], []
     for client, part in enumerate(parts):
         check_index(f"parts[{client}]", part, (None,), graph.num_examples)
+        if part.unique().numel() < part.numel():  # it would train on what it is tested with
+            raise ValueError(f"Expected parts[{client}] to name graphs once, but got repeats")
         if part.numel() < num_folds:
             raise ValueError(
                 f"Expected client {client} to have at least {num_folds} graphs, one per fold, "
@@ -159,3 +164,43 @@ def fold_clients(
         train.append(graph.select(part[own != fold]))
         test.append(graph.select(part[own == fold]))
     return train, test
+
+
+def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
+    """As many examples of every class as the smallest class has, drawn at random.
+
+    Args:
+        y: classes, int64 ``[n]``.
+        seed: of the draw.
+
+    Returns:
+        int64, the examples that stay, in order.
+
+    Raises:
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape.
+
+    Example:
+        >>> y = torch.tensor([0, 0, 0, 1, 1, 0])
+        >>> y[balanced_classes(y)].bincount()
+        tensor([2, 2])
+
+    Source: GPFL, TMLR 2025, which cuts Yeast down so
+    """
+    n = _check_classes(y)
+    if n == 0:
+        return y
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator).to(y.device)
+    members = [order[y[order] == label] for label in y.unique()]
+    least = min(own.numel() for own in members)
+    return torch.cat([own[:least] for own in members]).sort().values
+
+
+def _check_classes(y: Tensor) -> int:
+    """The number of examples, if `y` is a row of classes."""
+    if y.dtype != torch.int64:
+        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
+    if y.dim() != 1:
+        raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
+    return y.numel()

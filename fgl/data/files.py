@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
 from urllib.request import urlopen
 from uuid import uuid4
 
@@ -39,35 +41,74 @@ def download(url: str, path: str | os.PathLike[str], sha256: str) -> Path:
         'hello'
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    digest = hashlib.sha256()
+    with ExitStack() as stack:
+        source = _opened(stack, url, path)
+        advance = _progress(stack, path.name, source.headers["Content-Length"])
+        return _write(url, source, path, sha256, advance)
+
+
+def unpack(url: str, folder: Path, sha256: Mapping[str, str]) -> None:
+    """Download a zip file and keep some of its files, each checked by its own sha256."""
+    archive = folder / f"{uuid4().hex}.zip"
     try:
         with ExitStack() as stack:
-            try:
-                source = stack.enter_context(urlopen(url, timeout=60))
-            except OSError as error:
-                raise OSError(
-                    f"Expected {url} to be reachable, but got {error}; "
-                    f"a copy at {path} would do as well"
-                ) from error
-            advance = _progress(stack, path.name, source.headers["Content-Length"])
-            target = stack.enter_context(part.open("xb"))
-            while block := source.read(1 << 16):
-                target.write(block)
-                digest.update(block)
-                advance(len(block))
-        _compare(url, sha256, digest.hexdigest())
-        os.replace(part, path)
+            source = _opened(stack, url, folder)
+            advance = _progress(stack, Path(url).name, source.headers["Content-Length"])
+            _write(url, source, archive, None, advance)
+        if not zipfile.is_zipfile(archive):
+            raise ValueError(f"Expected {url} to be a zip file, but got another")
+        with zipfile.ZipFile(archive) as packed:
+            inside = {PurePosixPath(member).name: member for member in packed.namelist()}
+            for file, expected in sha256.items():
+                if file not in inside:
+                    raise ValueError(
+                        f"Expected {url} to hold {file}, but got {', '.join(sorted(inside))}"
+                    )
+                with packed.open(inside[file]) as member:
+                    _write(f"{file} in {url}", member, folder / file, expected)
     finally:
-        part.unlink(missing_ok=True)
-    return path
+        archive.unlink(missing_ok=True)
 
 
 def verify(path: Path, sha256: str) -> None:
     """Raise a ValueError unless the file has this checksum."""
     with path.open("rb") as file:
         _compare(str(path), sha256, hashlib.file_digest(file, "sha256").hexdigest())
+
+
+def _opened(stack: ExitStack, url: str, path: Path) -> Any:
+    """The answer of an address."""
+    try:
+        return stack.enter_context(urlopen(url, timeout=60))
+    except OSError as error:
+        raise OSError(
+            f"Expected {url} to be reachable, but got {error}; a copy at {path} would do as well"
+        ) from error
+
+
+def _write(
+    name: str,
+    source: IO[bytes],
+    path: Path,
+    sha256: str | None,
+    advance: Callable[[int], object] = lambda _: None,
+) -> Path:
+    """Write what `source` has left, unless its checksum is another one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    digest = hashlib.sha256()
+    try:
+        with part.open("xb") as target:
+            while block := source.read(1 << 16):
+                target.write(block)
+                digest.update(block)
+                advance(len(block))
+        if sha256 is not None:
+            _compare(name, sha256, digest.hexdigest())
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
+    return path
 
 
 def _compare(name: str, expected: str, found: str) -> None:

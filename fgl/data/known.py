@@ -24,7 +24,7 @@ Reader = Callable[..., Result]  # of a folder, a name, and what a reader of its 
 
 
 class Known(NamedTuple, Generic[Result]):
-    """A row of the table; files without `url` cannot be downloaded, and `how` says what to do."""
+    """A row of the table; `url` is a folder or a zip file; without it, `how` says what to do."""
 
     read: Reader[Result]
     sha256: dict[str, str]
@@ -98,7 +98,7 @@ GRAPHS: dict[str, Known[Graph]] = {
             "acm.label": "db4872c037fb5e6b2c4e49316e455d5b7347d4798ad230eb9862445badc35f84",
             "acm_PAP.edge": "d4a9d755cb194fa33a3e065178991b6b1169e0211687afce2989210383101c33",
         },
-        how=f"unpack them from {AM_GCN}/acm.zip",
+        f"{AM_GCN}/acm.zip",
     ),
     "wiki": Known(
         read_wiki,
@@ -140,7 +140,7 @@ COLLECTIONS: dict[str, Known[Collection]] = {
                 "dc0a22b6cbff0c939de00373e823977ba32b358f560e4288d7602f7b51407ee2"
             ),
         },
-        how=f"unpack them from {GRAPH_NN}/NCI1.zip",
+        f"{GRAPH_NN}/NCI1.zip",
     ),
     "PROTEINS": Known(
         read_tu,
@@ -159,7 +159,7 @@ COLLECTIONS: dict[str, Known[Collection]] = {
                 "f758e8ad3d6e3c026b50833d75f6f90735b94eb3345e4243707f495ca8afea8d"
             ),
         },
-        how=f"unpack them from {GRAPH_NN}/PROTEINS.zip",
+        f"{GRAPH_NN}/PROTEINS.zip",
     ),
 }
 

@@ -56,8 +56,9 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
         seed: of edges and pairs.
 
     Returns:
-        The split; one with training edges only where a share above 0 comes to no edge, or where
-        there are fewer pairs without an edge than are kept with one (`EdgeSplit.trains_only`).
+        The split; one with training edges only where a share above 0 comes to no edge, where none
+        would be left to train on, or where there are fewer pairs without an edge than are kept with
+        one (`EdgeSplit.trains_only`).
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum below 1.
@@ -81,7 +82,8 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     kept = num_val + num_test
-    if kept > n * (n - 1) // 2 - m or (val and not num_val) or (test and not num_test):
+    few = (val and not num_val) or (test and not num_test) or kept == m
+    if few or kept > n * (n - 1) // 2 - m:
         num_val = num_test = kept = 0
     order = torch.randperm(m, generator=generator)
     own = pairs[:, order[kept:].sort().values]
@@ -118,8 +120,8 @@ def negative_edges(
         int64 ``[2, num]``, as (smaller, larger) node, on the device of `edge_index`.
 
     Raises:
-        ValueError: if the shape is another one, a node is out of range, `num` is negative, or too
-            few pairs have no edge.
+        ValueError: if the shape is another one, a node is out of range, `num` or `num_nodes` is
+            negative, or too few pairs have no edge.
         TypeError: if `edge_index` is not int64.
 
     Example:
@@ -138,6 +140,8 @@ def negative_edges(
         raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise ValueError(f"Expected edge_index to be in [0, {num_nodes}), but got another node")
+    if num_nodes < 0:
+        raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
     keys = _keys(edge_index)
     free = num_nodes * (num_nodes - 1) // 2 - keys.numel()
     if num < 0 or num > free * (num if replacement else 1):

@@ -17,6 +17,7 @@ from ..data import EdgeSplit
 from ..graph import Graph
 from ..losses import pair_scores
 from ..metrics import accuracy, auc, average_precision
+from ..sparse import SparseMatrix
 from .evaluate import Evaluate, in_mode
 from .message import Message, Params
 from .method import State, fold_in
@@ -29,13 +30,16 @@ def own_clients(args: argparse.Namespace) -> tuple[list[Graph], list[EdgeSplit] 
 
     Args:
         args: with ``dataset, clients, seed, device, sparse``; ``partition``: ``"louvain"`` or
-            ``"random"``; ``features``: ``"raw"``, ``"normalized"``, or ``"degree"`` (always for
-            polblogs), counted in a client's training edges only; ``task``: ``"node"`` (60 % of a
-            client's nodes train, 20 % validate) or ``"link"`` (5 % of its edges validate, 10 % are
-            for the test).
+            ``"random"``; ``features``: ``"raw"``, ``"normalized"``, or ``"degree"`` (always where
+            the raw ones are the degrees, as for polblogs), counted in a client's training edges
+            only; ``task``: ``"node"`` (60 % of a client's nodes train, 20 % validate) or
+            ``"link"`` (5 % of its edges validate, 10 % are for the test).
 
     Returns:
-        One graph per client, and for links one split each, else None.
+        One graph per client, and for links one split each, else None; for links without masks.
+
+    Raises:
+        ValueError: if no client has enough edges to split.
 
     Example:
         >>> options = {"dataset": "synthetic", "clients": 3, "seed": 0, "device": "cpu"}
@@ -45,23 +49,37 @@ def own_clients(args: argparse.Namespace) -> tuple[list[Graph], list[EdgeSplit] 
         [True, True, True]
     """
     graph = data.load(args.dataset).replace(backend=args.sparse).to(args.device)
+    # Degrees of the whole graph would tell of the edges that are kept from a client.
+    degree = args.features == "degree" or _are_degrees(graph)
     if args.features == "normalized":
         graph = data.normalize_features(graph)
     cut = {"louvain": data.louvain_partition, "random": data.random_partition}[args.partition]
     clients = data.partition_graph(graph, cut(graph, args.clients, seed=args.seed))
     seeds = [fold_in(args.seed, client, "split") for client in range(len(clients))]
     pairs = list(zip(clients, seeds, strict=True))
-    degree = args.features == "degree" or args.dataset == "polblogs"
     if args.task == "node":
         nodes = [data.random_split(own, seed=seed) for own, seed in pairs]
         return [data.degree_features(own) if degree else own for own in nodes], None
-    splits = [data.edge_split(own, seed=seed) for own, seed in pairs]
+    none = {"train_mask": None, "val_mask": None, "test_mask": None}  # every node is trained on
+    splits = [data.edge_split(own.replace(**none), seed=seed) for own, seed in pairs]
     if degree:
         splits = [replace(own, graph=data.degree_features(own.graph)) for own in splits]
     idle = [client for client, own in enumerate(splits) if own.trains_only]
+    if len(idle) == len(splits):
+        raise ValueError(
+            f"Expected a client to have enough edges to split, but got none of {len(splits)}"
+        )
     if idle:
         print(f"clients {idle} have too few edges to split: they train and are not scored")
     return [own.graph for own in splits], splits
+
+
+def _are_degrees(graph: Graph) -> bool:
+    x, degrees = graph.x, data.degree_features(graph).x
+    if x.shape != degrees.shape:
+        return False
+    here, there = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
+    return torch.equal(here, there)
 
 
 def own_scores(
@@ -127,7 +145,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
     Returns:
         ``(params, graph) -> {"val_auc", "val_ap", "auc", "ap"}``, the last two on the test pairs;
         without the names of pairs that lack edges or negatives, so none for a client that only
-        trains.
+        trains; NaN where a model's scores are, as those of one that has diverged.
 
     Raises:
         ValueError: when called, if the graph is that of no split.
@@ -158,8 +176,9 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
                 continue
             scores = pair_scores(z, torch.cat([edges, negatives], 1))
             positive = torch.arange(len(scores), device=scores.device) < edges.shape[1]
-            found[f"{prefix}auc"] = auc(scores, positive)
-            found[f"{prefix}ap"] = average_precision(scores, positive)
+            diverged = bool(scores.isnan().any())
+            found[f"{prefix}auc"] = math.nan if diverged else auc(scores, positive)
+            found[f"{prefix}ap"] = math.nan if diverged else average_precision(scores, positive)
         return found
 
     return score
@@ -179,7 +198,8 @@ def evaluate_own(score: Score, model: nn.Module, clients: Sequence[Graph]) -> Ev
 
     Returns:
         ``(outbox, states) ->`` every metric as a mean over the clients that have it, then the same
-        with ``_before`` at the end, and ``scored_clients``, how many have all of them.
+        with ``_before`` at the end, and ``scored_clients``, how many have all of them. A mean over
+        a client with NaN is NaN.
 
     Raises:
         ValueError: when called, if no client has a metric.
@@ -194,16 +214,21 @@ def evaluate_own(score: Score, model: nn.Module, clients: Sequence[Graph]) -> Ev
     initial = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        found: dict[str, list[float]] = {}
+        each: list[dict[str, float]] = []
         for client, graph in enumerate(clients):
+            each.append({})
             for key, ending in (("model", ""), ("adopted", "_before")):
                 own = states.get(client, {}).get(key, outbox[client]["model"])
                 for name, value in score({**initial, **own}, graph).items():  # type: ignore[dict-item]
-                    found.setdefault(f"{name}{ending}", []).append(value)
-        if not found:
+                    each[-1][f"{name}{ending}"] = value
+        names = dict.fromkeys(name for found in each for name in found)
+        if not names:
             raise ValueError("Expected a client to have something to test on, but got none")
-        means = {name: sum(values) / len(values) for name, values in found.items()}
-        return {**means, "scored_clients": float(min(map(len, found.values())))}
+        means = {}
+        for metric in names:
+            values = [found[metric] for found in each if metric in found]
+            means[metric] = sum(values) / len(values)
+        return {**means, "scored_clients": float(sum(len(found) == len(names) for found in each))}
 
     return evaluate
 

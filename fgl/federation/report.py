@@ -109,10 +109,12 @@ def early_stop(patience: int, select: str = VALIDATION) -> Callable[[Round, Resu
 
 def best_round(history: Sequence[Round], select: str = VALIDATION) -> Round:
     """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier."""
-    lowest = -math.inf  # a round in which nobody could be scored
-    return max(
-        history, key=lambda r: (r.metrics.get(select, lowest), -r.metrics.get("val_loss", 0.0))
-    )
+
+    def key(record: Round) -> tuple[float, float]:
+        value = record.metrics.get(select, math.nan)  # where nobody could be scored
+        return -math.inf if math.isnan(value) else value, -record.metrics.get("val_loss", 0.0)
+
+    return max(history, key=key)
 
 
 def configuration(args: argparse.Namespace) -> dict[str, Any]:

@@ -36,7 +36,12 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
     weight = None
     if any(graph.edge_weight is not None for graph in graphs):
         weight = torch.cat(
-            [g.x.new_ones(g.num_edges) if g.edge_weight is None else g.edge_weight for g in graphs]
+            [
+                torch.ones(g.num_edges, dtype=g.x.dtype, device=g.device)
+                if g.edge_weight is None
+                else g.edge_weight
+                for g in graphs
+            ]
         )
     return {
         "x": torch.cat([g.x.to_dense() if isinstance(g.x, SparseMatrix) else g.x for g in graphs]),

@@ -26,8 +26,9 @@ def model_contrast(
 
     Args:
         z: float ``[n, d]``, of the model being trained.
-        received: float ``[n, d]``, of the model that the server sent, frozen.
-        previous: float ``[Q, n, d]``, of this client's own models after earlier rounds, frozen.
+        received: float ``[n, d]``, of the model that the server sent; it gets no gradient.
+        previous: float ``[Q, n, d]``, of this client's own models after earlier rounds; nor do
+            these.
         temperature: tau.
         mask: bool ``[n]``, the nodes that are averaged over; default all.
         queue_mask: bool ``[Q]``, the places of the queue that are taken; default all.
@@ -63,11 +64,14 @@ def model_contrast(
             raise ValueError(f"Expected {name} to have shape [{size}], but got {list(value.shape)}")
     if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    if mask is not None:  # 0 times the NaN of a node that is not there is not 0
+        there = mask.bool()[:, None]
+        z, received, previous = (torch.where(there, rows, 0) for rows in (z, received, previous))
     own = unit_rows(z)
-    near = (own * unit_rows(received)).sum(-1) / temperature
-    far = (own * unit_rows(previous)).sum(-1) / temperature
+    near = (own * unit_rows(received.detach())).sum(-1) / temperature
+    far = (own * unit_rows(previous.detach())).sum(-1) / temperature
     if queue_mask is not None:
-        far = torch.where(queue_mask[:, None], far, -torch.inf)
+        far = torch.where(queue_mask.bool()[:, None], far, -torch.inf)
     loss = torch.cat([near[None], far]).logsumexp(0) - near
     weight = z.new_ones(len(z)) if mask is None else mask.to(z.dtype)
     total = weight.sum()

@@ -8,7 +8,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
-from torch.autograd.function import once_differentiable
 
 KINDS = ("sampled", "dense", "dense_weighted")
 BLOCK = 2**20  # numbers that are gathered at a time
@@ -84,6 +83,8 @@ def sampled_reconstruction(
     weight = torch.cat(
         [_weight("mask", mask, edges, z), _weight("negative_mask", negative_mask, negatives, z)]
     )
+    # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
+    edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
     loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
     total = weight.sum()
     return (loss * weight).sum() / (total + (total == 0))
@@ -204,6 +205,9 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
             f"but got {list(log_sigma.shape)}"
         )
     weight = _node_weight("mask", mask, mu)
+    if mask is not None:  # 0 times the infinity of a node that is not there is not 0
+        there = mask.bool()[:, None]
+        mu, log_sigma = torch.where(there, mu, 0), torch.where(there, log_sigma, 0)
     each = (mu.square() + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum(1) / 2
     n = weight.sum()
     return (each * weight).sum() / (n + (n == 0))
@@ -226,6 +230,10 @@ def _weight(name: str, mask: Tensor | None, pairs: Tensor, z: Tensor) -> Tensor:
             f"Expected {name} to have shape {list(pairs.shape[1:])}, but got {list(mask.shape)}"
         )
     return mask.to(z.dtype)
+
+
+def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
+    return pairs if mask is None else torch.where(mask.bool(), pairs, 0)
 
 
 def _node_weight(name: str, mask: Tensor | None, z: Tensor) -> Tensor:
@@ -254,7 +262,6 @@ class _Pairs(Function):
         ctx.save_for_backward(*inputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         z, left, right = ctx.saved_tensors
         out = torch.zeros_like(z)
@@ -272,6 +279,9 @@ class _Pairs(Function):
             a.movedim(dim, 0) if dim is not None else a.expand(size, *a.shape)
             for a, dim in zip(args, in_dims, strict=True)
         )
+        for nodes in (left, right):  # shifted, they would be another client's
+            if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < z.shape[1]:
+                raise IndexError(f"Expected pairs to be in [0, {z.shape[1]}), but got another node")
         shift = torch.arange(size, device=left.device)[:, None] * z.shape[1]
         flat = ((nodes + shift).flatten() for nodes in (left, right))
         out: Tensor = _Pairs.apply(z.flatten(0, 1), *flat)  # type: ignore[no-untyped-call]
