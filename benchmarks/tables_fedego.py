@@ -12,7 +12,8 @@ CLIENTS = {"cora": 5, "citeseer": 5, "dblp": 10, "wiki_cs": 10, "cora_full": 10}
 WIKI = ("--share", "0.2", "--num-test", "300")
 FULL = ("--share", "0.3", "--num-test", "300")
 OWN = {"dblp": WIKI, "wiki_cs": WIKI, "cora_full": FULL}
-FASTER = {"dblp": ("--lr", "5e-4"), "wiki_cs": ("--lr", "5e-4"), "cora_full": ("--lr", "5e-4")}
+LONGER = ("--lr", "5e-4", "--rounds", "300")
+FASTER = {"dblp": LONGER, "wiki_cs": LONGER, "cora_full": ("--lr", "5e-4")}  # FedEgo alone
 
 
 def cells(cora: float, citeseer: float, wiki: float = 0, full: float = 0) -> Cells:

@@ -30,14 +30,13 @@ def fedego(model, train, args):
     """FedEgo, or a baseline; and what is scored: what a client makes of the message sent next."""
     federated, prox = args.baseline is None, args.baseline == "fedprox"
     sampler = cache(partial(ego.EgoSampler, fanouts=model.fanouts))
-    shape = (ego.levels(model.fanouts)[-1], model.head.in_features, model.head.out_features)
 
     def head_of(params):
         return split_layers(params, ["reduction"])[1]
 
     def labels_of(graph):
         mask = graph.train_mask if args.own_labels == "train" else None
-        return label_distribution(graph.y, shape[2], mask)
+        return label_distribution(graph.y, model.head.out_features, mask)
 
     def mixed(own, message, graph):
         if "head" not in message:
@@ -87,9 +86,8 @@ def fedego(model, train, args):
         return message | trees.upload_trees(sampler(graph), graph, r, **how), state
 
     def accept(message):
-        if federated and args.ego:
-            both = message["embeddings"], message["labels"]
-            ego.check_mashed(*both, shape=shape, dtype=model.head.weight.dtype)
+        if federated:
+            trees.check_upload(message, model, ego=args.ego)
 
     def fuse(inbox, state):
         if args.baseline in ("local", "dfedgnn"):

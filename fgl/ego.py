@@ -228,8 +228,8 @@ def check_mashed(
 
     Raises:
         TypeError: if one is no dense floating-point tensor, or not of `dtype`.
-        ValueError: for a wrong shape, no graph, or a row of `labels` that is negative or does not
-            sum to 1.
+        ValueError: for a wrong shape, no graph, embeddings whose squares overflow, or a row of
+            `labels` that is negative or does not sum to 1.
 
     Example:
         >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
@@ -250,6 +250,13 @@ def check_mashed(
             )
     if not len(embeddings):
         raise ValueError("Expected embeddings to have a graph, but got none")
+    length = embeddings.flatten(1).square().sum(1)
+    if not length.isfinite().all():  # one step on them would make every client's model infinite
+        graph = int((~length.isfinite()).nonzero()[0])
+        raise ValueError(
+            f"Expected embeddings to be of finite length, but got "
+            f"{float(embeddings[graph].abs().max()):.4g} in graph {graph}"
+        )
     total = labels.sum(2)
     bad = ~((total - 1).abs() <= 1e-3) | (labels < 0).any(2)  # a NaN is bad too
     if bad.any():

@@ -130,7 +130,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         float ``[num_classes]`` that sums to 1; zeros where nothing is masked in.
 
     Raises:
-        TypeError: if `y` is not int64.
+        TypeError: if `y` is not int64, or `mask` not bool.
         ValueError: if `y` has another shape, a label is out of range, or `mask` has another shape.
 
     Example:
@@ -144,6 +144,8 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     if y.dim() != 1:
         raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
     if mask is not None:
+        if mask.dtype != torch.bool:
+            raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
         if mask.shape != y.shape:
             raise ValueError(
                 f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"

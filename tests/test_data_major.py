@@ -11,7 +11,7 @@ import torch
 from federations import graph, same
 
 import fgl
-from fgl.data import csbm, major_label_partition
+from fgl.data import csbm, major, major_label_partition
 
 SMALL = csbm(num_nodes=400, num_features=20, words_per_set=5, seed=1)
 DATA = Path(os.environ.get("FGL_DATA", "no"))
@@ -165,3 +165,30 @@ def test_bad_input(options: Any, message: str) -> None:
 def test_labels_are_needed() -> None:
     with pytest.raises(ValueError, match="graph to have labels"):
         major_label_partition(graph().replace(y=None), 2)
+
+
+def test_sizes_are_cut_off_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, some = [], major._some
+
+    def counted(nodes: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
+        asked.append(count)
+        return some(nodes, count, generator)
+
+    monkeypatch.setattr(major, "_some", counted)
+    total = len(linked(SMALL))
+    shares = {"share": 0.3 + 0.9 / total, "major_rate": 0.83, "global_share": 0.25 + 0.9 / total}
+    major_label_partition(SMALL, 1, num_test=20, **shares)
+    size = int(shares["share"] * total)
+    assert int(0.3 * total) <= size < shares["share"] * total
+    wanted = int(0.83 * size)
+    assert 0.83 * size > wanted + 0.5  # 99.6
+    assert asked == [int(shares["global_share"] * total), wanted, size - wanted]
+
+
+def test_a_node_with_a_loop_alone_is_isolated() -> None:
+    loops = torch.arange(20).expand(2, 20)
+    keep = (SMALL.edge_index >= 20).all(0)
+    looped = SMALL.replace(edge_index=torch.cat([SMALL.edge_index[:, keep], loops], 1))
+    test, clients = major_label_partition(looped, 3, num_test=20)
+    for part in (test, *clients):
+        assert int(part.node_id.min()) >= 20

@@ -355,3 +355,14 @@ def test_on_a_gpu() -> None:
         mash(values.cpu(), trees.cpu(), batch_size=16),
     )
     assert resample(mash(values, trees, batch_size=16)).device.type == "cuda"
+
+
+def test_mashed_graphs_may_be_off_by_rounding_alone() -> None:
+    labels = torch.full((1, 3, 2), 0.5)
+    check_mashed(torch.zeros(1, 3, 4), labels * 1.0005, shape=(3, 4, 2))
+    with pytest.raises(ValueError, match="rows that sum to 1, but got 1.002"):
+        check_mashed(torch.zeros(1, 3, 4), labels * 1.002, shape=(3, 4, 2))
+    huge = torch.zeros(2, 3, 4)
+    huge[1, 2, 0] = 3e38
+    with pytest.raises(ValueError, match=r"of finite length, but got 3e\+38 in graph 1"):
+        check_mashed(huge, labels.expand(2, 3, 2), shape=(3, 4, 2))

@@ -454,6 +454,14 @@ def test_fedprox_adapts_its_weight() -> None:
     }
     for given, want in table.items():
         assert float(personal.adapted(*map(torch.tensor, given))) == pytest.approx(want)
+    for step, loss in ((0.1, 0.0), (10.0, 1e9)):  # from one end of the range to the other
+        mu, seen = torch.tensor(1e-5 if step > 1 else 1.0), []
+        for _ in range(9):
+            mu = personal.adapted(mu, torch.tensor(loss), torch.tensor(1.0))
+            seen.append(float(mu))
+        ends = [0.1, 0.01, 1e-3, 1e-4] + 5 * [1e-5]
+        want = ends if step < 1 else [1e-4, 1e-3, 0.01, 0.1, 1.0, 10.0, 10.0, 10.0, 10.0]
+        assert seen == pytest.approx(want)
     result = fgl.run(method("fedprox"), CLIENTS, num_rounds=3)
     assert all(0 < float(state["mu"]) <= 10 for state in result.client_states.values())  # type: ignore[arg-type]
 
@@ -597,7 +605,7 @@ def test_evaluation_needs_labels_and_masks() -> None:
     bare = CLIENTS[0].replace(val_mask=None)
     with pytest.raises(ValueError, match="client 1 to have val_mask, but got none"):
         personal.evaluate_personal(net, [CLIENTS[0], bare], TEST, lambda p, m, g: p)
-    with pytest.raises(ValueError, match="test graph to have y"):
+    with pytest.raises(ValueError, match="test graph to have nodes with labels"):
         personal.evaluate_personal(net, CLIENTS, TEST.replace(y=None), lambda p, m, g: p)
 
 
@@ -621,11 +629,39 @@ def spoil(made: Method, change: Any) -> Method:
         (lambda m: m | {"embeddings": m["embeddings"] * math.nan}, "embeddings is not finite"),
         (lambda m: m | {"embeddings": m["embeddings"].double()}, "embeddings to be torch.float32"),
         (lambda m: m | {"labels": m["labels"].half()}, "labels to be torch.float32"),
+        (lambda m: m | {"embeddings": m["embeddings"] + 3e38}, "to be of finite length"),
     ],
 )
 def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str) -> None:
+    refused(method(), change, message)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m | {"distribution": m["distribution"] * 5}, r"distribution to be 7 shares"),
+        (lambda m: m | {"distribution": -m["distribution"]}, "shares that sum to 1"),
+        (lambda m: m | {"distribution": m["distribution"][:3]}, "7 shares that sum to 1"),
+        (
+            lambda m: m | {"head": {k: v[:1] for k, v in m["head"].items()}},
+            "Expected head to have the shapes .* but got",
+        ),
+    ],
+)
+def test_a_bad_head_or_distribution_is_refused(change: Any, message: str) -> None:
+    refused(method("no ego"), change, message)
+
+
+def test_a_first_client_without_ego_graphs_is_told_so() -> None:
+    made = method()
+    with pytest.raises(ValueError, match=r"message to have 'labels', but got keys \['model'"):
+        upload = {"model": {}, "embeddings": torch.zeros(1, 13, 8)}
+        made.accept(upload)
+
+
+def refused(made: Method, change: Any, message: str) -> None:
     with pytest.warns(UserWarning, match="Round 0, client 2: "):
-        result = fgl.run(spoil(method(), change), CLIENTS, num_rounds=1)
+        result = fgl.run(spoil(made, change), CLIENTS, num_rounds=1)
     assert list(result.history[0].dropped) == [2]
     assert re.search(message, result.history[0].dropped[2])
     assert int(result.outbox[0]["num_clients"]) == 3
@@ -633,7 +669,7 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
 
 def test_a_client_of_fewer_than_five_nodes_trains() -> None:
     tiny = CLIENTS[0].subgraph(torch.arange(3))
-    steps = [c for _, c in trees.ego_steps(fgl.ego.EgoSampler(tiny), tiny, epochs=2, batch_size=8)]
+    steps = [c for _, c in trees.ego_steps(fgl.ego.EgoSampler(tiny), tiny, epochs=2, batch_size=1)]
     assert [len(c["labels"]) for c in steps] == [1, 1]
 
 
@@ -725,3 +761,37 @@ def test_methods_share_their_split() -> None:
 def test_recipe_refuses_fanouts(flags: list[str]) -> None:
     with pytest.raises(ValueError, match="fanouts to be at least 1"):
         script("examples/fedego.py").main([*SMALL_FLAGS, *flags])
+
+
+def test_the_parts_of_a_round_refuse() -> None:
+    data, sampler = CLIENTS[0], fgl.ego.EgoSampler(CLIENTS[0], (2,))
+    r = torch.rand(data.num_nodes, 8)
+    for size in (0, -1, 10_000):
+        message = rf"batch_size to be in \[1, {data.num_train}\].* but got {size}"
+        with pytest.raises(ValueError, match=message):
+            list(trees.ego_steps(sampler, data, epochs=1, batch_size=size))
+        for mixup in (True, False):
+            with pytest.raises(ValueError, match=message):
+                trees.upload_trees(sampler, data, r, batch_size=size, mixup=mixup)
+    for noise in (-1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match="noise to be at least 0, but got"):
+            trees.upload_trees(sampler, data, r, batch_size=8, noise=noise)
+    model = EgoSAGE(4, 8, 2, fanouts=(2,))
+    head = split_layers(model.state_dict(), ["reduction"])[1]
+    how: Any = {"optimizer": torch.optim.Adam, "state": {}}
+    for count, rows in ((10, 25), (10, 9), (0, 0)):
+        with pytest.raises(ValueError, match=rf"as many graphs, .*but got {count} and {rows}"):
+            trees.train_on_trees(model, head, torch.zeros(count, 3, 8), torch.ones(rows, 2), **how)
+    with pytest.raises(ValueError, match="test graph to have nodes with labels"):
+        empty = TEST.subgraph(torch.zeros(0, dtype=torch.int64))
+        personal.evaluate_personal(model, CLIENTS, empty, lambda p, m, g: p)
+
+
+def test_the_server_sees_a_fifth_of_the_trees_an_epoch() -> None:
+    model = EgoSAGE(4, 8, 2, fanouts=(2,))
+    head = split_layers(model.state_dict(), ["reduction"])[1]
+    for count, steps in ((40, 1), (44, 1), (45, 2), (4, 1)):
+        given = torch.randn(count, 3, 8), torch.full((count, 2), 0.5)
+        how: Any = {"optimizer": torch.optim.Adam, "state": {}, "epochs": 3, "batch_size": 8}
+        adam = trees.train_on_trees(model, head, *given, **how)[1]
+        assert int(adam["step/head.weight"]) == 3 * steps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -253,3 +254,13 @@ def test_bad_fanouts(fanouts: tuple[int, ...]) -> None:
 def test_fanouts_that_are_no_integers(fanouts: Any) -> None:
     with pytest.raises(TypeError, match="fanouts to be integers"):
         EgoSAGE(6, 8, 3, fanouts=fanouts)
+
+
+def test_weights_start_normal() -> None:
+    torch.manual_seed(0)
+    model = EgoSAGE(100, 400, 7)
+    for weight in (model.reduction.weight, model.convs[0].lin_l.weight, model.head.weight):
+        deviation, weight = math.sqrt(2 / weight.shape[1]), weight.detach()
+        assert float(weight.std()) == pytest.approx(deviation, rel=0.05)
+        assert float(weight.abs().max()) > 2.5 * deviation  # a uniform one ends at 1.73
+    assert EgoSAGE(4, 8, 2, fanouts=iter((3, 2))).fanouts == (3, 2)

@@ -95,6 +95,12 @@ def test_labels_that_are_no_classes(y: Any, error: type[Exception], message: str
         label_distribution(y, 3)
 
 
+def test_a_mask_of_numbers_is_refused() -> None:
+    for mask in (torch.tensor([0, 1, 1]), torch.tensor([0.0, 1.0, 1.0])):
+        with pytest.raises(TypeError, match=f"mask to be bool, but got {mask.dtype}"):
+            label_distribution(torch.tensor([0, 1, 2]), 3, mask)
+
+
 def test_interpolation_between_dtypes() -> None:
     with pytest.raises(TypeError, match=r"other\['w'\] to be torch.float32, but got torch.float64"):
         interpolate({"w": torch.zeros(2)}, {"w": torch.zeros(2).double()}, 0.5)

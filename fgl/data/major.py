@@ -64,7 +64,9 @@ def major_label_partition(
             raise ValueError(f"Expected {name} to be in [0, 1], but got {value}")
     generator = torch.Generator().manual_seed(seed)
     y: Tensor = graph.y.cpu()  # type: ignore[union-attr]  # checked
-    linked = graph.edge_index.cpu().unique()
+    edges = graph.edge_index.cpu()
+    edges = edges[:, edges[0] != edges[1]]  # a node with itself alone is isolated
+    linked = edges.unique()
     total = linked.numel()
     free = torch.zeros(graph.num_nodes, dtype=torch.bool)
     free[linked] = True
@@ -79,7 +81,7 @@ def major_label_partition(
         rest = free.clone()
         rest[major] = False
         other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)
-        kept = _linked(graph, torch.cat([major, other]), generator)
+        kept = _linked(edges, torch.cat([major, other]), generator)
         own = _client(graph, kept, num_test)
         if own.num_train == 0:
             raise ValueError(
@@ -93,12 +95,10 @@ def major_label_partition(
     return test.replace(train_mask=None, val_mask=None, test_mask=everything), clients
 
 
-def _linked(graph: Graph, nodes: Tensor, generator: torch.Generator) -> Tensor:
+def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
     """Those of the nodes that have an edge to another one of them, in random order."""
-    inside = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    inside[nodes] = True
-    edges = graph.edge_index.cpu()
-    linked: Tensor = edges[:, inside[edges].all(0)].unique()
+    inside = torch.isin(edges, nodes).all(0)
+    linked: Tensor = edges[:, inside].unique()
     return linked[torch.randperm(linked.numel(), generator=generator)]
 
 

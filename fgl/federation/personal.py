@@ -94,9 +94,9 @@ def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if loss > 5 * mu * penalty and mu <= 1:
+    if loss > 5 * mu * penalty and mu <= 1.5:  # a float32 after some steps is not quite 1
         return mu * 10
-    return mu / 10 if loss < mu * penalty / 2 and mu >= 1e-4 else mu
+    return mu / 10 if loss < mu * penalty / 2 and mu >= 0.5e-4 else mu
 
 
 def evaluate_personal(
@@ -118,7 +118,8 @@ def evaluate_personal(
         that have a model, and ``local_f1/0``, ``global_f1/0`` and so on.
 
     Raises:
-        ValueError: if a graph lacks labels, or a client a test or validation node.
+        ValueError: if a graph lacks labels, or a client a test or validation node, or the test
+            graph has no node.
 
     Example:
         >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
@@ -132,8 +133,8 @@ def evaluate_personal(
             value = getattr(graph, name)
             if value is None or (name != "y" and not value.any()):
                 raise ValueError(f"Expected client {client} to have {name}, but got none")
-    if test.y is None:
-        raise ValueError("Expected the test graph to have y, but got none")
+    if test.y is None or not test.num_nodes:
+        raise ValueError("Expected the test graph to have nodes with labels, but got none")
 
     @torch.no_grad()
     def score(client: int, params: Params) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,10 +10,11 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..ego import EgoSampler, mash, resample
+from ..ego import EgoSampler, check_mashed, levels, mash, resample
 from ..graph import Graph
 from ..losses import soft_cross_entropy
 from ..nn import EgoSAGE
+from ..personalize import split_layers
 from ..sparse import SparseMatrix
 from .evaluate import in_mode
 from .message import Message, Params
@@ -39,12 +41,16 @@ def ego_steps(
     Returns:
         Pairs of the graph and the context of a step, for `Training.batches`.
 
+    Raises:
+        ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
+
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> steps = list(ego_steps(fgl.ego.EgoSampler(graph), graph, epochs=1, batch_size=32))
         >>> len(steps), steps[0][1]["trees"].shape
         (17, torch.Size([32, 43]))
     """
+    check_batch_size(batch_size, graph)
     pool = training_examples(graph)
     labels = one_hot(graph)
     for _ in range(epochs):
@@ -93,6 +99,10 @@ def upload_trees(
     Returns:
         ``{"embeddings": [G, size, H], "labels": [G, size, C]}``.
 
+    Raises:
+        ValueError: if `batch_size` is not in ``[1, num_train]``, `noise` is negative or not finite,
+            or there are no labels.
+
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> r = torch.rand(graph.num_nodes, 8)
@@ -100,6 +110,9 @@ def upload_trees(
         >>> upload["embeddings"].shape, upload["labels"].shape
         (torch.Size([51, 43, 8]), torch.Size([51, 43, 7]))
     """
+    check_batch_size(batch_size, graph)
+    if not 0 <= noise < math.inf:
+        raise ValueError(f"Expected noise to be at least 0, but got {noise}")
     trees = sampler(training_examples(graph))
     made = []
     for values in (embeddings, one_hot(graph)):
@@ -110,6 +123,44 @@ def upload_trees(
     if noise:
         made[0] = made[0] + noise * torch.randn_like(made[0])
     return {"embeddings": made[0], "labels": made[1]}
+
+
+def check_upload(message: Message, model: EgoSAGE, *, ego: bool = True) -> None:
+    """Check what a FedEgo client uploads beside its reduction layer.
+
+    Args:
+        message: the upload.
+        model: the architecture.
+        ego: whether it has mashed ego-graphs; if not, a ``"head"`` and a ``"distribution"``.
+
+    Raises:
+        TypeError, ValueError: for a missing key, and as `check_mashed`; or if the head has other
+            layers or shapes, or the distribution is negative or does not sum to 1.
+
+    Example:
+        >>> model = fgl.nn.EgoSAGE(4, 8, 2, fanouts=(2,))
+        >>> good = {"embeddings": torch.zeros(1, 3, 8), "labels": torch.full((1, 3, 2), 0.5)}
+        >>> check_upload(good, model)
+    """
+    for key in ("embeddings", "labels") if ego else ("head", "distribution"):
+        if key not in message:
+            raise ValueError(f"Expected message to have {key!r}, but got keys {list(message)}")
+    classes = model.head.out_features
+    parts: Any = message
+    if ego:
+        shape = levels(model.fanouts)[-1], model.head.in_features, classes
+        both = parts["embeddings"], parts["labels"]
+        check_mashed(*both, shape=shape, dtype=model.head.weight.dtype)
+        return
+    want = {k: list(v.shape) for k, v in split_layers(model.state_dict(), ["reduction"])[1].items()}
+    got = {name: list(value.shape) for name, value in parts["head"].items()}
+    if got != want:
+        raise ValueError(f"Expected head to have the shapes {want}, but got {got}")
+    share = parts["distribution"]
+    if share.shape != (classes,) or (share < 0).any() or not abs(float(share.sum()) - 1) <= 1e-3:
+        raise ValueError(
+            f"Expected distribution to be {classes} shares that sum to 1, but got {share.tolist()}"
+        )
 
 
 def train_on_trees(
@@ -140,6 +191,9 @@ def train_on_trees(
     Returns:
         The trained layers and the optimiser's state.
 
+    Raises:
+        ValueError: if there are no trees, or not as many labels.
+
     Example:
         >>> model = fgl.nn.EgoSAGE(4, 8, 2)
         >>> params = {name: p for name, p in model.state_dict().items() if "reduction" not in name}
@@ -150,6 +204,11 @@ def train_on_trees(
         >>> list(new) == list(params), int(adam["step/head.weight"])
         (True, 5)
     """
+    if len(trees) != len(labels) or not len(trees):
+        raise ValueError(
+            f"Expected trees and labels to be of as many graphs, at least one, "
+            f"but got {len(trees)} and {len(labels)}"
+        )
     leaves = {name: value.detach().clone().requires_grad_() for name, value in params.items()}
     stepper = fused(optimizer(list(leaves.values())))
     load_state(stepper, leaves, state)

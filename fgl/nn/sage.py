@@ -182,6 +182,7 @@ class EgoSAGE(nn.Module):
         linear: bool = False,
     ) -> None:
         super().__init__()
+        fanouts = tuple(fanouts)
         if not all(type(fanout) is int for fanout in fanouts):
             raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")
         if not fanouts or min(fanouts) < 1:
