@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, close, end, fedavg, graphs, model, same
+from federations import METHODS, close, end, fedavg, graphs, model, same, script
 
 import fgl
 from fgl.federation import Cohort, Training
@@ -27,8 +27,6 @@ def clients(sparse: bool = True) -> list[fgl.Graph]:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_is_that_of_the_cpu(name: str, sparse: bool, at_once: Any, monkeypatch: Any) -> None:
-    from federations import script
-
     views = script("examples/fgssl.py").VIEWS
     for view in views:  # a GPU draws other numbers
         monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
@@ -100,3 +98,37 @@ def test_the_batched_step_can_be_captured_as_a_cuda_graph() -> None:
     torch.cuda.synchronize()
     for key, value in want.items():
         close(got[key].detach(), value.detach(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "flags"),
+    [
+        ("fgssl", []),
+        ("fedgl", ["--clients", "6"]),
+        ("fedego", ["--fanouts", "2", "2"]),
+        ("fedego", ["--baseline", "fedprox"]),
+        ("fedvgae", ["--task", "link"]),
+        ("fedvgae", ["--task", "node", "--clients-at-once", "all"]),
+        ("gpfl", []),
+        ("gpfl", ["--uniform", "--clients-at-once", "1"]),
+    ],
+)
+def test_recipes_run_there(recipe: str, flags: list[str]) -> None:
+    small = ["--rounds", "2", "--clients", "3", "--hidden", "8", "--device", "cuda"]
+    report, result = script(f"examples/{recipe}.py").main([*small, *flags])
+    assert all(value == value for each in report["metrics"].values() for value in each.values())
+    for message in result.outbox.values():
+        tensors = message["model"].values()
+        assert all(tensor.device.type == "cuda" for tensor in tensors)
+
+
+def test_a_gin_reads_a_collection_as_on_a_processor() -> None:
+    whole = fgl.Graph.join(*fgl.data.small_graphs(12))
+    net = fgl.nn.GIN(whole.num_features, 8, 2).eval()
+    want = net(*whole.inputs)
+    close(net.cuda()(*whole.to("cuda").inputs).cpu(), want, atol=1e-5)
+    part = torch.tensor([3, 1])
+    close(whole.to("cuda").select(part.cuda()).x.cpu(), whole.select(part).x)
+    found = fgl.properties.graph_properties(whole.edge_index, whole.batch)
+    edges, batch = whole.edge_index.cuda(), whole.batch.cuda()
+    close(fgl.properties.graph_properties(edges, batch).cpu(), found)
