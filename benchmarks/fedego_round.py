@@ -10,24 +10,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from machine import alternated, machine, write
+from machine import alternated, example, machine, write
 
-ROOT = Path(__file__).parents[1]
 METHODS: dict[str, tuple[str, ...]] = {"fedego": (), "fedavg": ("--baseline", "fedavg")}
-
-
-def recipe() -> Any:
-    spec = importlib.util.spec_from_file_location("fedego", ROOT / "examples" / "fedego.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def seconds(module: Any, flags: tuple[str, ...], dataset: str, rounds: int) -> float:
@@ -46,7 +37,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    module = recipe()
+    module = example("fedego")
 
     def one(flags: tuple[str, ...]) -> float:
         whole, first = (seconds(module, flags, args.dataset, n) for n in (args.rounds, 1))

@@ -12,7 +12,6 @@ goes to ``benchmarks/results/graph_speed.json``.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import statistics
 import time
@@ -24,7 +23,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from machine import machine
+from machine import example, machine
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -121,10 +120,7 @@ def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict
 
 def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
     """Median seconds of a round of GPFL, of the server in it, and of the clients' answers to it."""
-    path = Path(__file__).parents[1] / "examples" / "gpfl.py"
-    spec: Any = importlib.util.spec_from_file_location("gpfl", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example("gpfl")
     spent: dict[str, list[float]] = {"aggregate": [], "send": []}
 
     def clocked(function: Callable[..., Any], name: str) -> Callable[..., Any]:

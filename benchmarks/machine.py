@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
 import platform
@@ -43,6 +44,15 @@ def commit() -> str:
         ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
     )
     return found.stdout.strip()
+
+
+def example(name: str) -> Any:
+    """A recipe of ``examples`` as a module."""
+    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def write(report: dict[str, Any], path: Path | None) -> None:

@@ -7,24 +7,16 @@ python benchmarks/pictures.py fedvgae     docs/images/fedvgae-convergence.png
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import torch
+from machine import example
 
 import fgl
 from fgl.federation import recipe
 
 ROOT = Path(__file__).parents[1]
-
-
-def example(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def fedgl_tsne(dataset: str, rounds: int, seed: int) -> Path:

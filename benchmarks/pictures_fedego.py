@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pictures import ROOT, example
+from machine import example
+from pictures import ROOT
 from torch.func import functional_call
 
 import fgl

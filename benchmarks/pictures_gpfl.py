@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from pictures import ROOT, example
+from machine import example
+from pictures import ROOT
 
 TITLES = {"0": "all clients' classes alike", "0.5": "clients 0 to 11: classes reversed"}
 

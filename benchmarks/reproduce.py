@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import importlib.util
 import io
 import json
 import statistics
@@ -29,7 +28,7 @@ import tables_fedvgae
 import tables_fgssl
 import tables_gpfl
 import torch
-from machine import machine
+from machine import example, machine
 from scipy.stats import wilcoxon
 from tables import Row
 
@@ -102,11 +101,7 @@ def load_results(path: Path) -> dict[str, dict[str, Any]]:
 
 def execute(job: Job, path: Path) -> None:
     """Run a recipe in this process and append its report."""
-    spec = importlib.util.spec_from_file_location(
-        job.row.recipe, ROOT / "examples" / f"{job.row.recipe}.py"
-    )
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = example(job.row.recipe)
     said = io.StringIO()  # progress bars, and why a recipe refuses its flags
     try:
         with contextlib.redirect_stderr(said):

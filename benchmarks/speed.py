@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import importlib.util
 import json
 import statistics
 import subprocess
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from machine import alternated, machine, seconds, write
+from machine import alternated, example, machine, seconds, write
 
 import fgl
 
@@ -104,7 +103,7 @@ def our_rounds(
     torch.manual_seed(0)
     model = fgl.nn.GCN(whole.num_features, hidden, whole.num_classes).to(whole.device)
     train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=steps)
-    build = recipe("fgssl").fgssl if name == "fgssl" else fgl.Method
+    build = example("fgssl").fgssl if name == "fgssl" else fgl.Method
     method = build(model, train=train)
     options = {"evaluate": fgl.evaluate_on(model, whole), "clients_at_once": at_once}
 
@@ -114,13 +113,6 @@ def our_rounds(
         return statistics.median(record.seconds for record in result.history[1:])
 
     return rounds
-
-
-def recipe(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def cora(num_clients: int, device: str) -> tuple[Any, list[Any]]:

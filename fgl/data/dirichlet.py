@@ -37,8 +37,8 @@ def dirichlet_partition(
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape, `num_clients` is not in ``[1, n]``, `alpha` is not
-            positive, or `cap` is not in ``[1 / num_classes, 1]``.
+        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+            ``[1, n]``, `alpha` is not positive, or `cap` is not in ``[1 / num_classes, 1]``.
 
     Example:
         >>> y = torch.arange(2).repeat(20)
@@ -48,7 +48,8 @@ def dirichlet_partition(
 
     Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
-    n = _check_classes(y)
+    check_index("y", y, (None,), None)
+    n = y.numel()
     if not 1 <= num_clients <= n:
         raise ValueError(f"Expected num_clients to be in [1, {n}], but got {num_clients}")
     if not alpha > 0:
@@ -93,7 +94,8 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape, or `num_folds` is less than 2 or more than n.
+        ValueError: if `y` has another shape or a negative class, or `num_folds` is less than 2 or
+            more than n.
 
     Example:
         >>> stratified_folds(torch.tensor([0, 0, 1, 1]), 2).bincount()
@@ -101,7 +103,8 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
 
     Source: GPFL, TMLR 2025
     """
-    n = _check_classes(y)
+    check_index("y", y, (None,), None)
+    n = y.numel()
     if num_folds < 2:
         raise ValueError(f"Expected num_folds to be at least 2, but got {num_folds}")
     if n < num_folds:
@@ -178,7 +181,7 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
 
     Raises:
         TypeError: if `y` is not int64.
-        ValueError: if `y` has another shape.
+        ValueError: if `y` has another shape or a negative class.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 1, 1, 0])
@@ -187,20 +190,11 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
 
     Source: GPFL, TMLR 2025, which cuts Yeast down so
     """
-    n = _check_classes(y)
-    if n == 0:
+    check_index("y", y, (None,), None)
+    if y.numel() == 0:
         return y
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(n, generator=generator).to(y.device)
+    order = torch.randperm(y.numel(), generator=generator).to(y.device)
     members = [order[y[order] == label] for label in y.unique()]
     least = min(own.numel() for own in members)
     return torch.cat([own[:least] for own in members]).sort().values
-
-
-def _check_classes(y: Tensor) -> int:
-    """The number of examples, if `y` is a row of classes."""
-    if y.dtype != torch.int64:
-        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
-    if y.dim() != 1:
-        raise ValueError(f"Expected y to have shape [*], but got {list(y.shape)}")
-    return y.numel()
