@@ -31,7 +31,6 @@ from machine import alternated, example, machine, seconds, write
 
 import fgl
 
-ROOT = Path(__file__).parents[1]
 CLIENTS = (5, 10, 30, 100, 1000)
 AT_ONCE = (10, 20, "all")
 ROUNDS = 3  # of each variant between those of the others

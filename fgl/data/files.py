@@ -8,7 +8,7 @@ import zipfile
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
-from typing import IO, Any
+from typing import IO
 from urllib.request import urlopen
 from uuid import uuid4
 
@@ -41,20 +41,14 @@ def download(url: str, path: str | os.PathLike[str], sha256: str) -> Path:
         'hello'
     """
     path = Path(path)
-    with ExitStack() as stack:
-        source = _opened(stack, url, path)
-        advance = _progress(stack, path.name, source.headers["Content-Length"])
-        return _write(url, source, path, sha256, advance)
+    return _fetch(url, path, sha256, path.name, path)
 
 
 def unpack(url: str, folder: Path, sha256: Mapping[str, str]) -> None:
     """Download a zip file and keep some of its files, each checked by its own sha256."""
     archive = folder / f"{uuid4().hex}.zip"
     try:
-        with ExitStack() as stack:
-            source = _opened(stack, url, folder)
-            advance = _progress(stack, Path(url).name, source.headers["Content-Length"])
-            _write(url, source, archive, None, advance)
+        _fetch(url, archive, None, Path(url).name, folder)
         if not zipfile.is_zipfile(archive):
             raise ValueError(f"Expected {url} to be a zip file, but got another")
         with zipfile.ZipFile(archive) as packed:
@@ -76,14 +70,18 @@ def verify(path: Path, sha256: str) -> None:
         _compare(str(path), sha256, hashlib.file_digest(file, "sha256").hexdigest())
 
 
-def _opened(stack: ExitStack, url: str, path: Path) -> Any:
-    """The answer of an address."""
-    try:
-        return stack.enter_context(urlopen(url, timeout=60))
-    except OSError as error:
-        raise OSError(
-            f"Expected {url} to be reachable, but got {error}; a copy at {path} would do as well"
-        ) from error
+def _fetch(url: str, path: Path, sha256: str | None, title: str, wanted: Path) -> Path:
+    """Write what an address answers; a bar says `title`, an error where `wanted` would be."""
+    with ExitStack() as stack:
+        try:
+            source = stack.enter_context(urlopen(url, timeout=60))
+        except OSError as error:
+            raise OSError(
+                f"Expected {url} to be reachable, but got {error}; "
+                f"a copy at {wanted} would do as well"
+            ) from error
+        advance = _progress(stack, title, source.headers["Content-Length"])
+        return _write(url, source, path, sha256, advance)
 
 
 def _write(
