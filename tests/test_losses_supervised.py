@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.func import grad, vmap
 
+from fgl import losses
 from fgl.losses import cross_entropy, soft_cross_entropy
 
 N, C = 11, 4
@@ -156,3 +157,17 @@ def test_soft_labels_of_another_shape() -> None:
         soft_cross_entropy(logits(), Y)
     with pytest.raises(ValueError, match=r"mask to have shape \[11\], but got \[3\]"):
         soft_cross_entropy(logits(), logits(), MASK[:3])
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_a_half_precision_mean_of_many_terms_neither_vanishes_nor_overflows(masked: bool) -> None:
+    n = 70_000  # more than the largest float16
+    z, y = torch.zeros(n, 2, dtype=torch.float16), torch.zeros(n, dtype=torch.int64)
+    pairs, mask = torch.zeros(2, n, dtype=torch.int64), torch.ones(n).bool() if masked else None
+    log2 = torch.tensor(2.0).log().half()
+    assert losses.cross_entropy(z, y, mask).isclose(log2, rtol=1e-3)
+    assert losses.soft_cross_entropy(z, torch.full_like(z, 0.5), mask).isclose(log2, rtol=1e-3)
+    assert losses.kl_divergence(z + 1, z, mask=mask) == 1
+    assert losses.model_contrast(z + 1, z + 1, (z + 1)[None], mask=mask).isclose(log2, rtol=1e-3)
+    loss = losses.sampled_reconstruction(z, pairs, pairs[:, :0], mask=mask)
+    assert loss.isclose(log2, rtol=1e-3)

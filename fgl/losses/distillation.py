@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
+from .supervised import weighted_mean
 
 
 def structure_distillation(
@@ -66,5 +67,4 @@ def structure_distillation(
     weight = (pattern.crow.diff() > 0).to(divergence.dtype)
     if mask is not None:
         weight = weight * mask
-    total = weight.sum()
-    return (divergence * weight).sum() / (total + (total == 0))
+    return weighted_mean(divergence, weight)

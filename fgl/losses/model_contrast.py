@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .contrastive import unit_rows
+from .supervised import weighted_mean
 
 
 def model_contrast(
@@ -73,6 +74,4 @@ def model_contrast(
     if queue_mask is not None:
         far = torch.where(queue_mask.bool()[:, None], far, -torch.inf)
     loss = torch.cat([near[None], far]).logsumexp(0) - near
-    weight = z.new_ones(len(z)) if mask is None else mask.to(z.dtype)
-    total = weight.sum()
-    return (loss * weight).sum() / (total + (total == 0))
+    return weighted_mean(loss, mask)

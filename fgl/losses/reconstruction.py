@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from .supervised import weighted_mean
+
 KINDS = ("sampled", "dense", "dense_weighted")
 BLOCK = 2**20  # numbers that are gathered at a time
 
@@ -86,8 +88,7 @@ def sampled_reconstruction(
     # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
     edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
     loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
-    total = weight.sum()
-    return (loss * weight).sum() / (total + (total == 0))
+    return weighted_mean(loss, weight)
 
 
 def dense_reconstruction(
@@ -209,8 +210,7 @@ def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) 
         there = mask.bool()[:, None]
         mu, log_sigma = torch.where(there, mu, 0), torch.where(there, log_sigma, 0)
     each = (mu.square() + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum(1) / 2
-    n = weight.sum()
-    return (each * weight).sum() / (n + (n == 0))
+    return weighted_mean(each, weight)
 
 
 def _uniform_pairs(num_nodes: int, edges: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 
@@ -33,11 +34,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
             )
     # For a few classes a third of the time of log_softmax, and exact for small losses.
     loss = (logits - logits.gather(1, y[:, None])).logsumexp(1)
-    if mask is None:
-        return loss.sum() / max(loss.numel(), 1)
-    weight = mask.to(loss.dtype)
-    total = weight.sum()
-    return (loss * weight).sum() / (total + (total == 0))
+    return weighted_mean(loss, mask)
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -70,8 +67,14 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
                 f"Expected {name} to have shape {list(shape)}, but got {list(value.shape)}"
             )
     loss = -(target * (logits.softmax(1) + 1e-7).log()).sum(1)
-    if mask is None:
-        return loss.sum() / max(loss.numel(), 1)
-    weight = mask.to(loss.dtype)
-    total = weight.sum()
-    return (loss * weight).sum() / (total + (total == 0))
+    return weighted_mean(loss, mask)
+
+
+def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
+    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
+    wide = torch.promote_types(each.dtype, torch.float32)  # a float16 ends at 65,504
+    if weight is None:
+        return (each.sum(dtype=wide) / max(each.numel(), 1)).to(each.dtype)
+    weight = weight.to(each.dtype)
+    total = weight.sum(dtype=wide)
+    return ((each * weight).sum(dtype=wide) / (total + (total == 0))).to(each.dtype)
