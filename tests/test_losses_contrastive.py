@@ -491,3 +491,26 @@ def test_a_meta_step_by_a_factor_of_the_loss_is_allowed() -> None:
     for each in slope:
         (by_factor,) = torch.autograd.grad(each.square().sum(), factor, retain_graph=True)
         torch.testing.assert_close(by_factor, each.square().sum())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("denominator", ["negatives", "all"])
+def test_half_precision_neither_overflows_nor_underflows(
+    dtype: torch.dtype, denominator: str
+) -> None:
+    y = torch.arange(900) % 3  # the sum over pairs is beyond float16's 65,504
+    a, k = (x.detach().to(dtype).requires_grad_() for x in pair(torch.float32, 900))
+    wide = [x.detach().float().requires_grad_() for x in (a, k)]
+    got, want = (node_contrast(*x, y, denominator=denominator) for x in ((a, k), wide))
+    assert got.dtype == dtype
+    torch.testing.assert_close(got, want.to(dtype))
+    got.backward()
+    want.backward()
+    for half, full in zip((a, k), wide, strict=True):
+        torch.testing.assert_close(half.grad, full.grad.to(dtype), rtol=0.02, atol=1e-6)
+
+
+def test_integers_are_refused() -> None:
+    rows = torch.eye(3, dtype=torch.int64)
+    with pytest.raises(TypeError, match=r"Expected anchor to be a float tensor, but got .*int64"):
+        node_contrast(rows, rows, torch.tensor([0, 1, 0]))

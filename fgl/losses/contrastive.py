@@ -57,7 +57,7 @@ def node_contrast(
     ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``,
     ``loss = -mean_i 1/|P_i| sum_{p in P_i} log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))``
     with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory: similarities exist a
-    block of rows at a time and are made again in the backward.
+    block of rows at a time and are made again in the backward. Halves are computed in float32.
 
     Args:
         anchor: float ``[num_nodes, d]``, the embeddings being trained.
@@ -77,6 +77,7 @@ def node_contrast(
         Rows of length zero have similarity 0 to everything and get no gradient.
 
     Raises:
+        TypeError: if `anchor` is not floating point.
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
         RuntimeError: from autograd, if a second derivative is asked for.
 
@@ -97,6 +98,8 @@ def node_contrast(
             raise ValueError(
                 f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
             )
+    if not anchor.is_floating_point():
+        raise TypeError(f"Expected anchor to be a float tensor, but got {anchor.dtype}")
     if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if denominator not in DENOMINATORS:
@@ -106,7 +109,9 @@ def node_contrast(
     if direction not in DIRECTIONS:
         raise ValueError(f"Expected direction to be one of {DIRECTIONS}, but got {direction!r}")
     scale = temperature**-0.5
-    anchor, keys = unit_rows(anchor) * scale, unit_rows(keys) * scale
+    given, wide = anchor.dtype, torch.promote_types(anchor.dtype, torch.float32)
+    # A float16 overflows in the sum over pairs, and underflows in a pair's share of the gradient.
+    anchor, keys = (unit_rows(rows.to(wide)) * scale for rows in (anchor, keys))
     if mask is None:
         mask = torch.ones_like(y, dtype=torch.bool)
     options = (y, mask, denominator == "all", include_self, block)
@@ -114,7 +119,7 @@ def node_contrast(
     if direction == "symmetric":
         other = _Contrast.apply(keys, anchor, *options)[0]  # type: ignore[no-untyped-call]
         loss = (loss + other) / 2
-    return loss
+    return loss.to(given)
 
 
 class _Contrast(Function):
