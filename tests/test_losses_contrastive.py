@@ -508,9 +508,3 @@ def test_half_precision_neither_overflows_nor_underflows(
     want.backward()
     for half, full in zip((a, k), wide, strict=True):
         torch.testing.assert_close(half.grad, full.grad.to(dtype), rtol=0.02, atol=1e-6)
-
-
-def test_integers_are_refused() -> None:
-    rows = torch.eye(3, dtype=torch.int64)
-    with pytest.raises(TypeError, match=r"Expected anchor to be a float tensor, but got .*int64"):
-        node_contrast(rows, rows, torch.tensor([0, 1, 0]))

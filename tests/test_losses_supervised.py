@@ -171,3 +171,18 @@ def test_a_half_precision_mean_of_many_terms_neither_vanishes_nor_overflows(mask
     assert losses.model_contrast(z + 1, z + 1, (z + 1)[None], mask=mask).isclose(log2, rtol=1e-3)
     loss = losses.sampled_reconstruction(z, pairs, pairs[:, :0], mask=mask)
     assert loss.isclose(log2, rtol=1e-3)
+
+
+def test_half_precision_gradients_equal_those_of_float32() -> None:
+    def grads(dtype: torch.dtype) -> list[Tensor]:
+        z = torch.randn(300, 2, generator=torch.Generator().manual_seed(0)).half().to(dtype)
+        z, t = z.requires_grad_(), z.detach().flip(0)
+        edges = torch.arange(300).repeat(2, 1)
+        edges = torch.cat([edges, edges + torch.tensor([[1], [0]])], 1) % 300
+        soft = losses.soft_cross_entropy(20 * z, t.softmax(1))  # a softmax below 1e-7
+        dense = losses.dense_reconstruction(z, edges, weighted=True)
+        distilled = losses.structure_distillation(z, t, edges)
+        return list(torch.autograd.grad(soft + dense + distilled, [z]))
+
+    half, full = grads(torch.float16), grads(torch.float32)
+    torch.testing.assert_close(half[0].float(), full[0], rtol=0.02, atol=1e-4)

@@ -12,6 +12,7 @@ from torch.autograd import Function
 
 from ..sparse.function import positional
 from .contrastive_batch import chunks, contrast_batch
+from .precision import widened
 
 DENOMINATORS = ("negatives", "all")
 DIRECTIONS = ("anchor", "symmetric")
@@ -77,7 +78,6 @@ def node_contrast(
         Rows of length zero have similarity 0 to everything and get no gradient.
 
     Raises:
-        TypeError: if `anchor` is not floating point.
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
         RuntimeError: from autograd, if a second derivative is asked for.
 
@@ -98,8 +98,6 @@ def node_contrast(
             raise ValueError(
                 f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
             )
-    if not anchor.is_floating_point():
-        raise TypeError(f"Expected anchor to be a float tensor, but got {anchor.dtype}")
     if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if denominator not in DENOMINATORS:
@@ -109,9 +107,8 @@ def node_contrast(
     if direction not in DIRECTIONS:
         raise ValueError(f"Expected direction to be one of {DIRECTIONS}, but got {direction!r}")
     scale = temperature**-0.5
-    given, wide = anchor.dtype, torch.promote_types(anchor.dtype, torch.float32)
-    # A float16 overflows in the sum over pairs, and underflows in a pair's share of the gradient.
-    anchor, keys = (unit_rows(rows.to(wide)) * scale for rows in (anchor, keys))
+    given = anchor.dtype
+    anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
     if mask is None:
         mask = torch.ones_like(y, dtype=torch.bool)
     options = (y, mask, denominator == "all", include_self, block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
-from .supervised import weighted_mean
+from .precision import weighted_mean, widened
 
 
 def structure_distillation(
@@ -61,10 +61,11 @@ def structure_distillation(
     if edges.shape != (student.shape[0], student.shape[0]):
         raise ValueError(f"Expected edges to join {student.shape[0]} nodes, but got {edges.shape}")
     pattern = edges.pattern
+    given, student, teacher = student.dtype, widened(student), widened(teacher)
     ours = row_log_softmax(pattern, sampled_product(pattern, student, student) / temperature)
     theirs = row_log_softmax(pattern, sampled_product(pattern, teacher, teacher) / temperature)
     divergence = row_sum(pattern, theirs.exp() * (theirs - ours))
     weight = (pattern.crow.diff() > 0).to(divergence.dtype)
     if mask is not None:
         weight = weight * mask
-    return weighted_mean(divergence, weight)
+    return weighted_mean(divergence, weight).to(given)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .contrastive import unit_rows
-from .supervised import weighted_mean
+from .precision import weighted_mean
 
 
 def model_contrast(

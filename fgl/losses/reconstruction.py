@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from .supervised import weighted_mean
+from .precision import weighted_mean, widened
 
 KINDS = ("sampled", "dense", "dense_weighted")
 BLOCK = 2**20  # numbers that are gathered at a time
@@ -125,6 +125,7 @@ def dense_reconstruction(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
     """
+    given, z = z.dtype, widened(z)
     there = _weight("mask", mask, edges, z)
     nodes = _node_weight("node_mask", node_mask, z)
     n, m = nodes.sum(), there.sum()
@@ -134,7 +135,7 @@ def dense_reconstruction(
     weight = absent / (m + (m == 0)) if weighted else 1.0
     total = everywhere + ((weight * F.softplus(-scores) - F.softplus(scores)) * there).sum()
     scale = 2 * absent if weighted else n
-    return total / (scale + (scale == 0))
+    return (total / (scale + (scale == 0))).to(given)
 
 
 def reconstruction_loss(

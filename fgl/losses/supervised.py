@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
+
+from .precision import weighted_mean, widened
 
 
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -66,15 +67,5 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
             raise ValueError(
                 f"Expected {name} to have shape {list(shape)}, but got {list(value.shape)}"
             )
-    loss = -(target * (logits.softmax(1) + 1e-7).log()).sum(1)
-    return weighted_mean(loss, mask)
-
-
-def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
-    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
-    wide = torch.promote_types(each.dtype, torch.float32)  # a float16 ends at 65,504
-    if weight is None:
-        return (each.sum(dtype=wide) / max(each.numel(), 1)).to(each.dtype)
-    weight = weight.to(each.dtype)
-    total = weight.sum(dtype=wide)
-    return ((each * weight).sum(dtype=wide) / (total + (total == 0))).to(each.dtype)
+    loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # 1e-7 is no float16
+    return weighted_mean(loss, mask).to(logits.dtype)
