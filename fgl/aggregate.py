@@ -42,22 +42,29 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Para
             )
         average = _weighted_sum(share, value)
         dtype = value[0].dtype
-        out[name] = average if dtype.is_floating_point else average.round().to(dtype)
+        out[name] = (average if dtype.is_floating_point else average.round()).to(dtype)
     return out
 
 
 def _weighted_sum(share: Tensor, value: Tensor | Sequence[Tensor]) -> Tensor:
     """``sum_k share_k value_k`` in floating point, in the order of memory."""
+    dtype = _exact(value[0])
     if isinstance(value, Tensor):
-        exact = value if value.is_floating_point() else value.double()
+        exact = value.to(dtype)
         turned = exact.dim() == 3 and exact.mT.is_contiguous()  # tensordot would copy it
         total: Tensor = torch.tensordot(share.to(exact), exact.mT if turned else exact, dims=1)
         return total.mT if turned else total
-    dtype = value[0].dtype if value[0].is_floating_point() else torch.float64
     total = torch.zeros_like(value[0], dtype=dtype)
     for part, tensor in zip(share.tolist(), value, strict=True):
         total.add_(tensor, alpha=part)
     return total
+
+
+def _exact(value: Tensor) -> torch.dtype:
+    """What a mean is computed in: among bfloat16s the thousandth client would count nothing."""
+    if not value.is_floating_point():
+        return torch.float64
+    return torch.promote_types(value.dtype, torch.float32)
 
 
 def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> Params:
@@ -105,7 +112,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
             out[name] = value.clone()
             continue
         whole = not value.is_floating_point()
-        exact = torch.float64 if whole else torch.promote_types(value.dtype, torch.float32)
+        exact = _exact(value)
         flat = value.to(exact).reshape(shape[0], math.prod(value.shape[1:]))
         mixed = torch.lerp(_as(matrix, exact) @ flat, flat, self_weight).view(value.shape)
         out[name] = (mixed.round() if whole else mixed).to(value.dtype)

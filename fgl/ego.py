@@ -204,14 +204,15 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
     whole = count // batch * batch
+    exact = values.to(torch.promote_types(values.dtype, torch.float32))
     made = [
-        torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), values, mode="mean")
+        torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), exact, mode="mean")
         for bags in (trees[:whole].unflatten(0, (-1, batch)), trees[whole:])
         if bags.numel()
     ]
     if not made:
         return values.new_zeros(0, size, values.shape[1])
-    out: Tensor = torch.cat(made).unflatten(0, (-1, size))
+    out: Tensor = torch.cat(made).unflatten(0, (-1, size)).to(values.dtype)
     return out
 
 
@@ -250,15 +251,17 @@ def check_mashed(
             )
     if not len(embeddings):
         raise ValueError("Expected embeddings to have a graph, but got none")
-    length = embeddings.flatten(1).square().sum(1)
+    exact = torch.promote_types(embeddings.dtype, torch.float32)
+    length = embeddings.to(exact).flatten(1).square().sum(1)
     if not length.isfinite().all():  # one step on them would make every client's model infinite
         graph = int((~length.isfinite()).nonzero()[0])
         raise ValueError(
             f"Expected embeddings to be of finite length, but got "
             f"{float(embeddings[graph].abs().max()):.4g} in graph {graph}"
         )
-    total = labels.sum(2)
-    bad = ~((total - 1).abs() <= 1e-3) | (labels < 0).any(2)  # a NaN is bad too
+    total = labels.double().sum(2)
+    off = max(1e-3, torch.finfo(labels.dtype).eps)
+    bad = ~((total - 1).abs() <= off) | (labels < 0).any(2)  # a NaN is bad too
     if bad.any():
         graph, position = (int(i) for i in bad.nonzero()[0])
         raise ValueError(

@@ -58,6 +58,16 @@ def test_mean_keeps_the_dtype(dtype: torch.dtype) -> None:
         torch.testing.assert_close(value.double(), want[name], rtol=0.05, atol=0.05)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("stacked", [True, False])
+def test_mean_of_a_thousand_half_precision_clients(dtype: torch.dtype, stacked: bool) -> None:
+    clients = torch.rand(1000, 5, generator=torch.Generator().manual_seed(0)).to(dtype)
+    weight = torch.arange(1.0, 1001.0)
+    got = mean({"w": clients if stacked else list(clients)}, weight)["w"]
+    want = mean({"w": clients.double()}, weight)["w"]
+    assert torch.equal(got, want.to(dtype))
+
+
 def test_mean_does_not_know_the_order_of_clients() -> None:
     models, weight = stack(), torch.rand(K)
     order = torch.randperm(K)

@@ -325,6 +325,18 @@ def test_mashed_graphs_of_another_dtype() -> None:
             check_mashed(**{**GOOD, key: value.double()}, shape=(3, 4, 2), dtype=torch.float32)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_graphs_are_exact_and_accepted(dtype: torch.dtype) -> None:
+    values = torch.rand(500, 64, generator=seeded()).add(1).to(dtype)
+    one_hot = torch.eye(3, dtype=dtype)[torch.arange(500) % 3]
+    trees = torch.randint(500, (70_000, 43), generator=seeded())  # more than the largest float16
+    made = [mash(v, trees) for v in (values, one_hot)]
+    for got, exact in zip(made, (values, one_hot), strict=True):
+        assert got.dtype == dtype
+        torch.testing.assert_close(got, mash(exact.double(), trees).to(dtype))
+    check_mashed(10 * made[0], made[1], shape=(43, 64, 3), dtype=dtype)
+
+
 def test_an_upload_without_a_graph() -> None:
     with pytest.raises(ValueError, match="embeddings to have a graph, but got none"):
         check_mashed(torch.zeros(0, 3, 4), torch.zeros(0, 3, 2), shape=(3, 4, 2))
