@@ -62,7 +62,10 @@ def ragged(features: str = "dense", dtype: torch.dtype = torch.float32) -> list[
 
 
 def near(got: Any, want: Any, rtol: float = 1e-5) -> None:
-    """No tensor differs by more than `rtol` of its largest entry."""
+    """No tensor differs by more than `rtol` of its largest entry, no float by more than 1e-6 or so.
+
+    A float32 loss of 0.005 is a difference of logits near 1, and has their last digit.
+    """
     if isinstance(want, Tensor):
         assert got.dtype == want.dtype
         assert got.shape == want.shape
@@ -70,7 +73,7 @@ def near(got: Any, want: Any, rtol: float = 1e-5) -> None:
         if want.numel():
             assert (got - want).abs().max() <= rtol * want.abs().max(), (got, want)
     elif isinstance(want, float):
-        assert got == pytest.approx(want, rel=rtol, nan_ok=True)
+        assert got == pytest.approx(want, rel=rtol, abs=1e-6, nan_ok=True)
     elif isinstance(want, dict):
         assert list(got) == list(want)
         for key in want:
