@@ -65,7 +65,7 @@ def structure_distillation(
     ours = row_log_softmax(pattern, sampled_product(pattern, student, student) / temperature)
     theirs = row_log_softmax(pattern, sampled_product(pattern, teacher, teacher) / temperature)
     divergence = row_sum(pattern, theirs.exp() * (theirs - ours))
-    weight = (pattern.crow.diff() > 0).to(divergence.dtype)
+    weight = pattern.crow.diff() > 0
     if mask is not None:
         weight = weight * mask
     return weighted_mean(divergence, weight).to(given)

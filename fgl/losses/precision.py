@@ -13,8 +13,9 @@ def widened(x: Tensor) -> Tensor:
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
     """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
+    given, each = each.dtype, widened(each)
     if weight is None:
-        return (widened(each).sum() / max(each.numel(), 1)).to(each.dtype)
-    weight = weight.to(widened(each).dtype)
+        return (each.sum() / max(each.numel(), 1)).to(given)
+    weight = weight.to(each.dtype)
     total = weight.sum()
-    return ((each * weight).sum() / (total + (total == 0))).to(each.dtype)
+    return ((each * weight).sum() / (total + (total == 0))).to(given)
