@@ -26,7 +26,7 @@ demo: .venv/extra-examples
 	$(BIN)/python examples/demo.py
 
 test: .venv/extra-test
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
 
 lint: .venv/extra-lint
 	$(BIN)/ruff check

@@ -12,6 +12,7 @@ import fgl
 # One thread, here and in the processes that tests start: the tensors are small, and on a busy
 # machine two threads that wait for each other take eight times the work of one.
 torch.set_num_threads(1)
+torch.manual_seed(0)  # for parameters of tests, which are made before any test
 os.environ["OMP_NUM_THREADS"] = "1"
 hypothesis.settings.register_profile("fgl", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fgl")
