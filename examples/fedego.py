@@ -1,9 +1,7 @@
 """FedEgo: a shared reduction layer, mashed ego-graphs that train a global head, adaptive mixing.
 
     python examples/fedego.py --dataset cora --rounds 200 --json out.json
-    python examples/fedego.py --no-mixup           a raw ego-graph; --linear: no ReLU between layers
-    python examples/fedego.py --no-ego             average the heads instead of training one
-    python examples/fedego.py --no-rl              reduction layers stay; --no-pl: nothing is own
+    python examples/fedego.py --no-mixup           or --no-ego, --no-rl, --no-pl, --linear
     python examples/fedego.py --fixed-lambda 0.5   or --gamma 0.25: how much of the global head
     python examples/fedego.py --baseline fedavg    or local, fedprox, dfedgnn
 
@@ -24,6 +22,8 @@ from fgl.nn import EgoSAGE
 from fgl.personalize import interpolate, label_distribution, mixing_coefficient, split_layers
 
 WITHOUT = {"mixup": "raw ego-graphs", "ego": "average heads", "rl": "no average", "pl": "lambda 1"}
+MIXING, UPLOAD = ("gamma", "fixed_lambda", "own_labels"), ("mixup", "noise", "global_labels")
+IDLE = {"baseline": (*WITHOUT, *MIXING, *UPLOAD), "pl": MIXING, "ego": UPLOAD}
 
 
 def fedego(model, train, args):
@@ -115,7 +115,7 @@ def fedego(model, train, args):
 def main(argv=None):
     parser = recipe.arguments("fedego", __doc__.splitlines()[0], without=("model", "split"))
     add, share = parser.add_argument, recipe.number(0, 1)
-    add("--baseline", choices=("local", "fedavg", "fedprox", "dfedgnn"), help="without dropout")
+    add("--baseline", choices=("local", "fedavg", "fedprox", "dfedgnn"), help="their dropout is 0")
     for part, so in WITHOUT.items():
         add(f"--no-{part}", dest=part, action="store_false", help=so)
     add("--linear", action="store_true", help="no ReLU between the SAGE layers")
@@ -131,14 +131,16 @@ def main(argv=None):
     add("--major-rate", type=share, default=0.8, help="of a client's nodes, of major labels")
     add("--num-test", type=int, default=200, help="test nodes of a client")
     parser.set_defaults(hidden=512, optimizer="adam", lr=3e-4, weight_decay=0.0, steps=5)
-    args = parser.parse_args(argv)
+    parser.set_defaults(dropout=None)
+    args = recipe.parsed(parser, argv, IDLE)
+    if args.dropout is None:  # as in the authors' code: of FedEgo alone
+        args.dropout = 0.0 if args.baseline else 0.5
     graph = data.load(args.dataset).replace(backend=args.sparse).to(args.device)
     where = {name: getattr(args, name) for name in ("share", "major_rate", "num_test", "seed")}
     test, clients = data.major_label_partition(graph, args.clients, **where)
     torch.manual_seed(args.seed)
-    how = {"fanouts": args.fanouts, "dropout": 0.0 if args.baseline else args.dropout}
-    sizes = graph.num_features, args.hidden, graph.num_classes
-    model = EgoSAGE(*sizes, **how, linear=args.linear).to(args.device)
+    how = {"fanouts": args.fanouts, "dropout": args.dropout, "linear": args.linear}
+    model = EgoSAGE(graph.num_features, args.hidden, graph.num_classes, **how).to(args.device)
     method, scored = fedego(model, recipe.training(args), args)
     score = personal.evaluate_personal(model, clients, test, scored)
     return recipe.run_recipe(args, method, test, clients, evaluate=score, select="val_f1")

@@ -22,10 +22,12 @@ from fgl.federation import average, evaluate_graphs, graph_minibatches, keep_own
 from fgl.losses import proximal
 from fgl.properties import graph_properties
 
+LEARNED = ("beta", "start", "learn", "standardize", "replicate")
+IDLE = {name: ("rho", *LEARNED) for name in ("local", "fedavg", "fedprox")} | {"uniform": LEARNED}
+
 
 def gpfl(model, train, probes, args):
     """GPFL as a method; `probes` are the random graphs that all models are asked about."""
-
     reader = copy.deepcopy(model).eval()
     plain = args.local or args.fedavg or args.fedprox or args.uniform
 
@@ -127,7 +129,7 @@ def main(argv=None):
         which.add_argument(f"--{name}", action="store_true")
     which.add_argument("--fedprox", type=recipe.number(0), metavar="MU", help="0 is FedAvg")
     parser.set_defaults(clients=25, hidden=64, lr=1e-3, steps=1, clients_at_once=8)
-    args = parser.parse_args(argv)
+    args = recipe.parsed(parser, argv, IDLE)
     args.fedavg |= args.fedprox == 0
     graph, clients, tests = federation(args)
     torch.manual_seed(args.seed)
@@ -135,11 +137,8 @@ def main(argv=None):
     adam = partial(torch.optim.Adam, lr=args.lr, weight_decay=args.weight_decay)
     draw = partial(graph_minibatches, batch_size=args.batch_size, num_epochs=args.steps)
     train = Training(adam, batches=draw, keep_optimizer=True)
-    x, edge_index, batch = client_network.probe_graphs(
-        num_features=graph.num_features,
-        generator=torch.Generator().manual_seed(args.seed),
-        replicate=args.replicate,
-    )
+    how = {"generator": torch.Generator().manual_seed(args.seed), "replicate": args.replicate}
+    x, edge_index, batch = client_network.probe_graphs(num_features=graph.num_features, **how)
     probes = Graph(x, edge_index, batch=batch).to(args.device)
     method = gpfl(model.to(args.device), train, probes, args)
     score = evaluate_graphs(model, tests, clients)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from operator import index
 
 import torch
 from torch import Tensor
@@ -35,8 +36,8 @@ def levels(fanouts: Sequence[int]) -> list[int]:
         >>> levels((6, 6))
         [0, 1, 7, 43]
     """
-    if not fanouts:
-        raise ValueError("Expected fanouts to be at least one, but got none")
+    if not isinstance(fanouts, Sequence) or not fanouts:
+        raise ValueError(f"Expected fanouts to be a sequence of at least one, but got {fanouts}")
     bounds, width = [0, 1], 1
     for fanout in fanouts:
         if not isinstance(fanout, int) or isinstance(fanout, bool):
@@ -52,8 +53,8 @@ class EgoSampler:
     """Samples ego-graphs of a fixed shape: every node has exactly so many sampled neighbours.
 
     Neighbours (sources of a node's incoming edges) are drawn uniformly and with replacement, one
-    gather on the neighbour table per hop; a repeated edge counts as often as it is there. A node
-    without neighbours is its own neighbour, so that its tree is that node, repeated.
+    gather on the neighbour table per hop; a repeated edge counts as often as it is there, one of
+    weight 0 never. A node without neighbours is its own: its tree is that node, repeated.
 
     Args:
         graph: the graph, or its adjacency ``A[target, source]``.
@@ -76,8 +77,8 @@ class EgoSampler:
         adj = graph.adj if isinstance(graph, Graph) else graph
         if adj.shape[0] != adj.shape[1]:
             raise ValueError(f"Expected the adjacency to be square, but got shape {adj.shape}")
+        self.size = levels(fanouts)[-1]
         self.fanouts = tuple(fanouts)
-        self.size = levels(self.fanouts)[-1]
         self.num_nodes = adj.shape[0]
         row, col = adj.pattern.row, adj.pattern.col
         if adj.present is not None and not bool(adj.present.all()):
@@ -164,8 +165,7 @@ def resample(
         child = low + (found[-1] - begin)[..., None] * fanout + ((draw * fanout) >> BITS)
         found.append(child.flatten(1))
     position = torch.cat(found, 1)
-    tree = torch.arange(count, device=trees.device)[:, None]
-    return trees[tree, position]
+    return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
 def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Tensor:
@@ -200,7 +200,7 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
         raise ValueError(f"Expected values to have shape [*, *], but got {list(values.shape)}")
     _check_ids(trees, "trees", 2, len(values))
     count, size = trees.shape
-    batch = max(count, 1) if batch_size is None else batch_size
+    batch = max(count, 1) if batch_size is None else index(batch_size)
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
     whole = count // batch * batch
@@ -259,15 +259,15 @@ def check_mashed(
             f"Expected embeddings to be of finite length, but got "
             f"{float(embeddings[graph].abs().max()):.4g} in graph {graph}"
         )
-    total = labels.double().sum(2)
-    off = max(1e-3, torch.finfo(labels.dtype).eps)
-    bad = ~((total - 1).abs() <= off) | (labels < 0).any(2)  # a NaN is bad too
+    total, least = labels.double().sum(2), labels.amin(2)
+    near = (total - 1).abs() <= max(1e-3, torch.finfo(labels.dtype).eps)
+    bad = ~near | (least < 0)  # a NaN is not near
     if bad.any():
         graph, position = (int(i) for i in bad.nonzero()[0])
-        raise ValueError(
-            f"Expected labels to have rows that sum to 1, but got "
-            f"{float(total[graph, position]):.4g} in graph {graph}, position {position}"
-        )
+        low, whole = float(least[graph, position]), float(total[graph, position])
+        rule = f"are >= 0, but got {low:.4g}" if low < 0 else f"sum to 1, but got {whole:.4g}"
+        where = f"in graph {graph}, position {position}"
+        raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
 def _check_float(value: object, name: str) -> None:

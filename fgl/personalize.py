@@ -96,7 +96,7 @@ def interpolate(
     """
     if not 0 <= float(weight) <= 1:
         raise ValueError(f"Expected weight to be in [0, 1], but got {float(weight)}")
-    if list(own) != list(other):
+    if own.keys() != other.keys():
         raise ValueError(f"Expected other to have keys {list(own)}, but got {list(other)}")
     mixed = {}
     for name, value in own.items():
@@ -168,7 +168,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
         Scalar: 0 where they agree, 2 where their supports are disjoint.
 
     Raises:
-        ValueError: if the shapes differ.
+        ValueError: if the shapes differ, or a share is negative or they do not sum to 1.
 
     Example:
         >>> earth_mover(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
@@ -181,6 +181,11 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
             f"Expected p and q to have one shape [num_classes], "
             f"but got {list(p.shape)} and {list(q.shape)}"
         )
+    for name, share in (("p", p), ("q", q)):
+        if bool((share < 0).any()) or not abs(float(share.sum()) - 1) <= 1e-3:  # NaN neither
+            raise ValueError(
+                f"Expected {name} to be shares that sum to 1, but got {share.tolist()}"
+            )
     return (p - q).abs().sum()
 
 
@@ -199,7 +204,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
         Scalar in [0, 1]: 0 where they agree, 1 where their supports are disjoint.
 
     Raises:
-        ValueError: if `gamma` is not above 0, or the shapes differ.
+        ValueError: if `gamma` is not above 0, and as `earth_mover`.
 
     Example:
         >>> mixing_coefficient(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]), gamma=0.5)

@@ -335,3 +335,11 @@ def test_a_run_that_a_callback_ended_stays_ended(tmp_path: Path) -> None:
     assert len(go(20).history) == 3
     (tmp_path / "stopped").unlink()
     assert len(go().history) == 4 + 5
+
+
+def test_a_checkpoint_of_another_config_names_the_flag(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"num_rounds": 1, "checkpoint": tmp_path}
+    fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.5, "lr": 1, "old": 0})
+    text = r"with config=\{'gamma': 0.25, 'old': None\}, but got \{'gamma': 0.5, 'old': 0\}"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.25, "lr": 1})

@@ -471,3 +471,17 @@ def test_one_huge_client_does_not_erase_the_others() -> None:
     exact = cn.similarity(rows.double())
     assert exact.abs().sum() > 4
     torch.testing.assert_close(cn.similarity(rows), exact.float(), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.half, torch.bfloat16])
+def test_reconstruct_of_half_precision_is_that_of_single(dtype: torch.dtype) -> None:
+    rows, network = draw(K, 3).to(dtype), cn.normalize_rows(torch.rand(K, K, generator=start()))
+    got = cn.reconstruct(network, rows, generator=start())
+    want = cn.reconstruct(network, rows.float(), generator=start())
+    assert got.dtype == dtype and torch.equal(got, want.to(dtype))
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e22])
+def test_similarity_does_not_depend_on_the_scale(scale: float) -> None:
+    rows = draw(K, 5).float()
+    torch.testing.assert_close(cn.similarity(rows * scale), cn.similarity(rows))

@@ -130,7 +130,8 @@ def test_renaming_nodes_renames_trees() -> None:
     [
         ((6, 0), ValueError, r"fanouts to be at least 1, but got \(6, 0\)"),
         ((-1,), ValueError, r"fanouts to be at least 1, but got \(-1,\)"),
-        ((), ValueError, "fanouts to be at least one, but got none"),
+        ((), ValueError, r"fanouts to be a sequence of at least one, but got \(\)"),
+        (6, ValueError, "fanouts to be a sequence of at least one, but got 6"),
         ((2.0,), TypeError, "fanouts to be integers"),
         ((True,), TypeError, "fanouts to be integers"),
     ],
@@ -258,6 +259,11 @@ def test_mash_refuses_a_batch_that_is_not_there(batch: int) -> None:
         mash(torch.ones(6, 2), torch.zeros(4, 3, dtype=torch.int64), batch_size=batch)
 
 
+def test_mash_refuses_a_batch_size_that_is_no_integer() -> None:
+    with pytest.raises(TypeError, match="integer"):
+        mash(torch.ones(6, 2), torch.zeros(4, 3, dtype=torch.int64), batch_size=2.0)  # type: ignore[arg-type]
+
+
 def test_mash_refuses_labels_without_one_hot_width() -> None:
     with pytest.raises(ValueError, match=r"values to have shape \[\*, \*\], but got \[6\]"):
         mash(torch.ones(6), torch.zeros(4, 3, dtype=torch.int64))
@@ -305,7 +311,7 @@ GOOD: dict[str, Any] = {"embeddings": torch.zeros(2, 3, 4), "labels": torch.full
         ("labels", torch.full((2, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
         ("labels", torch.full((2, 3, 3), 0.5), ValueError, r"labels to have shape \[2, 3, 2\]"),
         ("labels", torch.full((2, 3, 2), 0.6), ValueError, "sum to 1, but got 1.2 in graph 0"),
-        ("labels", torch.tensor([1.5, -0.5]).expand(2, 3, 2), ValueError, "rows that sum to 1"),
+        ("labels", torch.tensor([1.5, -0.5]).expand(2, 3, 2), ValueError, ">= 0, but got -0.5 in"),
         ("labels", torch.full((2, 3, 2), torch.nan), ValueError, "rows that sum to 1, but got nan"),
         ("labels", "labels", TypeError, "labels to be a float tensor, but got str"),
         ("labels", GOOD["labels"].to_sparse(), TypeError, "labels to be a dense tensor"),

@@ -639,17 +639,27 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        (
+            lambda m: m | {"head": {k: v.double() for k, v in m["head"].items()}},
+            r"head\[.*\] to be torch.float32, but got torch.float64",
+        ),
         (lambda m: m | {"distribution": m["distribution"] * 5}, r"distribution to be 7 shares"),
         (lambda m: m | {"distribution": -m["distribution"]}, "shares that sum to 1"),
         (lambda m: m | {"distribution": m["distribution"][:3]}, "7 shares that sum to 1"),
         (
             lambda m: m | {"head": {k: v[:1] for k, v in m["head"].items()}},
-            "Expected head to have the shapes .* but got",
+            r"Expected head\['convs.0.lin_l.weight'\] to have shape \[8, 8\], but got \[1, 8\]",
         ),
     ],
 )
 def test_a_bad_head_or_distribution_is_refused(change: Any, message: str) -> None:
     refused(method("no ego"), change, message)
+
+
+def test_a_head_that_is_a_tensor() -> None:
+    upload = {"model": {}, "head": torch.ones(7), "distribution": torch.full((7,), 1 / 7)}
+    with pytest.raises(TypeError, match="Expected head to be a dict of tensors, but got Tensor"):
+        method("no ego").accept(upload)
 
 
 def test_a_first_client_without_ego_graphs_is_told_so() -> None:
@@ -733,14 +743,61 @@ def test_defaults_are_the_papers() -> None:
     )
 
 
-def test_baselines_train_without_dropout() -> None:
-    found = {}
+def test_baselines_train_without_dropout_unless_told() -> None:
+    found: dict[Any, Any] = {}
     for flags in (("--baseline", "fedavg"), ()):
-        for rate in ("0", "0.9"):
-            _, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, "--dropout", rate])
+        for rate in ((), ("--dropout", "0"), ("--dropout", "0.5")):
+            report, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, *rate])
             found[flags, rate] = result.client_states[0]["model"]
-    assert same(found[("--baseline", "fedavg"), "0"], found[("--baseline", "fedavg"), "0.9"])
-    assert not same(found[(), "0"], found[(), "0.9"])
+            said = float(rate[1]) if rate else 0.0 if flags else 0.5
+            assert report["config"]["dropout"] == said  # what was trained with, not what was asked
+        same_as = ("--dropout", "0" if flags else "0.5")
+        assert same(found[flags, ()], found[flags, same_as])
+        assert not same(found[flags, ("--dropout", "0")], found[flags, ("--dropout", "0.5")])
+
+
+@pytest.mark.parametrize(
+    ("flags", "idle", "beside"),
+    [
+        ("--no-ego --noise 5", "--noise", "--no-ego"),
+        ("--no-ego --no-mixup", "--no-mixup", "--no-ego"),
+        ("--no-pl --fixed-lambda 0.1", "--fixed-lambda", "--no-pl"),
+        ("--baseline fedavg --no-rl", "--no-rl", "--baseline"),
+        ("--baseline local --noise 1", "--noise", "--baseline"),
+    ],
+)
+def test_flags_that_change_nothing_are_refused(
+    flags: str, idle: str, beside: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script("examples/fedego.py").main(flags.split())
+    said = capsys.readouterr().err
+    assert f"Expected {idle} to be left out where it changes nothing, but got it with {beside}" in (
+        " ".join(said.split())
+    )
+
+
+def test_the_best_round_is_one_where_most_clients_have_a_model() -> None:
+    flags = ["--clients", "5", "--num-test", "50", "--participation", "0.2", "--share", "0.3"]
+    report, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, "--rounds", "6"])
+    counts = [record.metrics["scored_clients"] for record in result.history]
+    joined = [{k for r in result.history[: i + 1] for k in r.participants} for i in range(6)]
+    assert counts == [len(who) for who in joined] and counts[0] == 1 < counts[-1]
+    most = [r.metrics for r in result.history if r.metrics["scored_clients"] == counts[-1]]
+    best = max(most, key=lambda metrics: metrics["val_f1"])
+    assert report["metrics"]["val_f1"]["best_val"] == best["val_f1"]
+    assert report["metrics"]["global_f1"]["best_val"] == best["global_f1"]
+    assert report["metrics"]["scored_clients"]["last"] == counts[-1]
+
+
+@pytest.mark.parametrize("mixup", [True, False])
+@pytest.mark.parametrize("extra", [-1, 1])
+def test_embeddings_of_another_graph_are_refused(mixup: bool, extra: int) -> None:
+    graph, sampler = CLIENTS[0], fgl.ego.EgoSampler(CLIENTS[0], (3, 3))
+    r = torch.zeros(graph.num_nodes + extra, 8)
+    text = f"embeddings to have {graph.num_nodes} rows, one per node, but got {len(r)}"
+    with pytest.raises(ValueError, match=text):
+        trees.upload_trees(sampler, graph, r, batch_size=8, mixup=mixup)
 
 
 def test_methods_share_their_split() -> None:

@@ -164,3 +164,30 @@ def test_plus_identity() -> None:
         close(got, torch.autograd.grad((want @ x).square().sum(), inputs))
     with pytest.raises(ValueError, match="matrix to be square"):
         SparseMatrix.from_dense(torch.ones(2, 3)).plus_identity  # noqa: B018
+
+
+def test_pools_by_the_graph_of_each_node() -> None:
+    batch = torch.tensor([0, 0, 1, 2])
+    graph = Graph(torch.rand(4, 3), torch.tensor([[0, 2], [1, 2]]), batch=batch)
+    for pooling in ("sum", "mean"):
+        model = GIN(3, 4, 2, pooling=pooling).eval()
+        want = model(*graph.inputs)
+        torch.testing.assert_close(model(graph.x, graph.edge_index, batch), want)
+        order = torch.tensor([3, 1, 0, 2])  # nodes of a graph need not be neighbours
+        edges = order.argsort()[graph.edge_index]
+        torch.testing.assert_close(model(graph.x[order], edges, batch[order]), want)
+
+
+@pytest.mark.parametrize(
+    ("pool", "error", "message"),
+    [
+        (torch.ones(1, 4), TypeError, r"int64 \[4\], the graph of each node, but got .*\[1, 4\]"),
+        (torch.zeros(3, dtype=torch.int64), TypeError, r"but got torch.int64 \[3\]"),
+        (torch.tensor([0, -1, 0, 0]), ValueError, "pool to be at least 0, but got -1"),
+    ],
+)
+def test_a_pool_of_another_kind_is_refused(
+    pool: torch.Tensor, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        GIN(3, 4, 2)(torch.rand(4, 3), torch.tensor([[0], [1]]), pool)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -143,3 +144,24 @@ def test_bad_coefficient() -> None:
         mixing_coefficient(p, torch.ones(3) / 3)
     with pytest.raises(ValueError, match="p and q to have one shape"):
         earth_mover(torch.ones(1, 2), torch.ones(1, 2))
+
+
+def test_interpolate_goes_by_name_not_by_order() -> None:
+    own = {"a": torch.zeros(1), "b": torch.ones(2)}
+    other = {"b": torch.full((2,), 3.0), "a": torch.full((1,), 2.0)}
+    got = interpolate(own, other, 0.5)
+    assert list(got) == ["a", "b"] and got["a"].tolist() == [1.0] and got["b"].tolist() == [2.0] * 2
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [[30.0, 10.0], [-1.0, 2.0], [math.nan, 1.0], [0.0, 0.0]],
+    ids=["counts", "<0", "nan", "0"],
+)
+def test_label_counts_are_no_distribution(bad: list[float]) -> None:
+    share = torch.tensor([0.75, 0.25])
+    for call in (earth_mover, mixing_coefficient):
+        with pytest.raises(ValueError, match="Expected p to be shares that sum to 1, but got"):
+            call(torch.tensor(bad), share)
+        with pytest.raises(ValueError, match="Expected q to be shares that sum to 1, but got"):
+            call(share, torch.tensor(bad))

@@ -206,6 +206,8 @@ def reconstruct(
     for name, value, least in (("steps", steps, 0), ("hidden", hidden, 1), ("out", out, 1)):
         if value < least:
             raise ValueError(f"Expected {name} to be at least {least}, but got {value}")
+    dtype = features.dtype
+    features = features.to(torch.promote_types(dtype, torch.float32))  # a half's Adam divides by 0
     drawn = init_encoder(
         features.shape[1], hidden=hidden, out=out, generator=generator, dtype=features.dtype
     )
@@ -236,7 +238,7 @@ def reconstruct(
                 maximize=False,
             )
         z = _forward(network, inputs, params)[-1]
-    return z.clone()
+    return z.to(dtype, copy=True)
 
 
 Affine = tuple[Tensor, Tensor, Tensor, Tensor]

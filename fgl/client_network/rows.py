@@ -28,8 +28,9 @@ def centred(rows: Tensor) -> Tensor:
 
 def unit_centred(rows: Tensor) -> Tensor:
     """Centred rows of length 1; rows that equal the mean up to rounding are 0, not noise."""
-    if rows.numel() and float(biggest := rows.abs().max()) > torch.finfo(rows.dtype).max ** 0.25:
-        rows = rows / biggest  # else a length would be infinite, and all rows 0
+    info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0
+    if biggest and not info.tiny**0.25 < biggest < info.max**0.25:
+        rows = rows / biggest  # else squares would overflow or vanish, and all rows be 0
     apart = centred(rows)
     norm = torch.linalg.vector_norm(apart, dim=1, keepdim=True)
     if not len(rows):

@@ -19,8 +19,9 @@ def dirichlet_partition(
 
     With n examples, a client gets ``floor(n / num_clients)``, the first ``n mod num_clients`` one
     more. Its mix is ``p_i ~ Dirichlet(alpha 1)``; what an entry has above `cap` is spread evenly
-    over the others. Again and again a random client with room draws a class from its mix, again if
-    the class is used up, and takes the last example of it that is left.
+    over the others, once, which may lift another of three or more above `cap`. Again and again a
+    random client with room draws a class from its mix, again if the class is used up, and takes the
+    last example of it that is left.
 
     What the rule leaves open: where a client's mix has nothing left that it could draw, all classes
     with examples left are equally likely.
@@ -29,7 +30,7 @@ def dirichlet_partition(
         y: classes, int64 ``[n]``.
         num_clients: number of clients, at most n.
         alpha: small for clients of one class, large for clients alike.
-        cap: largest share of a class in a mix.
+        cap: share of a class in a mix above which it is cut.
         seed: of the mixes and of the dealing.
 
     Returns:

@@ -138,10 +138,13 @@ def _read(path: Path) -> dict[str, Any] | None:
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
     for key, value in json.loads(json.dumps(ours)).items():
-        if theirs.get(key) != value:
+        other = theirs.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
+            keys = [k for k in value | other if value.get(k) != other.get(k)]
+            value, other = ({k: each.get(k) for k in keys} for each in (value, other))
+        if other != value:
             raise ValueError(
-                f"Expected checkpoint {path} to be of this run with {key}={value}, "
-                f"but got {theirs.get(key)}"
+                f"Expected checkpoint {path} to be of this run with {key}={value}, but got {other}"
             )
 
 

@@ -81,22 +81,20 @@ def check_message(
         if not isinstance(received, Mapping):
             raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
         for key, tensor in received.items():
-            _check_tensor(tensor, model, key, name)
+            _check_tensor(tensor, model, key, f"{name}['model']")
 
 
-def check_model(received: Any, model: Mapping[str, Tensor]) -> None:
+def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
     """Check that `received` is a whole model: the same names, shapes and dtypes as `model`.
 
     Raises:
         TypeError: if it is no dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
     """
-    if not isinstance(received, Mapping):
-        raise TypeError(
-            f"Expected message['model'] to be a dict of tensors, but got {type(received).__name__}"
-        )
-    _check_keys(received, model, "message['model']")
-    check_message({"model": received}, model=model)
+    _check_tensors(received, name, depth=0)
+    _check_keys(received, model, name)
+    for key, tensor in received.items():
+        _check_tensor(tensor, model, key, name)
 
 
 def first_not_finite(message: Mapping[str, Any]) -> str | None:
@@ -137,19 +135,15 @@ def _check_keys(
 
 def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:
     if key not in model:
-        raise ValueError(
-            f"Expected {name}['model'] to have keys of {list(model)}, but got extra [{key!r}]"
-        )
+        raise ValueError(f"Expected {name} to have keys of {list(model)}, but got extra [{key!r}]")
     want = model[key]
     if tensor.shape != want.shape:
         raise ValueError(
-            f"Expected {name}['model'][{key!r}] to have shape {list(want.shape)}, "
+            f"Expected {name}[{key!r}] to have shape {list(want.shape)}, "
             f"but got {list(tensor.shape)}"
         )
     if tensor.dtype != want.dtype:
-        raise TypeError(
-            f"Expected {name}['model'][{key!r}] to be {want.dtype}, but got {tensor.dtype}"
-        )
+        raise TypeError(f"Expected {name}[{key!r}] to be {want.dtype}, but got {tensor.dtype}")
 
 
 class Inbox(Mapping[int, Message]):

@@ -114,8 +114,8 @@ def evaluate_personal(
             parameters and the message it is sent next, to be scored.
 
     Returns:
-        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over clients
-        that have a model, and ``local_f1/0``, ``global_f1/0`` and so on.
+        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
+        ``scored_clients``, who took part and so have a model; ``local_f1/0``, ``global_f1/0``, ...
 
     Raises:
         ValueError: if a graph lacks labels, or a client a test or validation node, or the test
@@ -126,7 +126,8 @@ def evaluate_personal(
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> scores = evaluate_personal(model, clients, test, lambda params, message, graph: params)
         >>> list(scores({0: {}}, {0: {"model": model.state_dict()}}))
-        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_f1/0', 'global_f1/0']
+        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'scored_clients', 'local_f1/0',
+         'global_f1/0']
     """
     for client, graph in enumerate(clients):
         for name in ("y", "val_mask", "test_mask"):
@@ -168,6 +169,6 @@ def evaluate_personal(
             for client, f in sorted(found.items())
             for name in ("local_f1", "global_f1")
         }
-        return {**means, **each}
+        return {**means, "scored_clients": float(len(found)), **each}
 
     return evaluate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -66,6 +66,32 @@ def arguments(
     add("--checkpoint", metavar="DIR", help="save every round there, and go on from it")
     add("--json", metavar="PATH", help="write the report there")
     return parser
+
+
+def parsed(
+    parser: argparse.ArgumentParser, argv: Sequence[str] | None, idle: Mapping[str, Iterable[str]]
+) -> argparse.Namespace:
+    """The flags, unless one is given that would change nothing beside another.
+
+    Args:
+        parser: of the recipe.
+        argv: the flags, default the command's.
+        idle: name of a flag to names of those that do nothing once it is given.
+
+    Example:
+        >>> parsed(arguments("fedavg", ""), ["--momentum", "0.9"], {"lr": ["momentum"]}).momentum
+        0.9
+    """
+    args = parser.parse_args(argv)
+    given = {
+        name: f"--{'no-' * (value is False)}{name.replace('_', '-')}"
+        for name, value in vars(args).items()
+        if value != parser.get_default(name)
+    }
+    for first, other in ((a, b) for a in idle for b in idle[a] if a in given and b in given):
+        without = f"Expected {given[other]} to be left out where it changes nothing"
+        parser.error(f"{without}, but got it with {given[first]}")
+    return args
 
 
 def federation(args: argparse.Namespace) -> tuple[Graph, list[Graph]]:

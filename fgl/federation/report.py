@@ -27,7 +27,7 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
         args: the flags of a recipe.
         result: of `run`.
         select: the metric whose largest value (among equals smaller ``val_loss``, then earlier)
-            says which round is best.
+            says which round is best, of those where most clients could be scored.
 
     Returns:
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
@@ -108,11 +108,16 @@ def early_stop(patience: int, select: str = VALIDATION) -> Callable[[Round, Resu
 
 
 def best_round(history: Sequence[Round], select: str = VALIDATION) -> Round:
-    """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier."""
+    """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier.
 
-    def key(record: Round) -> tuple[float, float]:
-        value = record.metrics.get(select, math.nan)  # where nobody could be scored
-        return -math.inf if math.isnan(value) else value, -record.metrics.get("val_loss", 0.0)
+    A mean over fewer clients says less: rounds of the most ``scored_clients`` come first.
+    """
+
+    def key(record: Round) -> tuple[bool, float, float, float]:
+        found = record.metrics
+        value = found.get(select, math.nan)  # where nobody could be scored
+        clients, loss = found.get("scored_clients", 0.0), found.get("val_loss", 0.0)
+        return not math.isnan(value), clients, value, -loss
 
     return max(history, key=key)
 

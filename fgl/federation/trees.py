@@ -17,7 +17,7 @@ from ..nn import EgoSAGE
 from ..personalize import split_layers
 from ..sparse import SparseMatrix
 from .evaluate import in_mode
-from .message import Message, Params
+from .message import Message, Params, check_model
 from .method import OptimizerFactory
 from .schedule import training_examples
 from .train import fused, load_state, state_of
@@ -100,8 +100,8 @@ def upload_trees(
         ``{"embeddings": [G, size, H], "labels": [G, size, C]}``.
 
     Raises:
-        ValueError: if `batch_size` is not in ``[1, num_train]``, `noise` is negative or not finite,
-            or there are no labels.
+        ValueError: if `batch_size` is not in ``[1, num_train]``, `embeddings` has not a row per
+            node, `noise` is negative or not finite, or there are no labels.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -111,6 +111,11 @@ def upload_trees(
         (torch.Size([51, 43, 8]), torch.Size([51, 43, 7]))
     """
     check_batch_size(batch_size, graph)
+    if len(embeddings) != graph.num_nodes:
+        raise ValueError(
+            f"Expected embeddings to have {graph.num_nodes} rows, one per node, "
+            f"but got {len(embeddings)}"
+        )
     if not 0 <= noise < math.inf:
         raise ValueError(f"Expected noise to be at least 0, but got {noise}")
     trees = sampler(training_examples(graph))
@@ -135,7 +140,7 @@ def check_upload(message: Message, model: EgoSAGE, *, ego: bool = True) -> None:
 
     Raises:
         TypeError, ValueError: for a missing key, and as `check_mashed`; or if the head has other
-            layers or shapes, or the distribution is negative or does not sum to 1.
+            layers, shapes or dtypes, or the distribution is negative or does not sum to 1.
 
     Example:
         >>> model = fgl.nn.EgoSAGE(4, 8, 2, fanouts=(2,))
@@ -152,10 +157,7 @@ def check_upload(message: Message, model: EgoSAGE, *, ego: bool = True) -> None:
         both = parts["embeddings"], parts["labels"]
         check_mashed(*both, shape=shape, dtype=model.head.weight.dtype)
         return
-    want = {k: list(v.shape) for k, v in split_layers(model.state_dict(), ["reduction"])[1].items()}
-    got = {name: list(value.shape) for name, value in parts["head"].items()}
-    if got != want:
-        raise ValueError(f"Expected head to have the shapes {want}, but got {got}")
+    check_model(parts["head"], split_layers(model.state_dict(), ["reduction"])[1], "head")
     share = parts["distribution"]
     if share.shape != (classes,) or (share < 0).any() or not abs(float(share.sum()) - 1) <= 1e-3:
         raise ValueError(

@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Linear
 
-from ..sparse import SparseMatrix
+from ..sparse import Pattern, SparseMatrix
+from ..sparse.pattern import pointers
 from .layers import Edges, Features, adjacency, coarse_scale
 
 POOLINGS = ("sum", "mean")
@@ -79,12 +80,13 @@ class GIN(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``; pool: ``[num_graphs, num_nodes]``, 1 where a node
-        is in a graph (`Graph.pool`); default all nodes are one graph; output: logits
-        ``[num_graphs, out_channels]``.
+        `SparseMatrix` with ``A[target, source]``; pool: the graph of each node, int64
+        ``[num_nodes]`` (PyG's ``batch``), or `Graph.pool`, ``[num_graphs, num_nodes]``, 1 where a
+        node is in a graph; default all are one; output: logits ``[num_graphs, out_channels]``.
 
     Raises:
         ValueError: if `num_layers` is not positive, `dropout` not in [0, 1], or `pooling` unknown.
+        TypeError, ValueError: when called, if `pool` is another tensor, or has a negative graph.
 
     Example:
         >>> batch = torch.tensor([0, 0, 1])
@@ -121,8 +123,12 @@ class GIN(nn.Module):
         self.dropout = dropout
         self.pooling = pooling
 
-    def forward(self, x: Features, edges: Edges, pool: SparseMatrix | None = None) -> Tensor:
+    def forward(
+        self, x: Features, edges: Edges, pool: SparseMatrix | Tensor | None = None
+    ) -> Tensor:
         edges = adjacency(edges, x.shape[0])
+        if isinstance(pool, Tensor):
+            pool = _membership(pool, x.shape[0])
         convs: list[Any] = list(self.convs)
         h = self._active(convs[0].mapped(*self._first(x, edges)))
         for conv in convs[1:]:
@@ -155,3 +161,17 @@ class GIN(nn.Module):
             return total
         size = pool.astype(h.dtype) @ torch.ones_like(h[:, :1])
         return total / size.clamp(min=1)
+
+
+def _membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
+    """``[num_graphs, num_nodes]`` with a one where a node is in a graph."""
+    if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
+        raise TypeError(
+            f"Expected pool to be a SparseMatrix, or int64 [{num_nodes}], the graph of each node, "
+            f"but got {batch.dtype} {list(batch.shape)}"
+        )
+    if num_nodes and int(batch.min()) < 0:
+        raise ValueError(f"Expected pool to be at least 0, but got {int(batch.min())}")
+    count = int(batch.max()) + 1 if num_nodes else 0
+    order = batch.argsort(stable=True)
+    return SparseMatrix(Pattern(pointers(batch, count), order, (count, num_nodes)))
