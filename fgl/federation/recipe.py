@@ -49,7 +49,9 @@ def arguments(
     add("--split", choices=("class_capped", "random", "public"), default="class_capped")
     add("--clients", type=integer(1), default=5, help="how many")
     add("--rounds", type=integer(0), default=200, help="how many")
-    add("--seed", type=int, default=0, help="of split, partition, initial model and training")
+    add(
+        "--seed", type=integer(0), default=0, help="of split, partition, initial model and training"
+    )
     add("--participation", type=number(0, 1), default=1.0, help="share of the clients in a round")
     add("--model", choices=("gcn", "gat"), default="gat", help="of the clients")
     add("--hidden", type=integer(1), default=128, help="width of a hidden layer")
