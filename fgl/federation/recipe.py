@@ -85,14 +85,12 @@ def parsed(
         0.9
     """
     args = parser.parse_args(argv)
-    given = {
-        name: f"--{'no-' * (value is False)}{name.replace('_', '-')}"
-        for name, value in vars(args).items()
-        if value != parser.get_default(name)
-    }
-    for first, other in ((a, b) for a in idle for b in idle[a] if a in given and b in given):
-        without = f"Expected {given[other]} to be left out where it changes nothing"
-        parser.error(f"{without}, but got it with {given[first]}")
+    given = {k: v for k, v in vars(args).items() if v != parser.get_default(k)}
+    for pair in ((b, a) for a in idle for b in idle[a] if a in given and b in given):
+        one, two = (f"--{'no-' * (given[k] is False)}{k.replace('_', '-')}" for k in pair)
+        parser.error(
+            f"Expected {one} to be left out where it changes nothing, but got it with {two}"
+        )
     return args
 
 
