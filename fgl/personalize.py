@@ -157,6 +157,16 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
     return count / count.sum().clamp(min=1)
 
 
+def is_distribution(share: Tensor) -> bool:
+    """Whether no share is negative and their sum is 1, up to 1e-3; one with a NaN is none.
+
+    Example:
+        >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
+        (True, False)
+    """
+    return not bool((share < 0).any()) and abs(float(share.sum()) - 1) <= 1e-3
+
+
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:
     """Distance of two label distributions: ``EMD = sum_c |p(c) - q(c)|``, in [0, 2] (FedEgo).
 
@@ -182,7 +192,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
             f"but got {list(p.shape)} and {list(q.shape)}"
         )
     for name, share in (("p", p), ("q", q)):
-        if bool((share < 0).any()) or not abs(float(share.sum()) - 1) <= 1e-3:  # NaN neither
+        if not is_distribution(share):
             raise ValueError(
                 f"Expected {name} to be shares that sum to 1, but got {share.tolist()}"
             )

@@ -14,7 +14,7 @@ from ..ego import EgoSampler, check_mashed, levels, mash, resample
 from ..graph import Graph
 from ..losses import soft_cross_entropy
 from ..nn import EgoSAGE
-from ..personalize import split_layers
+from ..personalize import is_distribution, split_layers
 from ..sparse import SparseMatrix
 from .evaluate import in_mode
 from .message import Message, Params, check_model
@@ -159,7 +159,7 @@ def check_upload(message: Message, model: EgoSAGE, *, ego: bool = True) -> None:
         return
     check_model(parts["head"], split_layers(model.state_dict(), ["reduction"])[1], "head")
     share = parts["distribution"]
-    if share.shape != (classes,) or (share < 0).any() or not abs(float(share.sum()) - 1) <= 1e-3:
+    if share.shape != (classes,) or not is_distribution(share):
         raise ValueError(
             f"Expected distribution to be {classes} shares that sum to 1, but got {share.tolist()}"
         )
