@@ -756,27 +756,6 @@ def test_baselines_train_without_dropout_unless_told() -> None:
         assert not same(found[flags, ("--dropout", "0")], found[flags, ("--dropout", "0.5")])
 
 
-@pytest.mark.parametrize(
-    ("flags", "idle", "beside"),
-    [
-        ("--no-ego --noise 5", "--noise", "--no-ego"),
-        ("--no-ego --no-mixup", "--no-mixup", "--no-ego"),
-        ("--no-pl --fixed-lambda 0.1", "--fixed-lambda", "--no-pl"),
-        ("--baseline fedavg --no-rl", "--no-rl", "--baseline"),
-        ("--baseline local --noise 1", "--noise", "--baseline"),
-    ],
-)
-def test_flags_that_change_nothing_are_refused(
-    flags: str, idle: str, beside: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        script("examples/fedego.py").main(flags.split())
-    said = capsys.readouterr().err
-    assert f"Expected {idle} to be left out where it changes nothing, but got it with {beside}" in (
-        " ".join(said.split())
-    )
-
-
 def test_the_best_round_is_one_where_most_clients_have_a_model() -> None:
     flags = ["--clients", "5", "--num-test", "50", "--participation", "0.2", "--share", "0.3"]
     report, result = script("examples/fedego.py").main([*SMALL_FLAGS, *flags, "--rounds", "6"])

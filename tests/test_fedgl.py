@@ -306,9 +306,3 @@ def test_an_upload_that_is_not_finite_is_dropped() -> None:
     assert list(done.history[0].dropped) == [2]
     assert "labels" in done.outbox[0]
     assert "labels" not in done.outbox[2]
-
-
-def test_the_literal_graph_has_its_own_weight(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        script("examples/fedgl.py").main(["--literal", "--beta", "3"])
-    assert "Expected --beta to be left out where it changes nothing" in capsys.readouterr().err

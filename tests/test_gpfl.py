@@ -458,24 +458,3 @@ def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
         result = run(dataclasses.replace(made, send=broken), train_on, num_rounds=1)
     assert list(result.history[0].dropped) == [2]
     assert all(v.isfinite().all() for model in models(result) for v in model.values())
-
-
-@pytest.mark.parametrize(
-    ("flags", "idle"),
-    [
-        ("--fedavg --rho 0.9", "--rho with --fedavg"),
-        ("--fedprox 0 --beta 0.5", "--beta with --fedprox"),
-        ("--local --start random", "--start with --local"),
-        ("--uniform --no-learn", "--no-learn with --uniform"),
-    ],
-)
-def test_flags_that_change_nothing_are_refused(
-    flags: str, idle: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit):
-        script("examples/gpfl.py").main(flags.split())
-    one, other = idle.split(" with ")
-    said = " ".join(capsys.readouterr().err.split())
-    assert (
-        f"Expected {one} to be left out where it changes nothing, but got it with {other}" in said
-    )

@@ -359,3 +359,28 @@ def test_real_cora(name: str, tmp_path: Path) -> None:
     assert report["bytes_up"] == 2 * 5 * (4 * numbers + 8)
     assert all(math.isfinite(record.loss) for record in result.history)
     assert all(record.zero_weight == [] and record.dropped == {} for record in result.history)
+
+
+@pytest.mark.parametrize(
+    ("name", "flags", "idle", "beside"),
+    [
+        ("fedego", "--no-ego --noise 5", "--noise", "--no-ego"),
+        ("fedego", "--no-ego --no-mixup", "--no-mixup", "--no-ego"),
+        ("fedego", "--no-pl --fixed-lambda 0.1", "--fixed-lambda", "--no-pl"),
+        ("fedego", "--baseline fedavg --no-rl", "--no-rl", "--baseline"),
+        ("fedego", "--baseline local --noise 1", "--noise", "--baseline"),
+        ("gpfl", "--fedavg --rho 0.9", "--rho", "--fedavg"),
+        ("gpfl", "--fedprox 0 --beta 0.5", "--beta", "--fedprox"),
+        ("gpfl", "--local --start random", "--start", "--local"),
+        ("gpfl", "--uniform --no-learn", "--no-learn", "--uniform"),
+        ("fedgl", "--literal --beta 3", "--beta", "--literal"),
+    ],
+)
+def test_flags_that_change_nothing_are_refused(
+    name: str, flags: str, idle: str, beside: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        script(f"examples/{name}.py").main(flags.split())
+    said = " ".join(capsys.readouterr().err.split())
+    want = f"Expected {idle} to be left out where it changes nothing, but got it with {beside}"
+    assert want in said
