@@ -40,6 +40,11 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Para
             raise ValueError(
                 f"Expected stack[{name!r}] to have {share.numel()} clients, but got shape {shape}"
             )
+        shapes = {value[0].shape} if isinstance(value, Tensor) else {t.shape for t in value}
+        if len(shapes) > 1:  # they would be broadcast
+            raise ValueError(
+                f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
+            )
         average = _weighted_sum(share, value)
         dtype = value[0].dtype
         out[name] = (average if dtype.is_floating_point else average.round()).to(dtype)
@@ -156,8 +161,8 @@ def server_step(
         The new model, and the moments to pass next time.
 
     Raises:
-        ValueError: for an unknown rule, or if a name is missing from `target` or has another shape
-            there.
+        ValueError: for an unknown rule, if a name is missing from `target` or has another shape
+            there, or if `state` is another rule's.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)
@@ -182,6 +187,8 @@ def server_step(
             continue
         delta = target[name] - old
         m = state["m"][name] if state else torch.zeros_like(old)
+        if state and rule != "sgd" and name not in state.get("v", {}):
+            raise ValueError(f"Expected state['v'] to hold {name!r} for {rule}, but got none")
         if rule == "sgd":
             first[name] = beta1 * m + delta
             new[name] = old + lr * first[name]

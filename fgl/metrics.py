@@ -17,10 +17,21 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     Returns:
         Between 0 and 1; ``nan`` where nothing is masked in.
 
+    Raises:
+        TypeError: if `mask` is not bool.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`.
+
     Example:
         >>> accuracy(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
         0.5
     """
+    for name, value in (("y", y), ("mask", mask)):
+        if value is not None and value.shape != logits.shape[:1]:
+            raise ValueError(
+                f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
+            )
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     hit = logits.argmax(1) == y
     if mask is not None:
         hit = hit[mask]

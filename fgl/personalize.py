@@ -127,7 +127,8 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         mask: bool ``[n]``; default all.
 
     Returns:
-        float ``[num_classes]`` that sums to 1; zeros where nothing is masked in.
+        float ``[num_classes]`` that sums to 1; zeros where nothing is masked in, which
+        `earth_mover` refuses: who has no label has no distribution.
 
     Raises:
         TypeError: if `y` is not int64, or `mask` not bool.
@@ -249,7 +250,8 @@ def adaptive_aggregation(
         validate: a model's score on this client's validation sample, higher is better.
         last: the score that this function returned in the round before; NaN if there was none, and
             then the received model is taken as it is. So it is where a score is NaN.
-        phi: share of one's own, in ``[0, 1]``; 0 takes the received model bit for bit.
+        phi: share of one's own (`interpolate` takes that of the other), in ``[0, 1]``; 0 takes the
+            received model bit for bit.
         delta: by how much a score may drop.
         max_adjust: how often to mix; 0 only scores.
         strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed

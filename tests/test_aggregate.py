@@ -365,3 +365,19 @@ def test_server_step_refuses_an_unknown_rule() -> None:
 def test_mix_by_whole_numbers_is_refused() -> None:
     with pytest.raises(TypeError, match="matrix to be floating point, but got torch.bool"):
         mix({"w": torch.ones(2, 1)}, torch.eye(2).bool())
+
+
+def test_mean_does_not_broadcast() -> None:
+    text = r"Expected stack\['w'\] to have one shape, but got \[\(1,\), \(3,\)\]"
+    for order in (slice(None), slice(None, None, -1)):
+        tensors = [torch.zeros(3), torch.ones(1)][order]
+        with pytest.raises(ValueError, match=text):
+            mean({"w": tensors}, torch.ones(2))
+
+
+@pytest.mark.parametrize("rule", ["adam", "yogi", "adagrad"])
+def test_server_step_with_the_state_of_another_rule(rule: str) -> None:
+    zero, one = {"w": torch.zeros(1)}, {"w": torch.ones(1)}
+    _, state = server_step(zero, one, {})
+    with pytest.raises(ValueError, match=rf"Expected state\['v'\] to hold 'w' for {rule}, but"):
+        server_step(zero, one, state, rule=rule)  # type: ignore[arg-type]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -284,7 +284,7 @@ def test_an_interrupted_round_is_all_that_is_lost(
         folder = tmp_path / stage
         with pytest.raises(KeyboardInterrupt):
             fgl.run(
-                replace(method, **{stage: interrupted}),
+                replace(method, **{stage: wraps(getattr(method, stage))(interrupted)}),
                 graphs(),
                 num_rounds=ROUNDS,
                 checkpoint=folder,
@@ -343,3 +343,19 @@ def test_a_checkpoint_of_another_config_names_the_flag(tmp_path: Path) -> None:
     text = r"with config=\{'gamma': 0.25, 'old': None\}, but got \{'gamma': 0.5, 'old': 0\}"
     with pytest.raises(ValueError, match=text):
         fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.25, "lr": 1})
+
+
+@pytest.mark.parametrize("stage", ["loss", "receive", "send", "aggregate", "accept"])
+def test_a_checkpoint_of_another_function_is_not_taken(stage: str, tmp_path: Path) -> None:
+    method = fedavg(model())
+    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
+
+    def other(*args: Any) -> Any:
+        return getattr(method, stage)(*args)
+
+    text = rf"Expected checkpoint .* with functions=\{{'{stage}': .*other'}}, but got \{{'{stage}'"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(replace(method, **{stage: other}), graphs(), num_rounds=2, checkpoint=tmp_path)
+    bound = partial(getattr(method, stage))  # what it fixes is for `config` to name
+    same = replace(method, **{stage: bound})
+    assert len(fgl.run(same, graphs(), num_rounds=2, checkpoint=tmp_path).history) == 2

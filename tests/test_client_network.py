@@ -485,3 +485,54 @@ def test_reconstruct_of_half_precision_is_that_of_single(dtype: torch.dtype) -> 
 def test_similarity_does_not_depend_on_the_scale(scale: float) -> None:
     rows = draw(K, 5).float()
     torch.testing.assert_close(cn.similarity(rows * scale), cn.similarity(rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_rows_are_normalised_whatever_their_size(dtype: torch.dtype) -> None:
+    small = {torch.float16: 1e-4}.get(dtype, 1e-12)
+    rows = torch.tensor([[1.0, 3.0], [0.0, 0.0], [small, 3 * small]], dtype=dtype)
+    rows = torch.cat([rows, torch.zeros(3, 1, dtype=dtype)], 1)
+    made = cn.normalize_rows(rows).float()
+    close(made[0], torch.tensor([0.25, 0.75, 0.0]), 1e-7)
+    assert not made[1].any()
+    close(made[2], torch.tensor([0.25, 0.75, 0.0]), 1e-2)
+    previous = torch.tensor([[0.0, 1e-9], [1.0, 0.0]]).to(dtype).double()
+    made = cn.running_network(previous, torch.tensor([[1e-9, -25.0], [1.0, 1.0]]), beta=0.5)
+    assert made[0].tolist() == [1.0, 0.0]
+
+
+def test_selection_stops_at_two() -> None:
+    """The first column alone would be closer to its own network."""
+    torch.manual_seed(0)
+    properties = torch.rand(6, 4, dtype=torch.float64)
+    wanted = cn.property_network(properties[:, :1])
+    assert cn.select_properties(properties, wanted).tolist() == [0, 2]
+
+
+def test_cost_of_links_in_halves() -> None:
+    links = torch.tensor([[0.0, 0.5, 1.0]])
+    want = float(cn.link_cost(links))
+    assert float(cn.link_cost(links.half())) == pytest.approx(want, abs=5e-3)
+
+
+def test_ratio_is_cut_off_and_ties_are_kept() -> None:
+    z = draw(5, 3)
+    assert (cn.discretise(z, ratio=0.3) > 0).sum(1).tolist() == [1] * 5  # int(1.5)
+    even = torch.zeros(4, 2)  # all shares are 1/4
+    assert cn.discretise(even, threshold=0.25).tolist() == [[0.25] * 4] * 4
+    assert not cn.discretise(even, threshold=0.2500001).any()
+
+
+def test_finite_rows_whose_sum_is_not() -> None:
+    rows = torch.tensor([[3e38, 3e38], [3e38, -3e38], [0.0, 1.0]])
+    assert torch.isfinite(cn.similarity(rows)).all()
+
+
+def test_rounding_is_no_direction() -> None:
+    """A column of one number, whose deviation is rounding; rows that differ by rounding alone."""
+    constant = torch.full((3,), 0.1) * torch.tensor([1.0, 1.0, 1 + 1e-7])
+    properties = torch.stack([constant, torch.tensor([1.0, 2.0, 4.0])], 1)
+    want = cn.property_network(properties[:, 1:] / properties[:, 1].std(correction=0))
+    close(cn.property_network(properties, standardize=True), want, 1e-4)
+    apart = 1 + 1e-4 * torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
+    assert (cn.similarity(apart).diagonal() > 0.99).all()  # far above rounding

@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fgl
 from fgl import Graph
 from fgl.data import csbm, louvain_partition, partition_graph, random_partition
 
@@ -193,3 +194,12 @@ def test_partition_graph_refuses_a_bad_part() -> None:
         partition_graph(SMALL, [torch.tensor([0, 0])])
     with pytest.raises(ValueError, match=r"Expected nodes to be in \[0, 300\), but got 300"):
         partition_graph(SMALL, [torch.tensor([300])])
+
+
+def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
+    """A node that is swapped in must not become one that all hold."""
+    graph = bare(4)
+    for seed in range(100):
+        parts = fgl.data.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
+        assert [len(part) for part in parts] == [2, 3, 3]
+        assert not set.intersection(*(set(part.tolist()) for part in parts))

@@ -187,3 +187,17 @@ def test_synthetic_has_every_split() -> None:
     graph = csbm()
     assert counts(split(graph, "random")) == (1625, 541, 542)
     assert counts(split(graph, "class_capped", dataset="synthetic"))[1] == 542
+
+
+def test_number_of_test_nodes() -> None:
+    graph = labelled(10, 10)
+    for num_test in (0, 2, 5, 100):
+        made = class_capped_split(graph, train_per_class=5, num_val=3, num_test=num_test)
+        assert [int(mask.sum()) for mask in masks(made)] == [10, 3, min(num_test, 7)]
+    with pytest.raises(ValueError, match=r"Expected num_test to be at least 0, but got -1"):
+        class_capped_split(graph, num_test=-1)
+
+
+def test_random_split_rounds_where_training_and_validation_end() -> None:
+    assert counts(random_split(labelled(3, 2), train=0.5, val=0.5)) == (2, 3, 0)
+    assert counts(random_split(labelled(4, 3), train=0.5, val=0.2)) == (4, 1, 2)

@@ -508,3 +508,9 @@ def test_half_precision_neither_overflows_nor_underflows(
     want.backward()
     for half, full in zip((a, k), wide, strict=True):
         torch.testing.assert_close(half.grad, full.grad.to(dtype), rtol=0.02, atol=1e-6)
+
+
+def test_unit_rows_of_halves() -> None:
+    rows = torch.tensor([[60000.0, 60000.0], [0.0, 0.0]]).half()
+    assert torch.allclose(unit_rows(rows)[0].float(), torch.full((2,), 0.5**0.5), atol=1e-3)
+    assert not unit_rows(rows)[1].any()

@@ -145,3 +145,14 @@ def test_the_other_models_are_frozen_and_what_is_masked_out_may_be_nan() -> None
     torch.testing.assert_close(got, want)
     slope = grad(lambda z: model_contrast(z, received, previous, mask=there))(z)
     assert slope.isfinite().all()
+
+
+def test_a_place_of_the_queue_that_is_not_taken_may_be_nan() -> None:
+    z = rows(0, 4, 3).requires_grad_()
+    previous = torch.stack([rows(2, 4, 3), torch.full((4, 3), torch.nan)])
+    taken = torch.tensor([True, False])
+    loss = model_contrast(z, rows(1, 4, 3), previous, queue_mask=taken)
+    want = model_contrast(z, rows(1, 4, 3), previous[:1])
+    (got, expected) = (torch.autograd.grad(each, z)[0] for each in (loss, want))
+    assert torch.isfinite(loss)
+    assert torch.equal(got, expected)

@@ -125,3 +125,10 @@ def test_distance_per_entry_gradcheck_and_start() -> None:
     assert all(not v.grad.any() for v in params.values() if v.grad is not None)
     with pytest.raises(ValueError, match=r"reference\['w'\] to have shape \[2\]"):
         distance_per_entry({"w": torch.zeros(2)}, {"w": torch.zeros(1)})
+
+
+def test_halves_are_squared_in_float32() -> None:
+    """The square of 1e-4 is nothing in a float16."""
+    params, reference = ({"w": torch.full((1000,), x).half()} for x in (1e-4, 0.0))
+    assert proximal(params, reference).item() == pytest.approx(5e-6, rel=1e-3)
+    assert distance_per_entry(params, reference).item() == pytest.approx(1e-4 / 1000**0.5, rel=1e-3)

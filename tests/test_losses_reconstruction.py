@@ -308,3 +308,31 @@ def test_a_client_of_a_batch_has_no_row_of_another() -> None:
         pair_scores(z[0], out[0])
     with pytest.raises(IndexError, match=r"pairs to be in \[0, 7\)"):
         vmap(pair_scores)(z, out)
+
+
+@pytest.mark.parametrize("kind", ["sampled", "dense", "dense_weighted"])
+def test_halves_are_computed_in_float32(kind: str) -> None:
+    """Inner products of rows of this length are beyond a float16, their mean is not."""
+    z = rows(0, 10, 32).float() * (60 if kind == "sampled" else 30)
+    z[1] = -z[0]
+    edges = torch.stack([torch.arange(9), torch.arange(1, 10)])
+    edges = torch.cat([edges, edges.flip(0)], 1)
+    negatives = torch.stack([torch.zeros(18, dtype=torch.int64), torch.arange(18) % 9 + 1])
+    want = reconstruction_loss(z, edges, negatives, kind=kind)
+    got = reconstruction_loss(z.half(), edges, negatives, kind=kind)
+    assert got.dtype == torch.float16
+    assert got.item() == pytest.approx(want.item(), rel=5e-3)
+
+
+def test_dense_without_a_node_that_is_nan() -> None:
+    z, there = rows(0), torch.ones(N, dtype=torch.bool)
+    edges = both()
+    kept = (edges != N - 1).all(0)
+    there[-1] = False
+    want = dense_reconstruction(z[:-1], edges[:, kept])
+    z[-1] = torch.nan
+    z.requires_grad_()
+    got = dense_reconstruction(z, edges, mask=kept, node_mask=there)
+    assert got.item() == pytest.approx(want.item())
+    (slope,) = torch.autograd.grad(got, z)
+    assert torch.isfinite(slope).all()

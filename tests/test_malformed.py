@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import replace
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,7 @@ def sending(change: Change, at: tuple[int, int]) -> Method:
             return change(dict(message)), state
         return message, state
 
-    return replace(method, send=send)
+    return replace(method, send=wraps(method.send)(send))  # what is mended keeps its name
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +314,8 @@ def test_weights_that_cancel_are_refused() -> None:
 
 
 def test_all_zero_weights_keep_the_model() -> None:
-    result = fgl.run(weighted(0, 0, 0, 0), graphs(), num_rounds=2)
+    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+        result = fgl.run(weighted(0, 0, 0, 0), graphs(), num_rounds=2)
     assert same(result.outbox[0]["model"], fedavg(model()).initial())
     assert result.history[1].dropped == {}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -127,7 +128,8 @@ def test_average_of_one_is_that_one() -> None:
 
 def test_average_without_an_example_keeps_everything() -> None:
     state = {"model": {"w": torch.ones(1)}}
-    outbox, kept = average(Inbox(messages([0, 0]), 2), state)
+    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+        outbox, kept = average(Inbox(messages([0, 0]), 2), state)
     assert not outbox
     assert kept is state
 
@@ -181,3 +183,28 @@ def test_fold_in_does_not_depend_on_the_process() -> None:
 def test_training_is_checked(options: dict[str, float], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         Training(**options)  # type: ignore[arg-type]
+
+
+def test_a_default_is_that_of_the_model_it_stands_beside() -> None:
+    """Also where `replace` brings it along."""
+    wild, calm, data = model(dropout=0.9), model(dropout=0.0), graph()
+    method = replace(Method(wild), model=calm)
+    start = method.initial()
+    assert torch.equal(method.loss(start, data, {}), supervised(calm)(start, data, {}))
+    wide = fgl.nn.GCN(6, 9, 3)
+    params = Method(wide).initial()
+    assert replace(method, model=wide).receive({"model": params}, {}, data)[0] is params
+    given = supervised(wild)
+    assert replace(Method(wild, loss=given), model=calm).loss is given  # that was somebody's choice
+
+
+def test_the_servers_state_is_not_what_it_sends() -> None:
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        outbox, state = average(inbox, state)
+        state["private"] = torch.ones(1000)
+        return outbox, state
+
+    result = fgl.run(replace(Method(model()), aggregate=aggregate), graphs(), num_rounds=3)
+    assert list(result.outbox[0]) == ["model"]
+    assert list(result.server_state) == ["model", "private"]
+    assert len({record.bytes_down for record in result.history}) == 1

@@ -137,3 +137,17 @@ def test_malformed_ranking(metric: Any, scores: Any, y: Any, message: str) -> No
 def test_ranking_on_a_gpu(metric: Any) -> None:
     scores, y = ranked("ties")
     assert metric(scores.cuda(), y.cuda()) == pytest.approx(metric(scores, y), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("y", "mask", "error", "text"),
+    [
+        (torch.arange(4)[:, None], None, ValueError, r"y to have shape \[4\], but got \[4, 1\]"),
+        (torch.tensor([0]), None, ValueError, r"y to have shape \[4\], but got \[1\]"),
+        (torch.arange(4), torch.ones(3).bool(), ValueError, r"mask to have shape \[4\]"),
+        (torch.arange(4), torch.tensor([0, 1, 1, 0]), TypeError, r"mask to be bool, but got .*64"),
+    ],
+)
+def test_malformed_accuracy(y: Any, mask: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=rf"^Expected {text}"):
+        accuracy(torch.eye(4), y, mask)

@@ -165,3 +165,12 @@ def test_label_counts_are_no_distribution(bad: list[float]) -> None:
             call(torch.tensor(bad), share)
         with pytest.raises(ValueError, match="Expected q to be shares that sum to 1, but got"):
             call(share, torch.tensor(bad))
+
+
+def test_shares_that_almost_sum_to_one() -> None:
+    """Up to 1e-3; and the coefficient stays in [0, 1]."""
+    p, q = torch.tensor([1.0005, 0.0]), torch.tensor([0.0, 1.0005])
+    assert float(mixing_coefficient(p, q, gamma=1.0)) == 1.0
+    for far in (0.99, 1.01):
+        with pytest.raises(ValueError, match=r"Expected p to be shares that sum to 1"):
+            earth_mover(torch.tensor([far, 0.0]), q)

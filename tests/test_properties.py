@@ -209,3 +209,9 @@ def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
 def test_unknown_entropy_form() -> None:
     with pytest.raises(ValueError, match="form to be 'paper' or 'code', but got 'log2'"):
         network_entropy(torch.tensor([[0], [1]]), 2, form="log2")  # type: ignore[arg-type]
+
+
+def test_sorted_edges_that_repeat_count_once() -> None:
+    edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]])
+    for given in (edges, edges.flip(1), edges[:, [0, 2]]):
+        assert float(properties.average_degree(given, 2)) == 1.0

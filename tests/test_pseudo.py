@@ -214,3 +214,48 @@ def test_union_graph_has_what_a_client_has() -> None:
     want = sorted((a, b) for a, b in edges.t().tolist() if any(a in h and b in h for h in held))
     got = sorted(map(tuple, union.node_id[union.edge_index].t().tolist()))
     assert got == want
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_pseudo_graph_of_halves(dtype: torch.dtype) -> None:
+    h = torch.full((200, 7), 20.0, dtype=dtype)  # 100 similarities of 2,800: beyond a float16
+    made = pseudo_graph(h)
+    assert made.dtype == dtype
+    close(made.to_dense().float().sum(1), torch.ones(200), 1e-2)
+    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 1$"):
+        pseudo_graph(torch.diag(torch.tensor([1.0, 1e25])))
+
+
+@pytest.mark.parametrize("row", [[1.5, -0.5], [0.95, 0.0], [torch.nan, 1.0]])
+def test_what_is_no_probability_is_refused(row: list[float]) -> None:
+    predictions = torch.tensor([[0.5, 0.5], row])
+    message = {"num_nodes": torch.tensor(2), "node_id": torch.tensor([0, 1])}
+    message |= {"predictions": predictions, "embeddings": predictions}
+    with pytest.raises(ValueError, match=r"Expected predictions to be probabilities, .* row 1 "):
+        pseudo.check_upload(message, 2, 2)
+
+
+def test_edges_that_two_clients_hold_count_once_and_loops_not_at_all() -> None:
+    held = torch.tensor([0, 1])
+    own = (torch.tensor([0, 0, 1]), torch.tensor([0, 1, 0]), torch.tensor([0.5, 0.25, 0.25]))
+    found = describe([], [own, own], [held, held], torch.tensor([0, 1]))
+    assert found == {"pseudo_homophily": 0.0, "pseudo_column_sum": 0.75}
+
+
+def test_the_threshold_itself_is_kept() -> None:
+    got = fuse([torch.tensor([[0.5, 0.25]])], [torch.tensor([0])], torch.ones(1), 1, threshold=0.5)
+    assert got.tolist() == [[0.5, 0.0]]
+
+
+def test_weights_of_halves() -> None:
+    """Their sum is beyond a float16."""
+    made = [torch.tensor([[value]], dtype=torch.float16) for value in (0.0, 1.0)]
+    got = fuse(made, [torch.tensor([0])] * 2, torch.tensor([60000.0] * 2).half(), 1)
+    assert got.tolist() == [[0.5]]
+
+
+def test_augmented_operator_keeps_the_backend() -> None:
+    pytest.importorskip("torch_sparse")
+    A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
+    made = augmented_operator(A.using("torch_sparse"), A)
+    assert made.pattern.backend == "torch_sparse"

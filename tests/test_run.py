@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,7 @@ from torch import Tensor, nn
 
 import fgl
 from fgl.federation import Broadcast, Inbox, Message, Result, Round, Training, average, fold_in
+from fgl.personalize import part
 
 PLAIN = Training(partial(torch.optim.SGD, lr=0.1), num_steps=3)
 OPTIMIZERS = {
@@ -323,7 +324,8 @@ def test_client_without_a_training_node_does_not_count_in_the_loss() -> None:
     alone = fgl.run(method, [graph(20)], num_rounds=1)
     both = fgl.run(method, [graph(20), without_training_nodes()], num_rounds=1)
     assert both.history[0].loss == alone.history[0].loss
-    none = fgl.run(method, [without_training_nodes()], num_rounds=2)
+    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+        none = fgl.run(method, [without_training_nodes()], num_rounds=2)
     assert math.isnan(none.history[1].loss)
     assert same(weights(none), method.initial())
 
@@ -452,7 +454,7 @@ def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe
         return outbox, state
 
     rounds: list[int] = []
-    method = replace(fgl.Method(model()), aggregate=broken)
+    method = replace(fgl.Method(model()), aggregate=wraps(average)(broken))
     note = [lambda record, result: rounds.append(record.round)]
     text = r"Round 2, server, aggregate: Expected outbox\[\d\] to be finite"
     with pytest.raises(ValueError, match=text):
@@ -489,3 +491,105 @@ def test_training_after_evaluation_in_inference_mode() -> None:
         net(graph.x, graph.adj)
     net(graph.x, graph.adj).sum().backward()
     assert net.convs[0].bias.grad is not None
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_a_part_of_a_model_is_not_trained(clients_at_once: Any) -> None:
+    """FedPer's receive, of a client that was not there in the first round."""
+    method = fgl.Method(model())
+
+    def receive(message: Message, state: Message, data: fgl.Graph) -> Any:
+        return {**state.get("model", {}), **part(message["model"], "convs.0")}, message  # type: ignore[dict-item,arg-type]
+
+    text = r"Round 0, client 0, receive: Expected receive's params to have keys .* missing \['conv"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(
+            replace(method, receive=receive),
+            graphs(),
+            num_rounds=1,
+            clients_at_once=clients_at_once,
+        )
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_only_the_loss_sees_training_mode(clients_at_once: Any) -> None:
+    """What a client says of its nodes must have no dropout in it."""
+    net = model(dropout=0.5)
+    seen = set()
+
+    def spy(name: str, function: Any) -> Any:
+        def spied(*args: Any) -> Any:
+            seen.add((name, net.training))
+            return function(*args)
+
+        return spied
+
+    method = fgl.Method(net)
+    names = ("loss", "receive", "send", "aggregate")
+    method = replace(method, **{name: spy(name, getattr(method, name)) for name in names})
+    fgl.run(method, graphs(), num_rounds=2, clients_at_once=clients_at_once)
+    expected = {("loss", True), ("receive", False), ("send", False), ("aggregate", False)}
+    assert expected <= seen <= expected | {("loss", False)}  # a batch's check of its padding
+    assert net.training
+
+
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+@pytest.mark.parametrize("how", ["values", "keys"])
+@pytest.mark.parametrize("stage", ["receive", "loss", "send"])
+def test_what_the_server_sent_is_not_changed(stage: str, how: str, clients_at_once: Any) -> None:
+    """All clients hold the same tensors: a change in one would reach the others."""
+    method = fgl.Method(model())
+
+    def change(message: Any) -> None:
+        if how == "keys":
+            message["model"]["extra"] = torch.zeros(1)
+        else:
+            message["model"]["convs.0.bias"].add_(1)
+
+    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
+        if stage == "receive":
+            change(message)
+        return dict(message["model"]), message
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        if stage == "loss":
+            change(kept[0])
+        return method.loss(params, data, context)
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        if stage == "send":
+            change(context)
+        return method.send(params, context, state, data)
+
+    def keep(message: Any, state: Any, data: fgl.Graph) -> Any:
+        kept.append(message)
+        return receive(message, state, data)
+
+    kept: list[Any] = []
+    changed = replace(method, receive=keep, loss=loss, send=send)
+    name = "extra" if how == "keys" else "convs.0.bias"
+    text = (
+        f"{stage}: Expected the message and the state to stay as they are, but got 'model/{name}'"
+    )
+    with pytest.raises(ValueError, match=text):
+        fgl.run(changed, graphs(), num_rounds=1, clients_at_once=clients_at_once)
+
+
+def test_a_state_is_not_changed_in_place() -> None:
+    """The change would stay even if the upload is refused."""
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, _ = fgl.federation.send_model(params, context, state, data)
+        state["count"] = state.get("count", torch.zeros(())) + 1
+        return message, state
+
+    with pytest.raises(ValueError, match=r"client 0, send: .* got 'count' changed in place"):
+        fgl.run(replace(fgl.Method(model()), send=send), graphs(), num_rounds=2)
+
+
+def test_rounds_are_equal_whatever_their_seconds() -> None:
+    method, evaluate = fgl.Method(model()), fgl.evaluate_on(model(), graph(40))
+    one, two = (fgl.run(method, graphs(), num_rounds=2, evaluate=evaluate) for _ in range(2))
+    assert one.history == two.history
+    two.history[1].metrics["test_accuracy"] += 0.1
+    assert one.history != two.history

@@ -433,3 +433,64 @@ def test_normalised_matrix_with_trained_values_can_be_used_twice() -> None:
     for _ in range(2):
         (matrix.gcn_norm @ torch.eye(2)).square().sum().backward()
     assert value.grad is not None
+
+
+def test_more_entries_than_cells() -> None:
+    """Edges may repeat; torch's own kernel refuses a pattern with more of them than cells."""
+    edges = torch.tensor([[0, 1, 0, 1, 0], [1, 0, 1, 0, 1]])
+    pattern = SparseMatrix.from_edge_index(edges, 2).pattern
+    left, right = draw(2, 3), draw(2, 3, seed=2)
+    got = sampled_product(pattern, left, right)
+    want = [left[i] @ right[j] for i, j in zip(pattern.row, pattern.col, strict=True)]
+    assert torch.allclose(got, torch.stack(want))
+    inputs = [t.requires_grad_() for t in (draw(5, seed=3), left, right)]
+
+    def both(value: Tensor, left: Tensor, right: Tensor) -> tuple[Tensor, Tensor]:
+        return weighted_product(pattern, value, left), sampled_product(pattern, left, right)
+
+    assert gradcheck(both, inputs)
+    assert gradgradcheck(both, inputs)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_one_weight_per_edge(count: int) -> None:
+    text = rf"Expected edge_weight to have shape \[2\], but got \[{count}\]"
+    with pytest.raises(ValueError, match=text):
+        SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 0]]), 2, torch.ones(count))
+
+
+def test_values_that_change_in_place_change_the_gradient() -> None:
+    """The values in the transpose's order are kept, but not for longer than they are true."""
+    A = SparseMatrix.from_edge_index(torch.tensor([[0], [1]]), 2, torch.ones(1))
+    for factor in (1.0, 5.0):
+        A.value = A.value.mul_(factor)  # type: ignore[union-attr]
+        x = torch.ones(2, 1, requires_grad=True)
+        (A @ x).sum().backward()
+        assert x.grad is not None
+        assert x.grad.flatten().tolist() == [factor, 0.0]
+
+
+def test_the_last_of_repeated_self_loops_counts() -> None:
+    weight = torch.arange(2.0, 5.0)
+    A = SparseMatrix.from_edge_index(torch.zeros(2, 3, dtype=torch.int64), 1, weight)
+    assert A.with_self_loops.to_dense().tolist() == [[4.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_rows_of_halves_are_summed_in_float32(dtype: torch.dtype) -> None:
+    """A float16 plus 1 stays at 2,048, a bfloat16 at 256."""
+    n = 4096
+    edges = torch.stack([torch.arange(n), torch.zeros(n, dtype=torch.int64)])
+    A = SparseMatrix.from_edge_index(edges, n, torch.ones(n, dtype=dtype))
+    assert float(row_sum(A.pattern, A.pattern.ones(dtype))[0]) == n
+    assert float(A.mean_norm.value[0]) == 1 / n  # type: ignore[index]
+    assert float(row_softmax(A.pattern, torch.zeros(n, dtype=dtype))[0]) == 1 / n
+
+
+def test_normalising_with_negative_weights() -> None:
+    edges = torch.tensor([[0, 1, 2], [2, 2, 0]])
+    A = SparseMatrix.from_edge_index(edges, 3, torch.tensor([-1.0, -3.0, 1.0]))
+    assert A.mean_norm.to_dense()[2].tolist() == [0.5, 0.5, 0.0]
+    norm = A.gcn_norm.to_dense()
+    assert torch.isfinite(norm).all()
+    assert not norm[2].any()  # its degree is 1 - 4: no root of that

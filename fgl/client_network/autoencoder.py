@@ -133,7 +133,8 @@ def link_cost(probability: Tensor) -> Tensor:
 
     Source: GPFL, TMLR 2025, Eq. 9, second term
     """
-    return -torch.log(1 + EPS - probability).mean()
+    wide = probability.float() if probability.dtype.itemsize < 4 else probability  # e is no half
+    return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
 
 
 def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from .rows import check_rows, unit_centred
 
-EPS = 1e-10
-
 
 def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
     """Cosine of every two rows, after subtracting the rows' mean.
@@ -23,7 +21,7 @@ def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
         clip: set negative entries to 0.
 
     Returns:
-        float ``[k, k]`` in [-1, 1].
+        float ``[k, k]`` in [-1, 1], up to rounding.
 
     Raises:
         TypeError: if `rows` is not floating point.
@@ -52,7 +50,7 @@ def property_network(properties: Tensor, *, standardize: bool = False) -> Tensor
             count for its scale; the public code does not.
 
     Returns:
-        float ``[k, k]`` in [0, 1].
+        float ``[k, k]`` in [0, 1], up to rounding.
 
     Raises:
         TypeError, ValueError: as `similarity`.
@@ -139,7 +137,8 @@ def normalize_rows(network: Tensor) -> Tensor:
     check_rows("network", network, "k, k")
     if (network < 0).any():
         raise ValueError(f"Expected network to be not negative, but got {float(network.min())}")
-    return network / (network.sum(1, keepdim=True) + EPS)
+    total = network.sum(1, keepdim=True)
+    return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in a half
 
 
 def running_network(

@@ -82,8 +82,10 @@ def dirichlet_partition(
 def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     """The fold of every example: equal sizes, the classes spread evenly over the folds.
 
-    The shuffled examples, sorted by class, are dealt out in turn; the counts are those of
-    scikit-learn's ``StratifiedKFold``. A class smaller than `num_folds` is missing in some folds.
+    The shuffled examples, sorted by class, are dealt out in turn; a class's counts differ by
+    at most one, as in scikit-learn's ``StratifiedKFold`` (which orders the classes by their first
+    example, so that another fold may have the one). A class smaller than `num_folds` is missing in
+    some folds.
 
     Args:
         y: classes, int64 ``[n]``.

@@ -92,6 +92,8 @@ def class_capped_split(
     rest = order[~train[order]]
     if not 0 <= num_val <= rest.numel():
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
+    if num_test is not None and num_test < 0:
+        raise ValueError(f"Expected num_test to be at least 0, but got {num_test}")
     test = rest[num_val:]
     return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
 
@@ -101,7 +103,8 @@ def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: in
 
     Args:
         graph: the graph.
-        train, val: shares of the nodes, rounded to whole nodes.
+        train, val: shares of the nodes; ``round(train n)`` train, and ``round((train + val) n)``
+            train or validate.
         seed: of the permutation.
 
     Returns:

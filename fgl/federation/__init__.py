@@ -1,5 +1,6 @@
 """The machine that runs a method: messages, methods, local training, rounds."""
 
+from . import personal, trees
 from .batch import train_cohort
 from .cohort import Cohort
 from .evaluate import evaluate_clients, evaluate_graphs, evaluate_on, evaluate_pseudo, together
@@ -53,11 +54,13 @@ __all__ = [
     "num_bytes",
     "own_clients",
     "own_scores",
+    "personal",
     "run",
     "send_model",
     "supervised",
     "together",
     "train",
     "train_cohort",
+    "trees",
     "trigger_rate",
 ]

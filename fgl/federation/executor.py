@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal
 
 from ..graph import Graph
 from .batch import SCALARS, train_cohort
 from .cohort import Cohort
-from .message import Message, Params
+from .evaluate import in_mode
+from .message import Message, Params, check_model, leaves
 from .method import Method, State, fold_in
 from .result import Result
 from .stage import stage
@@ -48,17 +50,21 @@ class Executor:
     ) -> list[tuple[int, Message, State, list[float]]]:
         """What each client of a group sends, its new state and its losses."""
         states = [result.client_states.get(client, {}) for client in group]
-        received = []
-        for client, state in zip(group, states, strict=True):
-            with stage(seed, index, client, "receive"):
-                message = result.outbox[client]
-                received.append(method.receive(message, state, self.clients[client]))
+        messages = [result.outbox[client] for client in group]
+        model, received = method.model.state_dict(), []
+        for client, message, state in zip(group, messages, states, strict=True):
+            with stage(seed, index, client, "receive"), in_mode(method.model, False):
+                with unchanged(message, state):
+                    params, context = method.receive(message, state, self.clients[client])
+                check_model(params, model, "receive's params")
+            received.append((params, context))
         seeds = [fold_in(seed, index, client) for client in group]
-        with stage(seed, index, group, "loss"):
+        with stage(seed, index, group, "loss"), unchanged(*messages):
             trained = self._train(method, group, received, states, seeds)
         sent = []
         for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
-            with stage(seed, index, client, "send"):
+            where = stage(seed, index, client, "send")
+            with where, in_mode(method.model, False), unchanged(*messages, state):
                 upload, new = method.send(done.params, context, state, self.clients[client])
             if method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
@@ -108,6 +114,29 @@ class Executor:
         kept = self._cohorts  # those that this round does not use again would grow without bound
         self._cohorts = {group: kept[group] for group in groups if group in kept}
         return groups
+
+
+@contextmanager
+def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
+    """Raise if what the server sent, or a client keeps, is changed in place: others see it too."""
+    once = {id(message): message for message in messages}
+    held = [tensor for message in once.values() for _, tensor in leaves(message)]  # ids stay theirs
+    before = {key: _versions(message) for key, message in once.items()}
+    yield
+    del held
+    for key, message in once.items():
+        now, then = _versions(message), before[key]
+        changed = [path for path in then | now if then.get(path) != now.get(path)]
+        if changed:
+            raise ValueError(
+                f"Expected the message and the state to stay as they are, but got {changed[0]!r} "
+                "changed in place: others see it too, make a copy"
+            )
+
+
+def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
+    return {path: (id(t), t.is_inference() or t._version) for path, t in leaves(message)}
 
 
 def _age(state: State) -> tuple[tuple[str, float], ...]:

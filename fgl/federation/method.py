@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import operator
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -111,10 +112,13 @@ class Method:
     accept: Accept = field(default_factory=lambda: accept_all)
 
     def __post_init__(self) -> None:
-        if self.loss is None:
-            object.__setattr__(self, "loss", supervised(self.model))
-        if self.receive is None:
-            object.__setattr__(self, "receive", adopt_model(self.model))
+        for name, make in (("loss", supervised), ("receive", adopt_model)):
+            given = getattr(self, name)
+            # A default that `dataclasses.replace` brings along is of the model before.
+            if given is None or getattr(given, "default_of", self.model) is not self.model:
+                made: Any = make(self.model)
+                made.default_of = self.model
+                object.__setattr__(self, name, made)
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""
@@ -197,7 +201,8 @@ def send_model(
 def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     """FedAvg's aggregate: the mean of the models weighted by examples, for everybody.
 
-    Where no client has an example the outbox is empty: everybody keeps the old model.
+    Where no client has an example the outbox is empty and a warning given: everybody keeps the old
+    model. (So weigh a loss without labels by what it uses: send nodes as ``num_examples``.)
 
     Returns:
         The outbox, and the state ``{"model": mean}``.
@@ -212,9 +217,10 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     """
     weight = inbox.stack("num_examples")
     if not weight.any():
+        warnings.warn("Expected an example, but got none: all keep the old model", stacklevel=2)
         return {}, state
     message: Message = {"model": server.mean(inbox.each("model"), weight)}
-    return Broadcast(message, inbox.num_clients), message
+    return Broadcast(message, inbox.num_clients), dict(message)
 
 
 def accept_all(message: Message) -> None:

@@ -22,7 +22,7 @@ class Round:
         loss: mean local loss of the clients that counted and have a training node.
         padding: share of the nodes that cohorts were padded with.
         bytes_down, bytes_up: size of all messages that crossed the wire.
-        seconds: from broadcast to the end of evaluation.
+        seconds: from broadcast to the end of evaluation; rounds are equal in spite of it.
         metrics: what `evaluate` returned.
 
     Example:
@@ -38,7 +38,7 @@ class Round:
     padding: float = 0.0
     bytes_down: int = 0
     bytes_up: int = 0
-    seconds: float = 0.0
+    seconds: float = field(default=0.0, compare=False)
     metrics: dict[str, float] = field(default_factory=dict)
 
 

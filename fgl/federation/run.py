@@ -17,13 +17,14 @@ import torch
 
 from ..graph import Graph
 from . import checkpoint as files
-from .evaluate import Evaluate
+from .evaluate import Evaluate, in_mode
 from .executor import Executor
 from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
 from .stage import stage
 
+STAGES = ("loss", "receive", "send", "aggregate", "accept")  # of a method
 Dropouts = float | Callable[[int, int], bool]
 
 
@@ -64,8 +65,8 @@ def run(
             for good where there is a checkpoint (its folder then holds a file ``stopped``).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
-            the clients' graphs, the model's shapes and the optimiser: name here the method and what
-            hides in its functions (a loss's weight), as the recipes do.
+            the clients' graphs, the model's shapes, the optimiser and the names of the method's
+            functions: name here what hides in them (a loss's weight), as the recipes do.
 
     Returns:
         The `Result`.
@@ -93,7 +94,7 @@ def run(
     identity = _identity(method, clients, seed, participation, dropouts, config)
     identity["clients_at_once"] = clients_at_once
     first: Message = {"model": method.initial()}
-    result = Result(Broadcast(first, len(clients)), first, {}, [])
+    result = Result(Broadcast(first, len(clients)), dict(first), {}, [])
     if checkpoint is not None:
         identity["clients' data"] = files.fingerprint(clients)
         Path(checkpoint).mkdir(parents=True, exist_ok=True)
@@ -164,7 +165,7 @@ def _round(
             result.client_states[client] = state
     record.padding = executor.padding
     if uploads:
-        with stage(seed, index, None, "aggregate"):
+        with stage(seed, index, None, "aggregate"), in_mode(method.model, False):
             inbox = Inbox(uploads, len(clients))
             outbox, state = method.aggregate(inbox, result.server_state)
             check_message(state, name="state")
@@ -277,11 +278,14 @@ def _identity(
         "keep_optimizer": method.train.keep_optimizer,
         "optimizer": _name(method.train.optimizer),
         "config": dict(config or {}),
+        "functions": {name: _name(getattr(method, name), fixed=False) for name in STAGES},
     }
 
 
-def _name(function: Any) -> str:
+def _name(function: Any, *, fixed: bool = True) -> str:
     """A function by its name, with what `functools.partial` fixed."""
+    if isinstance(function, functools.partial) and not fixed:
+        return _name(function.func, fixed=False)
     if isinstance(function, functools.partial):
         return f"{_name(function.func)}{function.args}{sorted(function.keywords.items())}"
     named = function if hasattr(function, "__qualname__") else type(function)

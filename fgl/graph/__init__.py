@@ -243,7 +243,10 @@ class Graph:
 
     @classmethod
     def from_pyg(cls, data: Any) -> Graph:
-        """From a ``torch_geometric.data.Data`` or `Batch`, or anything with the same attributes."""
+        """From a ``torch_geometric.data.Data`` or `Batch`, or anything with the same attributes.
+
+        Fields of other names, ``edge_attr`` among them, are not read.
+        """
         names = [field.name for field in fields(cls)]
         found: dict[str, Any] = {
             name: getattr(data, name, None)

@@ -22,6 +22,8 @@ BLOCK = 2**23  # entries of the similarity matrix that exist at a time
 def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
     """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
 
+    (So does one so long, 1e19 in float32, that its square is infinite.)
+
     The gradient of a cosine grows as 1 / length, so one all-zero embedding (a node whose features
     and edges an augmentation dropped) would otherwise blow up the model.
 
@@ -37,8 +39,10 @@ def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
         tensor([[0.6000, 0.8000],
                 [0.0000, 0.0000]])
     """
+    given, x = x.dtype, widened(x)
     length = x.norm(dim=-1, keepdim=True)
-    return x / torch.where(length > eps, length, torch.inf)  # x / inf: no value and no gradient
+    unit = x / torch.where(length > eps, length, torch.inf)  # x / inf: no value and no gradient
+    return unit.to(given)
 
 
 def node_contrast(

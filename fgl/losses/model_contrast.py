@@ -68,6 +68,8 @@ def model_contrast(
     if mask is not None:  # 0 times the NaN of a node that is not there is not 0
         there = mask.bool()[:, None]
         z, received, previous = (torch.where(there, rows, 0) for rows in (z, received, previous))
+    if queue_mask is not None:
+        previous = torch.where(queue_mask.bool()[:, None, None], previous, 0)
     own = unit_rows(z)
     near = (own * unit_rows(received.detach())).sum(-1) / temperature
     far = (own * unit_rows(previous.detach())).sum(-1) / temperature

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from .precision import widened
+
 
 def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
     """Half the squared distance to a reference model: ``1/2 ||params - reference||^2``.
@@ -19,7 +21,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
         reference: the model to stay near, with at least the same names and the same shapes.
 
     Returns:
-        Scalar.
+        Scalar; float32 for models in half precision.
 
     Raises:
         ValueError: if a name is missing from `reference` or has another shape there.
@@ -32,7 +34,7 @@ def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> T
     """
     _check(params, reference)
     terms = [
-        (value - reference[name].detach()).square().sum()
+        widened(value - reference[name].detach()).square().sum()
         for name, value in params.items()
         if value.is_floating_point()
     ]
@@ -50,7 +52,7 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
         reference: the model to stay near, with at least the same names and the same shapes.
 
     Returns:
-        Scalar.
+        Scalar; float32 for models in half precision.
 
     Raises:
         ValueError: if a name is missing from `reference` or has another shape there.
@@ -63,7 +65,7 @@ def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Ten
     """
     _check(params, reference)
     terms = [
-        (value - reference[name].detach()).norm() / max(value.numel(), 1)
+        widened(value - reference[name].detach()).norm() / max(value.numel(), 1)
         for name, value in params.items()
         if value.is_floating_point()
     ]

@@ -87,8 +87,9 @@ def sampled_reconstruction(
     )
     # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
     edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
+    given, z = z.dtype, widened(z)
     loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
-    return weighted_mean(loss, weight)
+    return weighted_mean(loss, weight).to(given)
 
 
 def dense_reconstruction(
@@ -128,6 +129,8 @@ def dense_reconstruction(
     given, z = z.dtype, widened(z)
     there = _weight("mask", mask, edges, z)
     nodes = _node_weight("node_mask", node_mask, z)
+    if node_mask is not None:
+        z = torch.where(node_mask.bool()[:, None], z, 0)
     n, m = nodes.sum(), there.sum()
     everywhere = nodes @ F.softplus(z @ z.t()) @ nodes  # as if there were no edge
     scores = pair_scores(z, edges)

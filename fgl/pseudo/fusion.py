@@ -61,7 +61,7 @@ def fuse(
         raise ValueError(f"Expected weight to be >= 0 and not all 0, but got {weight.tolist()}")
     for client, (own, ids) in enumerate(zip(rows, node_id, strict=True)):
         check_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
-    share = (weight.double() / weight.sum()).to(rows[0])
+    share = (weight.double() / weight.double().sum()).to(rows[0])
     each = torch.cat([w.expand(len(own)) for w, own in zip(share, rows, strict=True)])
     ids, values = torch.cat(list(node_id)), torch.cat(list(rows))
     if threshold:
@@ -126,7 +126,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
             raise ValueError(f"Expected {key} to be floating point, but got {message[key].dtype}")
         check_rows(message[key], ids, num_nodes, width=num_classes, name=key)
     total = predictions.sum(1)
-    bad = ((total - 1).abs() > 1e-3) | (predictions < 0).any(1)
+    bad = ~((total - 1).abs() <= 1e-3) | (predictions < 0).any(1)  # a NaN is bad too
     if bad.any():
         row = int(bad.nonzero()[0])
         raise ValueError(

@@ -31,7 +31,8 @@ def pseudo_graph(
         `SparseMatrix` ``[N, N]``; a row without a positive similarity is empty.
 
     Raises:
-        ValueError: if `s` is not positive or `h` is not a matrix.
+        ValueError: if `s` is not positive, `h` is not a matrix, or a row's similarities or their
+            sum are not finite.
 
     Example:
         >>> pseudo_graph(torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), s=2).to_dense()
@@ -45,7 +46,9 @@ def pseudo_graph(
         raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
     if s < 1:
         raise ValueError(f"Expected s to be at least 1, but got {s}")
-    h = h.detach()
+    given, h = h.dtype, h.detach()
+    if h.dtype.itemsize < 4:  # sums of a float16 end at 65,504
+        h = h.float()
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
     size = min(max(1, block // max(num_nodes, 1)), num_nodes)
@@ -64,8 +67,12 @@ def pseudo_graph(
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
     kept = value > 0
     crow = torch.cat([col.new_zeros(1), kept.sum(1).cumsum(0)])
-    value /= torch.where(kept, value, 0).sum(1, keepdim=True)
-    return SparseMatrix(Pattern(crow, col[kept], (num_nodes, num_nodes)), value[kept])
+    total = torch.where(kept, value, 0).sum(1, keepdim=True)
+    if not torch.isfinite(total).all():
+        row = int((~torch.isfinite(total)).nonzero()[0, 0])
+        raise ValueError(f"Expected h to have finite products, but got others in row {row}")
+    value /= total
+    return SparseMatrix(Pattern(crow, col[kept], (num_nodes, num_nodes)), value[kept].to(given))
 
 
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
@@ -143,7 +150,8 @@ def augmented_operator(
 
     Returns:
         `SparseMatrix` ``[n, n]``, for a model that takes its operator as it is
-        (``GCN(..., normalize=False)``). Entries of both parts stay separate.
+        (``GCN(..., normalize=False)``). Entries of both parts stay separate: to GAT and SAGE, which
+        look at the pattern, they would be repeated edges and `beta` nothing.
 
     Raises:
         ValueError: if the shapes differ.

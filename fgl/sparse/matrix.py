@@ -57,7 +57,9 @@ class SparseMatrix:
         Repeated edges stay separate entries, so a product adds them up.
 
         Raises:
-            ValueError: if an end of an edge is not in ``[0, num_nodes)``.
+            TypeError: if `edge_index` is not int64.
+            ValueError: if its shape is another one, an end of an edge is not in
+                ``[0, num_nodes)``, or `edge_weight` does not have one number per edge.
         """
         if edge_index.dtype != torch.int64:
             raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
@@ -70,6 +72,11 @@ class SparseMatrix:
             low, high = (int(end) for end in edge_index.aminmax())
             raise ValueError(
                 f"Expected edge_index to be in [0, {num_nodes}), but got {low if low < 0 else high}"
+            )
+        if edge_weight is not None and edge_weight.shape != source.shape:
+            raise ValueError(
+                f"Expected edge_weight to have shape [{source.numel()}], "
+                f"but got {list(edge_weight.shape)}"
             )
         shape = (num_nodes, num_nodes)
         order = row_major(target, source, num_nodes)

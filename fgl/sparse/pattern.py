@@ -101,7 +101,7 @@ class Pattern:
         on = torch.nonzero(self.row == self.col).squeeze(1)
         diagonal = torch.arange(n, device=self.col.device)
         source = diagonal + self.nnz
-        source[self.row[on]] = on
+        source = source.scatter_reduce(0, self.row[on], on, "amax", include_self=False)
         row = torch.cat([self.row[off], diagonal])
         col = torch.cat([self.col[off], diagonal])
         order = row_major(row, col, n)

@@ -74,13 +74,19 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
+def _sum(pattern: Pattern, value: Tensor) -> Tensor:
+    """Row sums, of halves in float32: a float16 plus 1 stays at 2,048, a bfloat16 at 256."""
+    wide = value.float() if value.dtype.itemsize < 4 else value
+    return backend(pattern.backend).row_sum(pattern, wide).to(value.dtype)
+
+
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
     kernels = backend(pattern.backend)
     top = kernels.row_max(pattern, logit)
     top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
     shifted = logit - top.index_select(0, pattern.row)
-    total = kernels.row_sum(pattern, shifted.exp())
+    total = _sum(pattern, shifted.exp())
     return shifted, torch.where(total == 0, 1.0, total)
 
 
@@ -105,7 +111,7 @@ class _RowSum(Function):
     @staticmethod
     @positional
     def forward(value: Tensor, pattern: Pattern) -> Tensor:
-        return backend(pattern.backend).row_sum(pattern, value)
+        return _sum(pattern, value)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
