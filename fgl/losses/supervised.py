@@ -34,8 +34,8 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
             raise ValueError(
                 f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
             )
-    if mask is not None:  # 0 times infinity is not 0, and a label of -1 ("none") is no index
-        logits, y = torch.where(mask.bool()[:, None], logits, 0), torch.where(mask.bool(), y, 0)
+    if mask is not None:
+        y = torch.where(mask.bool(), y, 0)  # a label of -1, "none", is no index
     # For a few classes a third of the time of log_softmax, and exact for small losses.
     loss = (logits - logits.gather(1, y[:, None])).logsumexp(1)
     return weighted_mean(loss, mask)
@@ -70,8 +70,5 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
             raise ValueError(
                 f"Expected {name} to have shape {list(shape)}, but got {list(value.shape)}"
             )
-    if mask is not None:
-        logits = torch.where(mask.bool()[:, None], logits, 0)
-        target = torch.where(mask.bool()[:, None], target, 0)
     loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # 1e-7 is no float16
     return weighted_mean(loss, mask).to(logits.dtype)
