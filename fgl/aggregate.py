@@ -162,7 +162,7 @@ def server_step(
 
     Raises:
         ValueError: for an unknown rule, if a name is missing from `target` or has another shape
-            there, or if `state` is another rule's.
+            there, or if `state` is of a rule without second moments and this one has them.
 
     Example:
         >>> new, _ = server_step({"w": torch.zeros(1)}, {"w": torch.ones(1)}, {}, lr=0.5, beta1=0.0)

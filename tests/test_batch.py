@@ -123,7 +123,7 @@ def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.
     near(dict(got.outbox), dict(want.outbox))
 
 
-@pytest.mark.filterwarnings("ignore:Expected an example:UserWarning")
+@pytest.mark.filterwarnings("ignore:Expected num_examples:UserWarning")
 @pytest.mark.parametrize("at_once", [2, "all"])
 @pytest.mark.parametrize("name", ["fedavg", "local", "fedprox", "fedopt-adam", "fgssl"])
 def test_parity_with_absent_clients(name: str, at_once: Any) -> None:
@@ -252,8 +252,8 @@ def poisoned(method: Method, nodes: int) -> Method:
     """NaN where a graph has so many nodes."""
 
     def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        bad = torch.where(torch.as_tensor(data.num_nodes) == nodes, torch.nan, 0.0)
-        return method.loss(params, data, context) + bad * sum(p.sum() for p in params.values())
+        bad = torch.as_tensor(data.num_nodes) == nodes
+        return method.loss(params, data, context) * torch.where(bad, torch.nan, 1.0)
 
     return replace(method, loss=loss)
 

@@ -314,7 +314,7 @@ def test_weights_that_cancel_are_refused() -> None:
 
 
 def test_all_zero_weights_keep_the_model() -> None:
-    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         result = fgl.run(weighted(0, 0, 0, 0), graphs(), num_rounds=2)
     assert same(result.outbox[0]["model"], fedavg(model()).initial())
     assert result.history[1].dropped == {}

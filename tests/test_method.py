@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
 from dataclasses import replace
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -128,7 +130,7 @@ def test_average_of_one_is_that_one() -> None:
 
 def test_average_without_an_example_keeps_everything() -> None:
     state = {"model": {"w": torch.ones(1)}}
-    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         outbox, kept = average(Inbox(messages([0, 0]), 2), state)
     assert not outbox
     assert kept is state
@@ -194,15 +196,23 @@ def test_a_default_is_that_of_the_model_it_stands_beside() -> None:
     wide = fgl.nn.GCN(6, 9, 3)
     params = Method(wide).initial()
     assert replace(method, model=wide).receive({"model": params}, {}, data)[0] is params
-    given = supervised(wild)
-    assert replace(Method(wild, loss=given), model=calm).loss is given  # that was somebody's choice
+
+    @wraps(method.loss)
+    def wrapped(*args: Any) -> Any:
+        return method.loss(*args)
+
+    for given in (supervised(wild), wrapped):  # these were somebody's choice
+        assert Method(wild, loss=given).loss is given
+        assert replace(Method(calm, loss=given), model=wild).loss is given
+        copied = copy.deepcopy(Method(calm, loss=given))
+        assert replace(copied, aggregate=keep_own).loss is given
 
 
 def test_the_servers_state_is_not_what_it_sends() -> None:
     def aggregate(inbox: Inbox, state: Any) -> Any:
-        outbox, state = average(inbox, state)
-        state["private"] = torch.ones(1000)
-        return outbox, state
+        outbox, new = average(inbox, state)
+        new["private"] = torch.ones(1000)
+        return outbox, new
 
     result = fgl.run(replace(Method(model()), aggregate=aggregate), graphs(), num_rounds=3)
     assert list(result.outbox[0]) == ["model"]

@@ -224,6 +224,8 @@ def test_pseudo_graph_of_halves(dtype: torch.dtype) -> None:
     close(made.to_dense().float().sum(1), torch.ones(200), 1e-2)
     with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 1$"):
         pseudo_graph(torch.diag(torch.tensor([1.0, 1e25])))
+    with pytest.raises(ValueError, match=r"Expected h to have finite products, .* in row 0$"):
+        pseudo_graph(torch.tensor([[1.0, 1.0], [1.0, torch.nan]]))
 
 
 @pytest.mark.parametrize("row", [[1.5, -0.5], [0.95, 0.0], [torch.nan, 1.0]])

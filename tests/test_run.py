@@ -324,7 +324,7 @@ def test_client_without_a_training_node_does_not_count_in_the_loss() -> None:
     alone = fgl.run(method, [graph(20)], num_rounds=1)
     both = fgl.run(method, [graph(20), without_training_nodes()], num_rounds=1)
     assert both.history[0].loss == alone.history[0].loss
-    with pytest.warns(UserWarning, match=r"^Expected an example, but got none"):
+    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
         none = fgl.run(method, [without_training_nodes()], num_rounds=2)
     assert math.isnan(none.history[1].loss)
     assert same(weights(none), method.initial())
@@ -525,66 +525,93 @@ def test_only_the_loss_sees_training_mode(clients_at_once: Any) -> None:
         return spied
 
     method = fgl.Method(net)
-    names = ("loss", "receive", "send", "aggregate")
-    method = replace(method, **{name: spy(name, getattr(method, name)) for name in names})
-    fgl.run(method, graphs(), num_rounds=2, clients_at_once=clients_at_once)
-    expected = {("loss", True), ("receive", False), ("send", False), ("aggregate", False)}
+    calm = ("receive", "send", "aggregate", "accept")
+    spies = {name: spy(name, getattr(method, name)) for name in ("loss", *calm)}
+    evaluate = spy("evaluate", lambda outbox, states: {})
+    options: Any = {"clients_at_once": clients_at_once, "evaluate": evaluate}
+    fgl.run(replace(method, **spies), graphs(), num_rounds=2, **options)
+    expected = {("loss", True), ("evaluate", False), *((name, False) for name in calm)}
     assert expected <= seen <= expected | {("loss", False)}  # a batch's check of its padding
     assert net.training
 
 
-@pytest.mark.parametrize("clients_at_once", [1, 2])
-@pytest.mark.parametrize("how", ["values", "keys"])
-@pytest.mark.parametrize("stage", ["receive", "loss", "send"])
-def test_what_the_server_sent_is_not_changed(stage: str, how: str, clients_at_once: Any) -> None:
-    """All clients hold the same tensors: a change in one would reach the others."""
-    method = fgl.Method(model())
+def shift(tensors: Any) -> None:
+    tensors["convs.0.bias"].add_(1)
 
-    def change(message: Any) -> None:
-        if how == "keys":
-            message["model"]["extra"] = torch.zeros(1)
-        else:
-            message["model"]["convs.0.bias"].add_(1)
+
+def extend(tensors: Any) -> None:
+    tensors["extra"] = torch.zeros(1)
+
+
+def rebind(tensors: Any) -> None:
+    tensors["convs.0.bias"] = torch.zeros(8)
+
+
+CHANGES: list[tuple[Callable[[Any], None], str]] = [
+    (shift, "convs.0.bias"),
+    (extend, "extra"),
+    (rebind, "convs.0.bias"),
+]
+
+
+@pytest.mark.parametrize("clients_at_once", [1, 2])
+@pytest.mark.parametrize(("change", "name"), CHANGES)
+@pytest.mark.parametrize("what", ["message", "state"])
+@pytest.mark.parametrize("stage", ["receive", "loss", "send", "aggregate"])
+def test_nothing_is_changed_in_place(
+    stage: str, what: str, change: Any, name: str, clients_at_once: Any
+) -> None:
+    """All clients hold the same tensors, and a state outlives an upload that is refused."""
+    method, rounds = fgl.Method(model()), [0]
+    seen: dict[str, Any] = {}
+
+    def note(where: str, message: Any, state: Any) -> None:
+        if where == stage and rounds[0]:
+            change((message if what == "message" else state)["model"])
 
     def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
-        if stage == "receive":
-            change(message)
-        return dict(message["model"]), message
+        seen.update(message=message, state=state)
+        made = method.receive(message, state, data)
+        note("receive", message, state)
+        return dict(made[0]), made[1]
 
     def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
-        if stage == "loss":
-            change(kept[0])
+        note("loss", seen["message"], seen["state"])
         return method.loss(params, data, context)
 
     def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        if stage == "send":
-            change(context)
-        return method.send(params, context, state, data)
+        note("send", context, state)
+        return method.send(params, context, {"model": dict(params)}, data)
 
-    def keep(message: Any, state: Any, data: fgl.Graph) -> Any:
-        kept.append(message)
-        return receive(message, state, data)
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        made = average(inbox, state)
+        note("aggregate", next(iter(inbox.values())), state)
+        return made
 
-    kept: list[Any] = []
-    changed = replace(method, receive=keep, loss=loss, send=send)
-    name = "extra" if how == "keys" else "convs.0.bias"
-    text = (
-        f"{stage}: Expected the message and the state to stay as they are, but got 'model/{name}'"
-    )
+    changing = replace(method, receive=receive, loss=loss, send=send, aggregate=aggregate)
+    callback = [lambda record, result: rounds.append(rounds.pop() + 1)]
+    text = f"Round 1, .*{stage}: Expected .* to stay as they are, but got 'model/{name}'"
     with pytest.raises(ValueError, match=text):
-        fgl.run(changed, graphs(), num_rounds=1, clients_at_once=clients_at_once)
+        fgl.run(
+            changing,
+            graphs(),
+            num_rounds=2,
+            clients_at_once=clients_at_once,
+            callbacks=callback,
+        )
 
 
-def test_a_state_is_not_changed_in_place() -> None:
-    """The change would stay even if the upload is refused."""
+def test_a_server_without_autograd_is_watched_too() -> None:
+    """Its tensors have no version counters."""
 
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, _ = fgl.federation.send_model(params, context, state, data)
-        state["count"] = state.get("count", torch.zeros(())) + 1
-        return message, state
+    def aggregate(inbox: Inbox, state: Message) -> Any:
+        with torch.inference_mode():
+            return average(inbox, state)
 
-    with pytest.raises(ValueError, match=r"client 0, send: .* got 'count' changed in place"):
-        fgl.run(replace(fgl.Method(model()), send=send), graphs(), num_rounds=2)
+    method = fedavg(model())
+    want = fgl.run(method, graphs(), num_rounds=3)
+    got = fgl.run(replace(method, aggregate=aggregate), graphs(), num_rounds=3)
+    assert same(weights(got), weights(want))
 
 
 def test_rounds_are_equal_whatever_their_seconds() -> None:

@@ -19,6 +19,7 @@ from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 
 from fgl.sparse import (
+    Pattern,
     SparseMatrix,
     row_log_softmax,
     row_softmax,
@@ -474,6 +475,16 @@ def test_the_last_of_repeated_self_loops_counts() -> None:
     weight = torch.arange(2.0, 5.0)
     A = SparseMatrix.from_edge_index(torch.zeros(2, 3, dtype=torch.int64), 1, weight)
     assert A.with_self_loops.to_dense().tolist() == [[4.0]]
+
+
+def test_a_row_of_more_entries_than_a_half_can_count() -> None:
+    n = 70_000
+    pattern = Pattern(torch.tensor([0, n]), torch.zeros(n, dtype=torch.int64), (1, 1))
+    zeros = torch.zeros(n, dtype=torch.float16)
+    assert float(row_softmax(pattern, zeros).float().sum()) == pytest.approx(1, abs=0.01)
+    assert float(row_log_softmax(pattern, zeros)[0]) == pytest.approx(-math.log(n), abs=0.01)
+    A = SparseMatrix(pattern, zeros + 1)
+    assert float(A.mean_norm.value.float().sum()) == pytest.approx(1, abs=0.01)  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

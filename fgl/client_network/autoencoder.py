@@ -133,7 +133,7 @@ def link_cost(probability: Tensor) -> Tensor:
 
     Source: GPFL, TMLR 2025, Eq. 9, second term
     """
-    wide = probability.float() if probability.dtype.itemsize < 4 else probability  # e is no half
+    wide = probability.to(torch.promote_types(probability.dtype, torch.float32))  # e is no half
     return -torch.log(1 + EPS - wide).mean().to(probability.dtype)
 
 

@@ -10,7 +10,6 @@ from typing import Any, Literal
 from ..graph import Graph
 from .batch import SCALARS, train_cohort
 from .cohort import Cohort
-from .evaluate import in_mode
 from .message import Message, Params, check_model, leaves
 from .method import Method, State, fold_in
 from .result import Result
@@ -53,18 +52,19 @@ class Executor:
         messages = [result.outbox[client] for client in group]
         model, received = method.model.state_dict(), []
         for client, message, state in zip(group, messages, states, strict=True):
-            with stage(seed, index, client, "receive"), in_mode(method.model, False):
+            with stage(seed, index, client, "receive"):
                 with unchanged(message, state):
                     params, context = method.receive(message, state, self.clients[client])
                 check_model(params, model, "receive's params")
             received.append((params, context))
         seeds = [fold_in(seed, index, client) for client in group]
-        with stage(seed, index, group, "loss"), unchanged(*messages):
+        with stage(seed, index, group, "loss"), unchanged(*messages, *states):
             trained = self._train(method, group, received, states, seeds)
         sent = []
-        for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
-            where = stage(seed, index, client, "send")
-            with where, in_mode(method.model, False), unchanged(*messages, state):
+        for client, message, state, (_, context), done in zip(
+            group, messages, states, received, trained, strict=True
+        ):
+            with stage(seed, index, client, "send"), unchanged(message, state):
                 upload, new = method.send(done.params, context, state, self.clients[client])
             if method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
@@ -118,7 +118,10 @@ class Executor:
 
 @contextmanager
 def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
-    """Raise if what the server sent, or a client keeps, is changed in place: others see it too."""
+    """Raise if a message or a state is changed in place: others hold the same tensors.
+
+    As torch counts changes; what goes through ``.data`` or numpy is not counted.
+    """
     once = {id(message): message for message in messages}
     held = [tensor for message in once.values() for _, tensor in leaves(message)]  # ids stay theirs
     before = {key: _versions(message) for key, message in once.items()}

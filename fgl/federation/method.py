@@ -87,7 +87,7 @@ class Method:
             only the initial ones.
         loss: ``(params, graph, context) -> scalar``; default cross-entropy on the training nodes.
         receive: ``(message, state, graph) -> params, context``; default adopts the model, and the
-            context is the message.
+            context is the message. (The defaults are those of `model`, also after ``replace``.)
         send: ``(params, context, state, graph) -> message, state``; default sends the model and the
             number of training nodes.
         aggregate: ``(inbox, state) -> outbox, state``; default the weighted mean for everybody. A
@@ -114,10 +114,12 @@ class Method:
     def __post_init__(self) -> None:
         for name, make in (("loss", supervised), ("receive", adopt_model)):
             given = getattr(self, name)
-            # A default that `dataclasses.replace` brings along is of the model before.
-            if given is None or getattr(given, "default_of", self.model) is not self.model:
+            # A default that `dataclasses.replace` brings along is of the model before. It names
+            # itself as well, since `functools.wraps` copies what a function is marked with.
+            known, model = getattr(given, "default", None) or (None, None)
+            if given is None or (known is given and model is not self.model):
                 made: Any = make(self.model)
-                made.default_of = self.model
+                made.default = (made, self.model)
                 object.__setattr__(self, name, made)
 
     def initial(self) -> Params:
@@ -217,7 +219,10 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     """
     weight = inbox.stack("num_examples")
     if not weight.any():
-        warnings.warn("Expected an example, but got none: all keep the old model", stacklevel=2)
+        warnings.warn(
+            "Expected num_examples to be positive, but got 0 from all: they keep the old model",
+            stacklevel=2,
+        )
         return {}, state
     message: Message = {"model": server.mean(inbox.each("model"), weight)}
     return Broadcast(message, inbox.num_clients), dict(message)

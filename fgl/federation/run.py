@@ -18,7 +18,7 @@ import torch
 from ..graph import Graph
 from . import checkpoint as files
 from .evaluate import Evaluate, in_mode
-from .executor import Executor
+from .executor import Executor, unchanged
 from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
@@ -107,7 +107,7 @@ def run(
         if files.stopped_at(checkpoint) == len(result.history) > 0:
             return result  # a callback ended this run
     for index in range(len(result.history), num_rounds):
-        with torch.random.fork_rng(_cuda(clients)):
+        with torch.random.fork_rng(_cuda(clients)), in_mode(method.model, False):
             who = _participants(len(clients), participation, fold_in(seed, index, "who"))
             record = _round(method, executor, result, index, who, seed, dropouts, evaluate)
         result.history.append(record)
@@ -165,9 +165,10 @@ def _round(
             result.client_states[client] = state
     record.padding = executor.padding
     if uploads:
-        with stage(seed, index, None, "aggregate"), in_mode(method.model, False):
+        with stage(seed, index, None, "aggregate"):
             inbox = Inbox(uploads, len(clients))
-            outbox, state = method.aggregate(inbox, result.server_state)
+            with unchanged(*uploads.values(), result.server_state):
+                outbox, state = method.aggregate(inbox, result.server_state)
             check_message(state, name="state")
             result.outbox = _merged(result.outbox, outbox, template)
         result.server_state = state
@@ -278,15 +279,19 @@ def _identity(
         "keep_optimizer": method.train.keep_optimizer,
         "optimizer": _name(method.train.optimizer),
         "config": dict(config or {}),
-        "functions": {name: _name(getattr(method, name), fixed=False) for name in STAGES},
+        "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
     }
 
 
-def _name(function: Any, *, fixed: bool = True) -> str:
+def _name(function: Any) -> str:
     """A function by its name, with what `functools.partial` fixed."""
-    if isinstance(function, functools.partial) and not fixed:
-        return _name(function.func, fixed=False)
     if isinstance(function, functools.partial):
         return f"{_name(function.func)}{function.args}{sorted(function.keywords.items())}"
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
+
+
+def _short_name(function: Any) -> str:
+    """A function by its name alone: a script's module is another one where it is imported."""
+    function = getattr(function, "func", function)  # of a `functools.partial`
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

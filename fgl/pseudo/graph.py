@@ -47,7 +47,7 @@ def pseudo_graph(
     if s < 1:
         raise ValueError(f"Expected s to be at least 1, but got {s}")
     given, h = h.dtype, h.detach()
-    if h.dtype.itemsize < 4:  # sums of a float16 end at 65,504
+    if h.dtype in (torch.float16, torch.bfloat16):  # sums of a float16 end at 65,504
         h = h.float()
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
@@ -67,7 +67,7 @@ def pseudo_graph(
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
     kept = value > 0
     crow = torch.cat([col.new_zeros(1), kept.sum(1).cumsum(0)])
-    total = torch.where(kept, value, 0).sum(1, keepdim=True)
+    total = torch.where(value <= 0, 0, value).sum(1, keepdim=True)  # of NaN, if there is one
     if not torch.isfinite(total).all():
         row = int((~torch.isfinite(total)).nonzero()[0, 0])
         raise ValueError(f"Expected h to have finite products, but got others in row {row}")

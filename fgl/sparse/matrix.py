@@ -149,12 +149,13 @@ class SparseMatrix:
         return self._once("mean_norm", self._averaging)
 
     def _averaging(self) -> SparseMatrix:
-        present = self.pattern.ones(self.dtype)
+        wide = torch.promote_types(self.dtype, torch.float32)  # a float16 counts to 2,048
+        present = self.pattern.ones(wide)
         if self.value is not None:
-            present = (self.value.detach() != 0).to(self.dtype)
+            present = (self.value.detach() != 0).to(wide)
         count = row_sum(self.pattern, present)
         share = present / count.clamp(min=1).index_select(0, self.pattern.row)
-        return SparseMatrix(self.pattern, share)
+        return SparseMatrix(self.pattern, share.to(self.dtype))
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values."""

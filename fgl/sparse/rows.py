@@ -74,10 +74,9 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
-def _sum(pattern: Pattern, value: Tensor) -> Tensor:
-    """Row sums, of halves in float32: a float16 plus 1 stays at 2,048, a bfloat16 at 256."""
-    wide = value.float() if value.dtype.itemsize < 4 else value
-    return backend(pattern.backend).row_sum(pattern, wide).to(value.dtype)
+def _widened(value: Tensor) -> Tensor:
+    """Halves in float32: a float16 plus 1 stays at 2,048, a bfloat16 at 256."""
+    return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
@@ -86,7 +85,7 @@ def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     top = kernels.row_max(pattern, logit)
     top = torch.where(top == -torch.inf, 0.0, top)  # a row with nothing left must not give nan
     shifted = logit - top.index_select(0, pattern.row)
-    total = _sum(pattern, shifted.exp())
+    total = kernels.row_sum(pattern, shifted.exp())
     return shifted, torch.where(total == 0, 1.0, total)
 
 
@@ -111,7 +110,7 @@ class _RowSum(Function):
     @staticmethod
     @positional
     def forward(value: Tensor, pattern: Pattern) -> Tensor:
-        return _sum(pattern, value)
+        return backend(pattern.backend).row_sum(pattern, _widened(value)).to(value.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -133,8 +132,8 @@ class _Softmax(Function):
     @staticmethod
     @positional
     def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(logit, pattern)
-        return shifted.exp() / total.index_select(0, pattern.row)
+        shifted, total = _exponentials(_widened(logit), pattern)
+        return (shifted.exp() / total.index_select(0, pattern.row)).to(logit.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -157,8 +156,8 @@ class _LogSoftmax(Function):
     @staticmethod
     @positional
     def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(logit, pattern)
-        return shifted - total.log().index_select(0, pattern.row)
+        shifted, total = _exponentials(_widened(logit), pattern)
+        return (shifted - total.log().index_select(0, pattern.row)).to(logit.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
