@@ -100,7 +100,8 @@ def test_a_client_without_steps_stays() -> None:
 
 def test_nobody_has_a_step() -> None:
     empty = [without_training_nodes(n) for n in (5, 8)]
-    run = fgl.run(sampled(parts), empty, num_rounds=1, clients_at_once="all")
+    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
+        run = fgl.run(sampled(parts), empty, num_rounds=1, clients_at_once="all")
     assert same(run.outbox[0]["model"], sampled(parts).initial())
 
 
