@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
-
-def widened(x: Tensor) -> Tensor:
-    """The tensor in float32 if it is a float16 or bfloat16, else itself."""
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+from ..sparse.rows import widened as widened
 
 
 def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:

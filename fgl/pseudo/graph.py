@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix, row_sum
+from ..sparse.rows import widened
 
 BLOCK = 2**23  # similarities that exist at a time
 
@@ -46,9 +47,7 @@ def pseudo_graph(
         raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
     if s < 1:
         raise ValueError(f"Expected s to be at least 1, but got {s}")
-    given, h = h.dtype, h.detach()
-    if h.dtype in (torch.float16, torch.bfloat16):  # sums of a float16 end at 65,504
-        h = h.float()
+    given, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
     num_nodes = h.shape[0]
     s = min(s, num_nodes)
     size = min(max(1, block // max(num_nodes, 1)), num_nodes)

@@ -74,8 +74,11 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
     return out
 
 
-def _widened(value: Tensor) -> Tensor:
-    """Halves in float32: a float16 plus 1 stays at 2,048, a bfloat16 at 256."""
+def widened(value: Tensor) -> Tensor:
+    """The tensor in float32 if it is a float16 or bfloat16, else itself.
+
+    A float16 plus 1 stays at 2,048, a bfloat16 at 256.
+    """
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
@@ -110,7 +113,7 @@ class _RowSum(Function):
     @staticmethod
     @positional
     def forward(value: Tensor, pattern: Pattern) -> Tensor:
-        return backend(pattern.backend).row_sum(pattern, _widened(value)).to(value.dtype)
+        return backend(pattern.backend).row_sum(pattern, widened(value)).to(value.dtype)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
@@ -132,7 +135,7 @@ class _Softmax(Function):
     @staticmethod
     @positional
     def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(_widened(logit), pattern)
+        shifted, total = _exponentials(widened(logit), pattern)
         return (shifted.exp() / total.index_select(0, pattern.row)).to(logit.dtype)
 
     @staticmethod
@@ -156,7 +159,7 @@ class _LogSoftmax(Function):
     @staticmethod
     @positional
     def forward(logit: Tensor, pattern: Pattern) -> Tensor:
-        shifted, total = _exponentials(_widened(logit), pattern)
+        shifted, total = _exponentials(widened(logit), pattern)
         return (shifted - total.log().index_select(0, pattern.row)).to(logit.dtype)
 
     @staticmethod
