@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import os
@@ -17,7 +18,7 @@ from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
 from fgl import Graph, SparseMatrix
-from fgl.data import load, read_wiki_cs
+from fgl.data import known, load, read_wiki_cs
 from fgl.data.npz import read_npz, read_saint
 
 ADJ = scipy.sparse.csr_matrix(
@@ -265,6 +266,23 @@ def test_missing_file_of_saint(tmp_path: Path, file: str) -> None:
         read_saint(folder, "tiny")
 
 
+def test_cora_full_has_features_of_ones_as_in_pyg(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "cora_full" / "raw", npz()).joinpath("tiny.npz")
+    path = path.rename(path.with_name("cora.npz"))
+    row = known.GRAPHS["cora_full"]
+    with pytest.raises(ValueError, match=r"cora\.npz to have sha256 62e054f9"):
+        load("cora_full", tmp_path)
+    sums = {"cora.npz": hashlib.sha256(path.read_bytes()).hexdigest()}
+    monkeypatch.setitem(known.GRAPHS, "cora_full", row._replace(sha256=sums))
+    graph = load("cora_full", tmp_path)
+    assert isinstance(graph.x, SparseMatrix)
+    assert torch.equal(graph.x.to_dense(), torch.from_numpy(X > 0).float())
+    assert torch.equal(graph.x.to_dense(), pyg_read_npz(str(path)).x)
+    assert pairs(graph) == PAIRS
+
+
 SPLITS = [[True, False, False], [False, True, False]]
 WIKI_CS: dict[str, Any] = {
     "features": [[0.5, 1], [2, 3], [0, -1]],
@@ -285,8 +303,8 @@ def wiki_cs(folder: Path, **changes: Any) -> Path:
 
 
 def test_wiki_cs(tmp_path: Path) -> None:
-    folder = wiki_cs(tmp_path / "wiki_cs" / "raw")
-    graph = load("wiki_cs", tmp_path)
+    folder = wiki_cs(tmp_path / "mine" / "raw")
+    graph = load("mine", tmp_path)
     assert isinstance(graph.x, torch.Tensor)
     assert graph.x.tolist() == WIKI_CS["features"]
     assert graph.y is not None
@@ -298,6 +316,8 @@ def test_wiki_cs(tmp_path: Path) -> None:
             assert mask.tolist() == WIKI_CS[key][split]
         assert got.test_mask is not None
         assert got.test_mask.tolist() == WIKI_CS["test_mask"]
+    numbers = wiki_cs(tmp_path / "a", train_masks=[[int(v) for v in mask] for mask in SPLITS])
+    assert torch.equal(read_wiki_cs(numbers).train_mask, graph.train_mask)
     without = read_wiki_cs(wiki_cs(tmp_path / "b", stopping_masks=None, links=[[], [], []]))
     assert without.num_edges == 0
 
@@ -327,7 +347,9 @@ WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
     ("links", [[1], [0], [0.5]], "links in .*data.json to be integers"),
     ("train_masks", [[True]], r"train_masks in .*data.json to be bool \['\*', 3\], but got bool"),
     ("val_masks", SPLITS[:1], r"val_masks in .*data.json to be bool \[2, 3\], but got bool \[1, 3"),
-    ("test_mask", [0, 1, 2], r"test_mask in .*data.json to be bool \[3\], but got int64 \[3\]"),
+    ("test_mask", [0, 1, 2], r"test_mask in .*data.json to be 0 or 1, but got 2"),
+    ("test_mask", [0, 0.5, 1], r"test_mask in .*data.json to be bool \[3\], but got float64 \[3\]"),
+    ("train_masks", [[0, 1, -1]] * 2, r"train_masks in .*data.json to be 0 or 1, but got -1"),
 ]
 
 

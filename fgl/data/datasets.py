@@ -23,13 +23,14 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
     """A dataset by name.
 
     ``"synthetic"`` is `csbm` with its defaults. ``"cora"``, ``"citeseer"``, ``"pubmed"``,
-    ``"acm"``, ``"wiki"`` and ``"polblogs"`` are taken from `root`, or downloaded to it; ``"dblp"``,
-    whose home has it in another form, is taken from `root`. Any other name is that of a folder in
-    `root` whose files, in the folder or in ``raw`` below it, have a known layout:
-    Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``, such as cora_full), GraphSAINT
+    ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"`` and ``"polblogs"`` are taken from `root`,
+    or downloaded to it; ``"dblp"``, whose home has it in another form, is taken from `root`. Any
+    other name is that of a folder in `root` whose files, in the folder or in ``raw`` below it, have
+    a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``), GraphSAINT
     (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or ``NAME.gml``.
 
-    Edges are undirected, without self-loops and repeats. Features are raw, not row-normalised.
+    Edges are undirected, without self-loops and repeats. Features are as stored, not
+    row-normalised, but those of cora_full are made 0 and 1, as in PyG.
     Where the files have none (polblogs), they are the degree, one-hot, 64 wide, the last column for
     63 and above. Masks are None, but for the files that hold a public split. For Planetoid these
     are 20 training nodes per class, 500 for validation, 1000 for test; for Wiki-CS the first split,

@@ -6,11 +6,13 @@ A file may lie there packed, ``FILE.xz``, where the table has the checksum of th
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Generic, NamedTuple, TypeVar
 
 from torch import Tensor
 
 from ..graph import Graph
+from ..sparse import SparseMatrix
 from .gml import read_gml
 from .npz import read_npz, read_saint
 from .plaintext import read_acm, read_wiki
@@ -38,7 +40,22 @@ TADW = f"{RAW}/thunlp/TADW/b4978d814c347f641fa279af225410a4b0ad2111/wiki"
 COMMUNITY = f"{RAW}/qinyuenlp/CommunityDetection/8bc22634570438922e3660f147bf9069ff6ffb6d/data"
 AM_GCN = f"{RAW}/zhumeiqiBUPT/AM-GCN/1ce29649f47a67e27b89337cc37eb67ba096308a/data"
 GRAPH_DATA = f"{RAW}/EdisonLeeeee/GraphData/f8022c26b917346f2a461ffec0ec5ae24b36de68/datasets"
+WIKI_CS = f"{RAW}/pmernyei/wiki-cs-dataset/f5207315d649377f936edb66d7d93f5342f01d81/dataset"
+# Not of one commit: the repository keeps this file in Git LFS, and raw files would be pointers.
+GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
+
+
+def _read_wiki_cs(folder: Path, _: str) -> Graph:
+    return read_wiki_cs(folder)
+
+
+def _read_cora_full(folder: Path, _: str) -> Graph:
+    """The authors' ``cora.npz``, features 0 and 1, as in PyG's CoraFull."""
+    graph = read_npz(folder, "cora")
+    x = graph.x
+    return graph.replace(x=x.with_value(None) if isinstance(x, SparseMatrix) else x.sign())
+
 
 GRAPHS: dict[str, Known[Graph]] = {
     "cora": Known(
@@ -118,6 +135,16 @@ GRAPHS: dict[str, Known[Graph]] = {
             f"layout can be loaded from a folder of another name"
         ),
     ),
+    "cora_full": Known(
+        _read_cora_full,
+        {"cora.npz": "62e054f93be00a3dedb15b7ac15a2a07168ceab68b40bf95f54d2289d024c6bc"},
+        GRAPH2GAUSS,
+    ),
+    "wiki_cs": Known(
+        _read_wiki_cs,
+        {"data.json": "9bf8cb3ef8eeae81b25e6ccbe0ea195600c205d7edf63ce04f2ec8d9c7dcb3d8"},
+        WIKI_CS,
+    ),
     "polblogs": Known(
         read_gml,
         {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
@@ -168,7 +195,7 @@ GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "ind.{name}.*": read_planetoid,
     "{name}.npz": read_npz,
     "adj_full.npz": read_saint,
-    "data.json": lambda folder, _: read_wiki_cs(folder),
+    "data.json": _read_wiki_cs,
     "{name}.gml": read_gml,
 }
 COLLECTION_LAYOUTS: dict[str, Reader[Collection]] = {"{name}_A.txt": read_tu}

@@ -61,9 +61,9 @@ def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
     target = checked_array(what, [*chain(*links)], "iu", (None,)).astype(np.int64)
     source = np.repeat(np.arange(n), [len(targets) for targets in links])
     edges = torch.stack([torch.from_numpy(source), checked_edges(what, target, n)])
-    train = _array(path, data, "train_masks", "b", (None, n))
-    val = _array(path, data, "val_masks", "b", (len(train), n))
-    test = _array(path, data, "test_mask", "b", (n,))
+    train = _masks(path, data, "train_masks", (None, n))
+    val = _masks(path, data, "val_masks", (len(train), n))
+    test = _masks(path, data, "test_mask", (n,))
     if not 0 <= split < len(train):
         raise ValueError(f"Expected split to be in [0, {len(train)}), but got {split}")
     train_mask, val_mask, test_mask = (
@@ -81,3 +81,12 @@ def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
 
 def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None, ...]) -> Any:
     return checked_array(f"{key} in {path}", data[key], kinds, shape)
+
+
+def _masks(path: Path, data: Any, key: str, shape: tuple[int | None, ...]) -> Any:
+    """Booleans, or 0 and 1."""
+    array = _array(path, data, key, "biu", shape)
+    other = array[array.astype(bool) != array]
+    if other.size:
+        raise ValueError(f"Expected {key} in {path} to be 0 or 1, but got {other[0]}")
+    return array
