@@ -295,6 +295,13 @@ WIKI_CS: dict[str, Any] = {
 }
 
 
+MASKS = ("train_masks", "val_masks", "test_mask")
+
+
+def masks_of(graph: Graph) -> list[Any]:
+    return [graph.train_mask, graph.val_mask, graph.test_mask]
+
+
 def wiki_cs(folder: Path, **changes: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     content = {key: value for key, value in (WIKI_CS | changes).items() if value is not None}
@@ -316,10 +323,26 @@ def test_wiki_cs(tmp_path: Path) -> None:
             assert mask.tolist() == WIKI_CS[key][split]
         assert got.test_mask is not None
         assert got.test_mask.tolist() == WIKI_CS["test_mask"]
-    numbers = wiki_cs(tmp_path / "a", train_masks=[[int(v) for v in mask] for mask in SPLITS])
-    assert torch.equal(read_wiki_cs(numbers).train_mask, graph.train_mask)
+    masks = {key: np.array(WIKI_CS[key]).astype(int).tolist() for key in MASKS}
+    numbers = read_wiki_cs(wiki_cs(tmp_path / "a", **masks))
+    for ours, theirs in zip(masks_of(numbers), masks_of(graph), strict=True):
+        assert torch.equal(ours, theirs)
     without = read_wiki_cs(wiki_cs(tmp_path / "b", stopping_masks=None, links=[[], [], []]))
     assert without.num_edges == 0
+
+
+def test_wiki_cs_by_name_is_downloaded_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = wiki_cs(tmp_path / "home") / "data.json"
+    row = known.GRAPHS["wiki_cs"]._replace(url=path.parent.as_uri())
+    monkeypatch.setitem(known.GRAPHS, "wiki_cs", row)
+    with pytest.raises(ValueError, match=r"data\.json to have sha256 9bf8cb3e"):
+        load("wiki_cs", tmp_path / "root")
+    sums = {"data.json": hashlib.sha256(path.read_bytes()).hexdigest()}
+    monkeypatch.setitem(known.GRAPHS, "wiki_cs", row._replace(sha256=sums))
+    assert torch.equal(load("wiki_cs", tmp_path / "root").x, read_wiki_cs(path.parent).x)
+    assert (tmp_path / "root" / "wiki_cs" / "raw" / "data.json").is_file()
 
 
 def test_wiki_cs_equals_pyg(tmp_path: Path) -> None:
@@ -345,10 +368,22 @@ WRONG_WIKI_CS: list[tuple[str, Any, str]] = [
     ("links", [[1], [0], [3]], r"links in .*data.json to be in \[0, 3\), but got 3"),
     ("links", [[1], [0], [-1]], r"links in .*data.json to be in \[0, 3\), but got -1"),
     ("links", [[1], [0], [0.5]], "links in .*data.json to be integers"),
-    ("train_masks", [[True]], r"train_masks in .*data.json to be bool \['\*', 3\], but got bool"),
-    ("val_masks", SPLITS[:1], r"val_masks in .*data.json to be bool \[2, 3\], but got bool \[1, 3"),
+    (
+        "train_masks",
+        [[True]],
+        r"train_masks in .*data.json to be bool or 0/1 \['\*', 3\], but got bool",
+    ),
+    (
+        "val_masks",
+        SPLITS[:1],
+        r"val_masks in .*data.json to be bool or 0/1 \[2, 3\], but got bool \[1, 3",
+    ),
     ("test_mask", [0, 1, 2], r"test_mask in .*data.json to be 0 or 1, but got 2"),
-    ("test_mask", [0, 0.5, 1], r"test_mask in .*data.json to be bool \[3\], but got float64 \[3\]"),
+    (
+        "test_mask",
+        [0, 0.5, 1],
+        r"test_mask in .*data.json to be bool or 0/1 \[3\], but got float64 \[3\]",
+    ),
     ("train_masks", [[0, 1, -1]] * 2, r"train_masks in .*data.json to be 0 or 1, but got -1"),
 ]
 

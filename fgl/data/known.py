@@ -7,18 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 
 from torch import Tensor
 
 from ..graph import Graph
-from ..sparse import SparseMatrix
 from .gml import read_gml
 from .npz import read_npz, read_saint
 from .plaintext import read_acm, read_wiki
 from .planetoid import read_planetoid
 from .tu import read_tu
 from .wiki_cs import read_wiki_cs
+
+if TYPE_CHECKING:
+    from ..sparse import SparseMatrix
 
 Collection = tuple[list[Graph], Tensor]
 Result = TypeVar("Result")
@@ -41,7 +43,7 @@ COMMUNITY = f"{RAW}/qinyuenlp/CommunityDetection/8bc22634570438922e3660f147bf906
 AM_GCN = f"{RAW}/zhumeiqiBUPT/AM-GCN/1ce29649f47a67e27b89337cc37eb67ba096308a/data"
 GRAPH_DATA = f"{RAW}/EdisonLeeeee/GraphData/f8022c26b917346f2a461ffec0ec5ae24b36de68/datasets"
 WIKI_CS = f"{RAW}/pmernyei/wiki-cs-dataset/f5207315d649377f936edb66d7d93f5342f01d81/dataset"
-# Not of one commit: the repository keeps this file in Git LFS, and raw files would be pointers.
+# Not of one commit: which one the file of this checksum came with is not known.
 GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
 
@@ -51,10 +53,9 @@ def _read_wiki_cs(folder: Path, _: str) -> Graph:
 
 
 def _read_cora_full(folder: Path, _: str) -> Graph:
-    """The authors' ``cora.npz``, features 0 and 1, as in PyG's CoraFull."""
+    """The authors' ``cora.npz``; features are 1 where the file has one, as in PyG's CoraFull."""
     graph = read_npz(folder, "cora")
-    x = graph.x
-    return graph.replace(x=x.with_value(None) if isinstance(x, SparseMatrix) else x.sign())
+    return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
 
 
 GRAPHS: dict[str, Known[Graph]] = {

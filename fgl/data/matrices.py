@@ -37,7 +37,7 @@ def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ..
     # An empty list has no dtype of its own: numpy makes it float.
     if not fits or (array.dtype.kind not in kinds and array.size):
         want = ["*" if size is None else size for size in shape]
-        what = {"biu": "bool", "iu": "integers", "biuf": "numbers"}[kinds]
+        what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
         raise ValueError(
             f"Expected {name} to be {what} {want}, but got {array.dtype} {list(array.shape)}"
         )
