@@ -74,8 +74,9 @@ class Job:
 
 def jobs(table: str, args: argparse.Namespace) -> list[Job]:
     """The runs of a table, all methods of a seed before the next seed."""
+    first = TABLES[table].first
     wanted = [
-        Job(row, dataset, clients, seed, args.rounds, TABLES[table].repeat)
+        Job(row, dataset, clients, first + seed, args.rounds, TABLES[table].repeat)
         for dataset in args.datasets
         for seed in range(args.seeds or SEEDS.get(dataset, 5))
         for row in TABLES[table].rows

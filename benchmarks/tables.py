@@ -32,8 +32,8 @@ class Table:
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
     cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
-    are further metrics at `key`, by their column's head; `repeat` is the flag that counts runs;
-    `pooled` adds the paired test over all datasets together.
+    are further metrics at `key`, by their column's head; `repeat` is the flag that counts runs,
+    `first` its first value; `pooled` adds the paired test over all datasets together.
     """
 
     rows: list[Row]
@@ -47,4 +47,5 @@ class Table:
     validation: str = "val_accuracy"
     also: Mapping[str, str] = field(default_factory=dict)
     repeat: str = "--seed"
+    first: int = 0
     pooled: bool = False

@@ -66,3 +66,11 @@ def test_runs_of_folds_are_splits_of_five() -> None:
     flags = [reproduce.Job(row, "PROTEINS", 25, run, 9, "--fold").argv[6:10] for run in (4, 5, 11)]
     assert flags[0] == ["--fold", "4", "--alpha", "5"]
     assert flags[1:] == [["--fold", "0", "--seed", "1"], ["--fold", "1", "--seed", "2"]]
+
+
+def test_second_draw_is_of_seed_1() -> None:
+    known = reproduce.TABLES["gpfl-second-draw"]
+    every = {name: getattr(known, name) for name in ("datasets", "clients", "rounds")}
+    args = argparse.Namespace(**every, methods=None, shard="0/1", seeds=None)
+    runs = {tuple(job.argv[6:10]) for job in reproduce.jobs("gpfl-second-draw", args)}
+    assert runs == {("--fold", str(fold), "--seed", "1") for fold in range(5)}
