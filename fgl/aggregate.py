@@ -45,6 +45,9 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Para
             raise ValueError(
                 f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
             )
+        dtypes = {str(t.dtype) for t in value} if not isinstance(value, Tensor) else {""}
+        if len(dtypes) > 1:
+            raise TypeError(f"Expected stack[{name!r}] to have one dtype, but got {sorted(dtypes)}")
         average = _weighted_sum(share, value)
         dtype = value[0].dtype
         out[name] = (average if dtype.is_floating_point else average.round()).to(dtype)
@@ -67,6 +70,8 @@ def _weighted_sum(share: Tensor, value: Tensor | Sequence[Tensor]) -> Tensor:
 
 def _exact(value: Tensor) -> torch.dtype:
     """What a mean is computed in: among bfloat16s the thousandth client would count nothing."""
+    if value.is_complex():
+        raise TypeError(f"Expected the clients' tensors to be real, but got {value.dtype}")
     if not value.is_floating_point():
         return torch.float64
     return torch.promote_types(value.dtype, torch.float32)

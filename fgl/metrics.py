@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Share of the masked nodes whose largest logit is their label's.
+    """Share of the masked nodes whose largest logit is their label's; NaN is no logit's.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -32,7 +32,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
             )
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    hit = logits.argmax(1) == y
+    hit = (logits.argmax(1) == y) & ~logits.isnan().any(1)  # argmax would choose the NaN
     if mask is not None:
         hit = hit[mask]
     return float(hit.double().mean()) if hit.numel() else float("nan")

@@ -381,3 +381,12 @@ def test_server_step_with_the_state_of_another_rule(rule: str) -> None:
     _, state = server_step(zero, one, {})
     with pytest.raises(ValueError, match=rf"Expected state\['v'\] to hold 'w' for {rule}, but"):
         server_step(zero, one, state, rule=rule)  # type: ignore[arg-type]
+
+
+def test_complex_and_mixed_dtypes_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"clients' tensors to be real, but got torch.complex64"):
+        mean({"w": torch.ones(2, 3) * 1j}, torch.ones(2))
+    with pytest.raises(TypeError, match=r"clients' tensors to be real"):
+        mix({"w": torch.ones(2, 3) * 1j}, torch.eye(2))
+    with pytest.raises(TypeError, match=r"stack\['w'\] to have one dtype, but got .*float32.*int"):
+        mean({"w": [torch.ones(3, dtype=torch.int64), torch.full((3,), 0.4)]}, torch.ones(2))

@@ -512,3 +512,22 @@ def test_an_optimiser_that_chooses_by_dimension() -> None:
     method = fgl.Method(model(dropout=0.0), train=fgl.Training(no_decay_on_biases, num_steps=3))
     one, all_ = (fgl.run(method, graphs(), num_rounds=3, clients_at_once=k) for k in (1, "all"))
     near(all_.outbox[0]["model"], one.outbox[0]["model"])
+
+
+def test_padding_that_counts_only_once_biases_have_moved_is_refused() -> None:
+    net = model(dropout=0.0)
+    assert not any(value.any() for name, value in net.named_parameters() if "bias" in name)
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        supervised = fgl.losses.cross_entropy(logits, data.y, data.train_mask)
+        return supervised + logits.square().sum() / data.num_nodes
+
+    def masked(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        supervised = fgl.losses.cross_entropy(logits, data.y, data.train_mask)
+        return supervised + (logits * data.node_mask[:, None]).square().sum() / data.num_nodes
+
+    with pytest.raises(ValueError, match=r"leave padded nodes out"):
+        fgl.run(replace(fedavg(net), loss=loss), graphs(), num_rounds=1, clients_at_once="all")
+    twins(replace(fedavg(net), loss=masked), graphs(), num_rounds=3)

@@ -536,3 +536,10 @@ def test_rounding_is_no_direction() -> None:
     close(cn.property_network(properties, standardize=True), want, 1e-4)
     apart = 1 + 1e-4 * torch.tensor([[0.0, 1.0], [1.0, 0.0], [0.0, 0.0]])
     assert (cn.similarity(apart).diagonal() > 0.99).all()  # far above rounding
+
+
+@pytest.mark.parametrize(("dtype", "big"), [(torch.float16, 3e4), (torch.float32, 3e38)])
+def test_rows_whose_sum_overflows_are_normalised(dtype: torch.dtype, big: float) -> None:
+    network = torch.tensor([[big, big, big], [0, 0, 0], [1, 3, 0]], dtype=dtype)
+    want = torch.tensor([[1 / 3, 1 / 3, 1 / 3], [0, 0, 0], [0.25, 0.75, 0]])
+    torch.testing.assert_close(cn.normalize_rows(network).float(), want, rtol=1e-3, atol=0)

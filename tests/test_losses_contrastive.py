@@ -514,3 +514,9 @@ def test_unit_rows_of_halves() -> None:
     rows = torch.tensor([[60000.0, 60000.0], [0.0, 0.0]]).half()
     assert torch.allclose(unit_rows(rows)[0].float(), torch.full((2,), 0.5**0.5), atol=1e-3)
     assert not unit_rows(rows)[1].any()
+
+
+def test_a_mask_of_weights_is_refused() -> None:
+    h, y = torch.eye(4), torch.tensor([0, 1, 0, 1])
+    with pytest.raises(TypeError, match=r"mask to be bool, but got torch.float32"):
+        node_contrast(h, h, y, mask=torch.full((4,), 1e-4))

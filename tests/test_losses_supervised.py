@@ -196,3 +196,11 @@ def test_a_label_that_is_none_may_be_masked_out() -> None:
     want = cross_entropy(z, y, ~none)
     assert torch.equal(cross_entropy(z, torch.where(none, -1, y), ~none), want)
     assert torch.equal(cross_entropy(z, torch.where(none, z.shape[1], y), (~none).double()), want)
+
+
+def test_labels_and_masks_of_another_kind_are_refused() -> None:
+    logits = torch.zeros(4, 2)
+    with pytest.raises(TypeError, match=r"y to be int64, but got torch.float32"):
+        cross_entropy(logits, torch.zeros(4))
+    with pytest.raises(TypeError, match=r"mask to be bool or float weights, but got torch.int64"):
+        cross_entropy(logits, torch.zeros(4, dtype=torch.int64), torch.tensor([3, 2, 1, 0]))

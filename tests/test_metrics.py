@@ -151,3 +151,9 @@ def test_ranking_on_a_gpu(metric: Any) -> None:
 def test_malformed_accuracy(y: Any, mask: Any, error: type[Exception], text: str) -> None:
     with pytest.raises(error, match=rf"^Expected {text}"):
         accuracy(torch.eye(4), y, mask)
+
+
+def test_a_logit_that_is_no_number_is_a_miss() -> None:
+    logits = torch.tensor([[torch.nan, 0.0], [2.0, torch.nan], [1.0, 0.0], [torch.inf, 0.0]])
+    assert accuracy(logits, torch.tensor([0, 0, 0, 0])) == 0.5
+    assert accuracy(torch.full((4, 3), torch.nan), torch.tensor([0, 0, 0, 1])) == 0.0

@@ -215,3 +215,11 @@ def test_sorted_edges_that_repeat_count_once() -> None:
     edges = torch.tensor([[0, 0, 1, 1], [1, 1, 0, 0]])
     for given in (edges, edges.flip(1), edges[:, [0, 2]]):
         assert float(properties.average_degree(given, 2)) == 1.0
+
+
+def test_numpys_integers_count_nodes_too() -> None:
+    edges = torch.tensor([[0, 1], [1, 2]])
+    assert torch.equal(graph_properties(edges, np.int64(3)), graph_properties(edges, 3))
+    for bad in (np.int64(-1), 3.0, True):
+        with pytest.raises(ValueError, match="nodes to be a number >= 0 or a batch"):
+            graph_properties(edges, bad)  # type: ignore[arg-type]

@@ -384,3 +384,20 @@ def test_flags_that_change_nothing_are_refused(
     said = " ".join(capsys.readouterr().err.split())
     want = f"Expected {idle} to be left out where it changes nothing, but got it with {beside}"
     assert want in said
+
+
+def test_the_report_is_json_where_a_score_is_none(tmp_path: Path) -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(text)
+
+    args = recipe.arguments("fedavg", "").parse_args(
+        ["--rounds", "1", "--hidden", "4", "--json", str(tmp_path / "out.json")]
+    )
+    whole, clients = recipe.federation(args)
+    method = fgl.Method(recipe.build_model(args, whole), train=recipe.training(args))
+    recipe.run_recipe(
+        args, method, whole, clients, evaluate=lambda *_: {"f1": math.nan, "val_accuracy": 0.5}
+    )
+    read = json.loads((tmp_path / "out.json").read_text(), parse_constant=refuse)
+    assert read["metrics"]["f1"] == {"last": None, "best_val": None}
+    assert read["metrics"]["val_accuracy"]["last"] == 0.5

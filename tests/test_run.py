@@ -15,6 +15,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from federations import (
+    CLASSES,
+    FEATURES,
     METHODS,
     SGD,
     by_hand,
@@ -620,3 +622,123 @@ def test_rounds_are_equal_whatever_their_seconds() -> None:
     assert one.history == two.history
     two.history[1].metrics["test_accuracy"] += 0.1
     assert one.history != two.history
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) -> None:
+    """``state_dict()`` gives the network's own tensors, which the next client's turn overwrites."""
+    net = model()
+    shared = model()
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        shared.load_state_dict(params)
+        return {"model": shared.state_dict(), "num_examples": torch.tensor(data.num_train)}, state
+
+    def copied(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        upload, state = send(params, context, state, data)
+        return {**upload, "model": copy.deepcopy(upload["model"])}, state
+
+    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once}
+    with pytest.raises(ValueError, match=r"Round 0, .*clients 0 and 1 to send tensors of their"):
+        fgl.run(replace(fedavg(net), send=send), graphs(), **options)
+    got = fgl.run(replace(fedavg(net), send=copied), graphs(), **options)
+    assert same(weights(got), weights(fgl.run(fedavg(net), graphs(), **options)))
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_what_is_sent_may_be_noised_in_place_or_shared_unchanged(clients_at_once: Any) -> None:
+    constant = torch.ones(3)
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        for value in params.values():
+            value.add_(0.5)
+        upload, state = fgl.federation.send_model(params, context, state, data)
+        return {**upload, "constant": constant}, state
+
+    def added(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return fgl.federation.send_model(
+            {name: value + 0.5 for name, value in params.items()}, context, state, data
+        )
+
+    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
+    got = fgl.run(replace(fedavg(model()), send=send), graphs(), **options)
+    assert same(
+        weights(got), weights(fgl.run(replace(fedavg(model()), send=added), graphs(), **options))
+    )
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_a_loss_of_another_networks_own_parameters_is_refused(clients_at_once: Any) -> None:
+    net = model()
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        return fgl.losses.cross_entropy(net(data.x, data.adj), data.y, data.train_mask)
+
+    with pytest.raises(ValueError, match=r"Round 0, .*loss to depend on params, but got no grad"):
+        fgl.run(
+            replace(fedavg(net), loss=loss),
+            graphs(),
+            num_rounds=1,
+            clients_at_once=clients_at_once,
+        )
+
+
+def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path) -> None:
+    callbacks = [lambda record, _: 12, lambda record, _: record, lambda record, _: [True]]
+    for _ in range(2):
+        result = fgl.run(
+            fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks, checkpoint=tmp_path
+        )
+        assert len(result.history) == 3
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: model(fgl.nn.GAT),
+        lambda: model(fgl.nn.SAGE),
+        lambda: fgl.nn.GCN(FEATURES, 4, CLASSES),
+        lambda: fgl.nn.GCN(FEATURES, 8, CLASSES, num_layers=3),
+    ],
+    ids=["gat", "sage", "narrow", "deep"],
+)
+def test_a_wrapped_loss_stays_with_its_network(other: Any) -> None:
+    """`dataclasses.replace` changes a method's model, not the one inside a loss made of it."""
+    plain = fedavg(model())
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        return plain.loss(params, data, context) + 0.1 * fgl.losses.proximal(
+            params, context["model"]
+        )
+
+    method = replace(replace(plain, loss=loss), model=other())
+    with pytest.raises(ValueError, match=r"params to be those of the GCN .* but got others"):
+        fgl.run(method, graphs(), num_rounds=1)
+    fgl.run(replace(plain, model=other()), graphs(), num_rounds=1)  # FedAvg's own follows
+
+
+def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
+    head = nn.Linear(CLASSES, CLASSES)
+
+    def aggregate(inbox: Inbox, state: Message) -> Any:
+        outbox, state = average(inbox, state)
+        with torch.enable_grad():
+            target = head(torch.ones(CLASSES))
+        return Broadcast({**outbox[0], "target": target}, inbox.num_clients), state
+
+    with pytest.raises(ValueError, match=r"Round 0, server, aggregate: .*'target' to be detached"):
+        fgl.run(replace(fedavg(model()), aggregate=aggregate), graphs(), num_rounds=2)
+
+
+@pytest.mark.parametrize("keep", [False, True])
+def test_a_state_of_ones_own_may_be_called_optimizer(keep: bool) -> None:
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return *fgl.federation.send_model(params, context, {}, data)[:1], {"optimizer": own}
+
+    own = torch.arange(3.0)
+    method = fedavg(model(dropout=0.0), replace(SGD, keep_optimizer=keep))
+    method = replace(method, send=send)
+    one, two = (fgl.run(method, graphs(), num_rounds=2, clients_at_once=count) for count in (1, 2))
+    close(weights(two), weights(one), atol=1e-6)
+    if not keep:
+        assert torch.equal(two.client_states[1]["optimizer"], own)

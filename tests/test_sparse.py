@@ -505,3 +505,8 @@ def test_normalising_with_negative_weights() -> None:
     norm = A.gcn_norm.to_dense()
     assert torch.isfinite(norm).all()
     assert not norm[2].any()  # its degree is 1 - 4: no root of that
+
+
+def test_a_scipy_matrix_is_no_pattern() -> None:
+    with pytest.raises(TypeError, match=r"pattern to be a Pattern, but got csr_array.*from_scipy"):
+        SparseMatrix(scipy.sparse.eye_array(3, format="csr"))  # type: ignore[arg-type]

@@ -138,6 +138,9 @@ def normalize_rows(network: Tensor) -> Tensor:
     if (network < 0).any():
         raise ValueError(f"Expected network to be not negative, but got {float(network.min())}")
     total = network.sum(1, keepdim=True)
+    if not torch.isfinite(total).all():
+        network = network / network.amax(1, keepdim=True).clamp(min=1)
+        total = network.sum(1, keepdim=True)
     return network / torch.where(total > 0, total, 1)  # an epsilon would be 0 in a half
 
 

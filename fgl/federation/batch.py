@@ -23,6 +23,7 @@ from .schedule import Plan, with_train_mask
 from .train import (
     Trained,
     by_columns,
+    check_reached,
     fused,
     load_state,
     state_of,
@@ -111,7 +112,7 @@ def train_cohort(
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
     if check and seen.padding and any(steps):
-        _check_padding(method, params, seen, given, client_loss, stacks, steps)
+        _check_padding(method, params, seen, given, client_loss, turned, steps)
     stepper = _optimizer(method.train, params[0], leaves)
     load_state(stepper, leaves, _stack([turn(state, turned) for state in optimizers or [{}]]))
     finished: dict[int, tuple[Params, Params]] = {}
@@ -135,6 +136,7 @@ def train_cohort(
             stepper.zero_grad()
             loss = _mapped(client_loss, seen, stacks, mask)
             loss.sum().backward()
+            check_reached(leaves)
             if method.train.max_grad_norm is not None:
                 _clip(list(leaves.values()), method.train.max_grad_norm)
             stepper.step()
@@ -161,18 +163,25 @@ def _check_padding(
     cohort: Cohort,
     contexts: Sequence[Message],
     client_loss: Any,
-    stacks: Params,
+    turned: set[str],
     steps: Sequence[int],
 ) -> None:
-    """Raise a ValueError if a loss that draws nothing is another one for a padded client."""
+    """Raise a ValueError if a loss that draws nothing is another one for a padded client.
+
+    Beside the parameters, not at them: where biases start at 0, padded nodes give 0 as well.
+    """
     training = [client for client, count in enumerate(steps) if count]
     client = min(training, key=lambda client: cohort.graphs[client].num_nodes)
     graph = cohort.graphs[client]
     alone = []
     with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
+        set_seed(0)
+        names, near = trainable(method), dict(params[client])
+        near |= {name: near[name] + 0.1 * torch.rand_like(near[name]) for name in names}
         for seed in (0, 1):
             set_seed(seed)
-            alone.append(method.loss(params[client], graph, contexts[client]))
+            alone.append(method.loss(near, graph, contexts[client]))
+        stacks = _stack([turn(near, turned)] * len(cohort))
         padded = _mapped(client_loss, cohort, stacks, None)[client]
     draws = not torch.equal(*alone) and not alone[0].isnan()
     if not draws and not torch.allclose(padded, alone[0], rtol=1e-3, atol=1e-5, equal_nan=True):

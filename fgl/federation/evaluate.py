@@ -174,7 +174,7 @@ def evaluate_graphs(
     def share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Client(index))
         logits = functional_call(model, params, graph.inputs)
-        hit = (logits.argmax(1) == graph.y) & graph.example_mask
+        hit = (logits.argmax(1) == graph.y) & ~logits.isnan().any(1) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct
 

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal
 
+from torch import Tensor
+
 from ..graph import Graph
 from .batch import SCALARS, train_cohort
 from .cohort import Cohort
@@ -46,7 +48,7 @@ class Executor:
 
     def updates(
         self, method: Method, group: tuple[int, ...], result: Result, index: int, seed: int
-    ) -> list[tuple[int, Message, State, list[float]]]:
+    ) -> Iterator[tuple[int, Message, State, list[float]]]:
         """What each client of a group sends, its new state and its losses."""
         states = [result.client_states.get(client, {}) for client in group]
         messages = [result.outbox[client] for client in group]
@@ -60,7 +62,6 @@ class Executor:
         seeds = [fold_in(seed, index, client) for client in group]
         with stage(seed, index, group, "loss"), unchanged(*messages, *states):
             trained = self._train(method, group, received, states, seeds)
-        sent = []
         for client, message, state, (_, context), done in zip(
             group, messages, states, received, trained, strict=True
         ):
@@ -68,8 +69,7 @@ class Executor:
                 upload, new = method.send(done.params, context, state, self.clients[client])
             if method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
-            sent.append((client, upload, new, done.losses))
-        return sent
+            yield client, upload, new, done.losses
 
     def _train(
         self,
@@ -124,11 +124,11 @@ def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
     """
     once = {id(message): message for message in messages}
     held = [tensor for message in once.values() for _, tensor in leaves(message)]  # ids stay theirs
-    before = {key: _versions(message) for key, message in once.items()}
+    before = {key: versions(message) for key, message in once.items()}
     yield
     del held
     for key, message in once.items():
-        now, then = _versions(message), before[key]
+        now, then = versions(message), before[key]
         changed = [path for path in then | now if then.get(path) != now.get(path)]
         if changed:
             raise ValueError(
@@ -137,7 +137,25 @@ def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
             )
 
 
-def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def check_own(uploads: Mapping[int, Message], sent: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raise if a client has sent the tensors that another one had sent, changed since.
+
+    Args:
+        uploads: what the clients sent, by client.
+        sent: the `versions` of each at the time.
+    """
+    firsts: dict[tuple[str, int], int] = {}
+    for client, upload in uploads.items():
+        for path, tensor in leaves(upload):
+            first = firsts.setdefault((path, tensor.data_ptr()), client)
+            if first != client and versions(uploads[first])[path] != sent[first][path]:
+                raise ValueError(
+                    f"Expected clients {first} and {client} to send tensors of their own, but got "
+                    f"one {path!r}, changed in place in between: send a copy"
+                )
+
+
+def versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
     return {path: (id(t), t.is_inference() or t._version) for path, t in leaves(message)}
 
@@ -145,4 +163,6 @@ def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
 def _age(state: State) -> tuple[tuple[str, float], ...]:
     """What a kept optimiser holds and counts: one serves a cohort, so all must agree."""
     kept: Any = state.get("optimizer", {})
+    if isinstance(kept, Tensor):  # a method's own
+        return ()
     return tuple((k, float(v) if k.split("/")[0] in SCALARS else 0.0) for k, v in kept.items())

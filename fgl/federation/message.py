@@ -58,7 +58,7 @@ def check_message(
 
     Raises:
         TypeError: if it is something other than tensors in dicts, or a dtype differs.
-        ValueError: if a key is missing or extra, or a shape differs.
+        ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
 
     Example:
         >>> check_message({"model": {"w": torch.zeros(1)}}, model={"w": torch.zeros(3)})
@@ -66,6 +66,9 @@ def check_message(
         ValueError: Expected message['model']['w'] to have shape [3], but got [1]
     """
     _check_tensors(message, name, depth=1)
+    for path, tensor in leaves(message):
+        if tensor.grad_fn is not None:  # it would hold the graph, and lose it in a checkpoint
+            raise ValueError(f"Expected {name}'s {path!r} to be detached, but got {tensor.grad_fn}")
     if like is not None:
         _check_keys(message, like, name, whose)
         for key, value in like.items():

@@ -149,7 +149,17 @@ def supervised(model: nn.Module) -> Loss:
         tied = [name for name in names if name not in once]
         raise ValueError(f"Expected the model's parameters to be untied, but got {tied} tied")
 
+    shapes = {name: t.shape for name, t in model.state_dict().items()}
+
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
+        # A loss made of this one goes on with this model where `replace` gives the method another.
+        odd = [name for name in names if name not in params]
+        odd += [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
+        if odd:
+            raise ValueError(
+                f"Expected params to be those of the {type(model).__name__} that this loss is made "
+                f"of, but got others: {odd}"
+            )
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
         logits = functional_call(model, params, graph.inputs, tie_weights=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -17,7 +16,7 @@ from ..graph import Graph
 from ..nn import GAT, GCN
 from .evaluate import Evaluate, evaluate_on
 from .method import Method, Training
-from .report import DESCRIBED, VALIDATION, configuration, early_stop, progress, report
+from .report import DESCRIBED, VALIDATION, configuration, early_stop, progress, report, to_json
 from .result import Result
 from .run import run
 
@@ -248,7 +247,7 @@ def run_recipe(
         print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
     if args.json:
         Path(args.json).parent.mkdir(parents=True, exist_ok=True)
-        Path(args.json).write_text(json.dumps(summary, indent=1) + "\n")
+        Path(args.json).write_text(to_json(summary))
     return summary, result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -71,6 +72,24 @@ def report(args: argparse.Namespace, result: Result, *, select: str = VALIDATION
         "bytes_down": sum(record.bytes_down for record in history),
         "config": configuration(args),
     }
+
+
+def to_json(report: Any) -> str:
+    """A report as JSON, which has no NaN: a number that is not finite is null there.
+
+    Example:
+        >>> print(to_json({"last": float("nan")}))
+        {
+         "last": null
+        }
+    """
+
+    def strict(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: strict(item) for key, item in value.items()}
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(strict(report), indent=1) + "\n"
 
 
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:

@@ -18,7 +18,7 @@ import torch
 from ..graph import Graph
 from . import checkpoint as files
 from .evaluate import Evaluate, in_mode
-from .executor import Executor, unchanged
+from .executor import Executor, check_own, unchanged, versions
 from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
@@ -61,8 +61,8 @@ def run(
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
             batch pads its clients to the largest and draws its randomness as one.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round.
-        callbacks: called with the round and the result so far; one that returns True ends the run,
-            for good where there is a checkpoint (its folder then holds a file ``stopped``).
+        callbacks: called with the round and the result so far; one that returns True itself ends
+            the run, for good where there is a checkpoint (whose folder holds ``stopped`` then).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the model's shapes, the optimiser and the names of the method's
@@ -113,7 +113,7 @@ def run(
         result.history.append(record)
         if checkpoint is not None:
             files.save(checkpoint, identity, result)
-        if any([callback(record, result) for callback in callbacks]):
+        if any([callback(record, result) is True for callback in callbacks]):
             if checkpoint is not None:
                 files.stop(checkpoint, len(result.history))
             break
@@ -144,7 +144,7 @@ def _round(
         else:
             ready.append(client)
     uploads: dict[int, Message] = {}
-    losses = []
+    losses, sent = [], {}
     for group in executor.groups(ready, result):
         updates = executor.updates(method, group, result, index, seed)
         for client, upload, state, local_losses in updates:
@@ -159,13 +159,14 @@ def _round(
                 record.dropped[client] = refused
                 warnings.warn(f"Round {index}, client {client}: {refused}", stacklevel=3)
                 continue
-            uploads[client] = upload
+            uploads[client], sent[client] = upload, versions(upload)
             if clients[client].num_train:
                 losses.extend(local_losses)
             result.client_states[client] = state
     record.padding = executor.padding
     if uploads:
         with stage(seed, index, None, "aggregate"):
+            check_own(uploads, sent)
             inbox = Inbox(uploads, len(clients))
             with unchanged(*uploads.values(), result.server_state):
                 outbox, state = method.aggregate(inbox, result.server_state)

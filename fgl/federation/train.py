@@ -82,6 +82,7 @@ def train(
             stepper.zero_grad()
             loss = method.loss(turn(local, turned), seen, given)
             loss.backward()
+            check_reached(leaves)
             if method.train.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), method.train.max_grad_norm)
             stepper.step()
@@ -90,6 +91,15 @@ def train(
     state = state_of(stepper, leaves) if method.train.keep_optimizer else {}
     ends = {name: value.detach() for name, value in local.items()}
     return Trained(turn(ends, turned), history, turn(state, turned))
+
+
+def check_reached(leaves: Mapping[str, Tensor]) -> None:
+    """Raise a ValueError if a backward has given none of the parameters a gradient."""
+    if leaves and all(leaf.grad is None for leaf in leaves.values()):
+        raise ValueError(
+            "Expected the loss to depend on params, but got no gradient for any of them: call the "
+            "model with torch.func.functional_call(model, params, inputs)"
+        )
 
 
 def by_columns(params: Mapping[str, Tensor], graph: Graph) -> set[str]:

@@ -82,6 +82,7 @@ def node_contrast(
         Rows of length zero have similarity 0 to everything and get no gradient.
 
     Raises:
+        TypeError: if `mask` is not bool.
         ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
         RuntimeError: from autograd, if a second derivative is asked for.
 
@@ -102,6 +103,8 @@ def node_contrast(
             raise ValueError(
                 f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
             )
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     if not temperature > 0:
         raise ValueError(f"Expected temperature to be positive, but got {temperature}")
     if denominator not in DENOMINATORS:

@@ -23,6 +23,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         Scalar.
 
     Raises:
+        TypeError: if `y` is no integer, or `mask` is one (nodes, not a mask of them).
         ValueError: if `y` or `mask` does not have one entry per row of `logits`.
 
     Example:
@@ -34,6 +35,10 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
             raise ValueError(
                 f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
             )
+    if y.dtype not in (torch.int64, torch.int32):
+        raise TypeError(f"Expected y to be int64, but got {y.dtype}")
+    if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
+        raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")
     if mask is not None:
         y = torch.where(mask.bool(), y, 0)  # a label of -1, "none", is no index
     # For a few classes a third of the time of log_softmax, and exact for small losses.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from operator import index
+from typing import SupportsIndex
 
 import numpy as np
 import scipy.sparse
@@ -71,11 +73,11 @@ def simple(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None) -> S
 
 def _batch(nodes: int | Tensor, num_graphs: int | None) -> Tensor:
     if not isinstance(nodes, Tensor):
-        if isinstance(nodes, bool) or not isinstance(nodes, int) or nodes < 0:
+        if isinstance(nodes, bool) or not isinstance(nodes, SupportsIndex) or index(nodes) < 0:
             raise ValueError(f"Expected nodes to be a number >= 0 or a batch, but got {nodes!r}")
         if num_graphs not in (None, 1):
             raise ValueError(f"Expected nodes to be a batch of graphs, but got {nodes}")
-        return torch.zeros(nodes, dtype=torch.int64)
+        return torch.zeros(index(nodes), dtype=torch.int64)
     if nodes.dtype != torch.int64 or nodes.dim() != 1:
         got = f"{nodes.dtype} {list(nodes.shape)}"
         raise ValueError(f"Expected batch to be int64 and have shape [num_nodes], but got {got}")

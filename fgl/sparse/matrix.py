@@ -29,6 +29,7 @@ class SparseMatrix:
         value: float ``[nnz]``, one per entry in row-major order; ``None`` means all ones.
 
     Raises:
+        TypeError: if `pattern` is none (a scipy matrix: `from_scipy`).
         ValueError: if `value` does not have one number per entry.
 
     Example:
@@ -40,6 +41,11 @@ class SparseMatrix:
     """
 
     def __init__(self, pattern: Pattern, value: Tensor | None = None) -> None:
+        if not isinstance(pattern, Pattern):
+            raise TypeError(
+                f"Expected pattern to be a Pattern, but got {type(pattern).__name__}: "
+                "SparseMatrix.from_scipy and from_edge_index make one"
+            )
         if value is not None and value.shape != (pattern.nnz,):
             raise ValueError(
                 f"Expected value to have shape [{pattern.nnz}], but got {list(value.shape)}"
