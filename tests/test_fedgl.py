@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import re
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 import torch
 from federations import CLASSES, FEATURES, close, end, graph, same, script
+from torch import Tensor
 
 import fgl
 from fgl import pseudo
-from fgl.federation import Inbox, Method, Training, evaluate_pseudo, num_bytes
+from fgl.federation import Broadcast, Inbox, Method, Training, evaluate_pseudo, num_bytes
 
 N = 40
 DEFAULTS: dict[str, Any] = {
@@ -92,14 +94,107 @@ def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:
     base = method(graph=False, labels=False, l2=0.0)
 
     def weigh(inbox: Inbox, state: Any) -> Any:
-        weight = inbox.stack("num_nodes")
-        return base.aggregate(inbox, state) if weight.any() else ({}, state)
+        sent = [(int(message["num_nodes"]), message["model"]) for message in inbox.values()]
+        total = sum(n for n, _ in sent)
+        assert len({n for n, _ in sent}) == 3
+        shared = {name: sum(n / total * m[name] for n, m in sent) for name in base.initial()}
+        return Broadcast({"model": shared}, inbox.num_clients), state
 
     plain = Method(base.model, train=ADAM)
     plain = replace(plain, send=base.send, receive=base.receive, aggregate=weigh)
     got = fgl.run(base, clients(), num_rounds=3)
     want = fgl.run(plain, clients(), num_rounds=3)
     close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
+
+
+def dense(data: fgl.Graph) -> Tensor:
+    """The GCN operator, from the edges one by one."""
+    matrix = torch.eye(data.num_nodes)
+    for source, target in data.edge_index.T.tolist():
+        matrix[target, source] = 1
+    degree = matrix.sum(1)
+    return matrix / (degree[:, None] * degree).sqrt()
+
+
+def printed_graph(h: Tensor, s: int) -> Tensor:
+    """Each node's s most similar ones, its row with sum 1."""
+    similar, out = (h @ h.T).clamp(min=0), torch.zeros(len(h), len(h))
+    for i, row in enumerate(similar):
+        best = row.argsort(descending=True)[:s]
+        out[i, best] = row[best] / row[best].sum() if row[best].sum() > 0 else 0
+    return out
+
+
+def augmented(operator: Tensor, block: Tensor, beta: float, symmetric: bool) -> Tensor:
+    block = (block + block.T) / 2 if symmetric else block
+    root = [float(d) ** -0.5 if d > 0 else 0.0 for d in block.sum(1)]
+    scale = torch.tensor(root)
+    return operator + beta * scale[:, None] * block * scale
+
+
+@pytest.fixture
+def double() -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double")
+@pytest.mark.parametrize("symmetric", [True, False], ids=["default", "as printed"])
+def test_it_is_the_plain_loop(symmetric: bool) -> None:
+    """Three rounds of local training and fusion with nothing of the library but its clients."""
+    alpha, beta, l2, mu, threshold, s = 0.3, 0.7, 0.01, 0.2, 0.4 if symmetric else 0.3, 5
+    data = clients(dtype=torch.float64)
+    options: Any = {"alpha": alpha, "beta": beta, "l2": l2, "threshold": threshold, "fedprox": mu}
+    made = method(dtype=torch.float64, symmetric=symmetric, neighbours=s, **options)
+    server, labels, graph_ = made.initial(), torch.full((N,), -1), None
+    for _ in range(3):
+        sent = []
+        for own in data:
+            operator = dense(own)
+            if graph_ is not None:
+                block = graph_[own.node_id][:, own.node_id]
+                operator = augmented(operator, block, beta, symmetric)
+            p = {k: v.clone().requires_grad_() for k, v in server.items()}
+            step = torch.optim.Adam(p.values(), lr=0.05)
+
+            def logits(p: Any = p, operator: Tensor = operator, x: Any = own.x) -> Tensor:
+                h = (operator @ x @ p["convs.0.lin.weight"].T + p["convs.0.bias"]).relu()
+                return operator @ h @ p["convs.1.lin.weight"].T + p["convs.1.bias"]
+
+            train = own.train_mask.nonzero().flatten().tolist()
+            guess = labels[own.node_id]
+            guessed = [v for v in range(own.num_nodes) if v not in train and guess[v] >= 0]
+            for _ in range(3):
+                log_p = logits().log_softmax(1)
+                loss = -sum(log_p[v, own.y[v]] for v in train) / len(train)
+                if guessed:
+                    loss = loss - alpha * sum(log_p[v, guess[v]] for v in guessed) / len(guessed)
+                loss = loss + l2 / 2 * p["convs.0.lin.weight"].square().sum()
+                loss = loss + mu / 2 * sum((p[k] - server[k]).square().sum() for k in p)
+                step.zero_grad()
+                loss.backward()
+                step.step()
+            with torch.no_grad():
+                sent.append((own, p, logits(), logits().softmax(1)))
+        total = sum(own.num_nodes for own, *_ in sent)
+        server = {
+            k: sum(own.num_nodes / total * p[k].detach() for own, p, *_ in sent) for k in server
+        }
+        h, scores = (torch.zeros(N, CLASSES) for _ in range(2))
+        for v in range(N):
+            holders = [(own, z, q, own.node_id.tolist()) for own, _, z, q in sent]
+            holders = [each for each in holders if v in each[3]]
+            count = sum(own.num_nodes for own, *_ in holders)
+            for own, z, q, ids in holders:
+                h[v] += own.num_nodes / count * z[ids.index(v)]
+                scores[v] += own.num_nodes / count * q[ids.index(v)]
+        labels = torch.where(scores.amax(1) > threshold, scores.argmax(1), -1)
+        graph_ = printed_graph(h, s)
+    assert 0 < int((labels >= 0).sum()) < N
+    for client, message in fgl.run(made, data, num_rounds=3).outbox.items():
+        close(message["model"], server, atol=1e-12)
+        assert torch.equal(message["labels"], labels[data[client].node_id])
 
 
 def gradient(made: Method, data: fgl.Graph, context: Any) -> dict[str, torch.Tensor]:
