@@ -401,3 +401,33 @@ def test_an_upload_that_is_not_finite_is_dropped() -> None:
     assert list(done.history[0].dropped) == [2]
     assert "labels" in done.outbox[0]
     assert "labels" not in done.outbox[2]
+
+
+def test_defaults_are_the_papers_and_the_score_is_of_the_union(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example, seen = script("examples/fedgl.py"), []
+    monkeypatch.setattr(
+        example.recipe,
+        "run_recipe",
+        lambda args, made, union, data, **options: seen.extend([args, made, union, options]),
+    )
+    example.main([])
+    args, made, union, options = seen
+    wanted = {
+        **{"clients": 6, "rounds": 300, "steps": 10, "hidden": 16, "dropout": 0.5, "lr": 0.01},
+        **{"optimizer": "adam", "weight_decay": 0.0, "l2": 5e-4, "alpha": 0.2, "beta": 0.1},
+        **{"symmetric": True, "threshold": 0.5, "threshold_first": False, "neighbours": 100},
+        **{"similarity": "embeddings", "fill": "renormalised", "proportions": "D4"},
+        **{"labels": True, "graph": True, "fedprox": 0.0, "local": False, "centralized": False},
+    }
+    assert vars(args) | wanted == vars(args)
+    assert options["patience"] == 30
+    assert made.model.drop_input
+    params = {name: value + 0.05 for name, value in made.initial().items()}
+    with torch.no_grad():
+        logits = torch.func.functional_call(made.model.eval(), params, union.inputs)
+    hit = logits.argmax(1) == union.y
+    found = options["evaluate"]({k: {"model": params} for k in range(6)}, {})
+    assert found["test_accuracy"] == pytest.approx(float(hit[union.test_mask].double().mean()))
+    assert found["val_accuracy"] == pytest.approx(float(hit[union.val_mask].double().mean()))

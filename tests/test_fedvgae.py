@@ -592,3 +592,18 @@ def test_scored_clients_have_every_metric() -> None:
     outbox = {k: {"model": model.state_dict()} for k in range(3)}
     found = evaluate_own(node_scores(model), model, data)(outbox, {})
     assert found["scored_clients"] == 1
+
+
+@TASKS
+def test_defaults_are_the_papers(task: str) -> None:
+    report = script("examples/fedvgae.py").main(["--task", task, "--rounds", "0"])[0]
+    strong = {"dropout": 0.5, "weight_decay": 5e-4}
+    wanted = {
+        **{"hidden": 64, "latent": 32, "steps": 5, "optimizer": "adam", "lr": 0.01, "queue": 1},
+        **{"contrast": 0.8, "phi": 0.5, "delta": 0.01, "tau": 0.5, "kl": 1.0, "patience": 20},
+        **{"max_adjust": 1, "share": "encoder", "fedprox": 0.0, "recon": "sampled"},
+        **{"features": "raw", "partition": "louvain", "method": "fedvgae"},
+        **(strong if task == "node" else {"dropout": 0.0, "weight_decay": 0.0}),
+    }
+    assert report["config"] | wanted == report["config"]
+    assert report["clients"] == 10

@@ -458,3 +458,42 @@ def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
         result = run(dataclasses.replace(made, send=broken), train_on, num_rounds=1)
     assert list(result.history[0].dropped) == [2]
     assert all(v.isfinite().all() for model in models(result) for v in model.values())
+
+
+def test_defaults_are_the_papers_and_the_score_is_of_test_graphs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    example, seen = script("examples/gpfl.py"), []
+    monkeypatch.setattr(
+        example.recipe,
+        "run_recipe",
+        lambda args, made, graph, clients, evaluate: seen.extend([args, made, evaluate]),
+    )
+    example.main([])
+    args, made, evaluate = seen
+    wanted = {
+        **{"clients": 25, "rounds": 200, "steps": 1, "batch_size": 128, "lr": 1e-3, "hidden": 64},
+        **{"weight_decay": 5e-4, "dropout": 0.5, "rho": 0.05, "beta": 0.95, "start": "property"},
+        **{"learn": True, "alpha": 5.0, "folds": 5, "fold": 0, "flip": 0.0, "standardize": False},
+        **{"replicate": False, "fedprox": None, "local": False, "fedavg": False, "uniform": False},
+    }
+    assert vars(args) | wanted == vars(args)
+    assert made.train.keep_optimizer
+    step = made.train.optimizer([torch.zeros(1, requires_grad=True)])
+    assert type(step) is torch.optim.Adam
+    assert (step.defaults["lr"], step.defaults["weight_decay"]) == (1e-3, 5e-4)
+    _, clients, tests = example.federation(args)
+    assert len(list(made.train.batches(clients[0], {}))) == 1  # one step where all fit in a batch
+    params = {n: v + 0.05 for n, v in made.initial().items()}
+    outbox: Any = {k: {"model": params} for k in range(25)}
+
+    def share(graphs: Clients) -> float:
+        with torch.no_grad():
+            hits = [
+                (functional_call(made.model.eval(), params, g.inputs).argmax(1) == g.y).double()
+                for g in graphs
+            ]
+        return float(torch.stack([hit.mean() for hit in hits]).mean())
+
+    assert evaluate(outbox, {})["test_accuracy"] == pytest.approx(share(tests))
+    assert share(tests) != pytest.approx(share(clients))
