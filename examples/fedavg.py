@@ -67,7 +67,8 @@ def main(argv=None):
     )
     which.add_argument("--fedopt", choices=("sgd", "adam", "yogi", "adagrad"), help="server step")
     parser.add_argument("--server-lr", type=recipe.number(0), default=0.5, help="of --fedopt")
-    args = parser.parse_args(argv)
+    alone = dict.fromkeys(("local", "centralized", "fedprox"), ("server_lr",))
+    args = recipe.parsed(parser, argv, alone)
     if args.centralized:
         args.clients = 1
     graph, clients = recipe.federation(args)

@@ -125,7 +125,7 @@ def main(argv=None):
     parser.set_defaults(
         clients=None, rounds=300, hidden=16, optimizer="adam", lr=0.01, weight_decay=0.0, steps=10
     )
-    args = recipe.parsed(parser, argv, {"literal": ("beta",)})
+    args = recipe.parsed(parser, argv, {"literal": ["beta"], "graph": ["neighbours", "similarity"]})
     if args.literal:
         args.beta, args.symmetric = 1.0, False
     shares = data.PROPORTIONS.get(args.proportions) or map(float, args.proportions.split(","))

@@ -20,6 +20,7 @@ from fgl.federation import recipe, supervised
 from fgl.losses import node_contrast, structure_distillation
 
 VIEWS = {"weak": augment.weak, "strong": augment.strong}
+IDLE = {"fgsd_only": ("tau", "keys", "denominator", "direction"), "fnsc_only": ("omega",)}
 
 
 def fgssl(
@@ -36,7 +37,7 @@ def fgssl(
     denominator="negatives",
     direction="anchor",
 ):
-    """FGSSL as a method; a weight of 0 leaves its term out."""
+    """FGSSL as a method; a weight of 0 leaves its term out. Flags have their own defaults."""
     teacher = copy.deepcopy(model).eval()  # the architecture in eval mode; weights come in context
     cross_entropy = supervised(model)
 
@@ -94,14 +95,14 @@ def main(argv=None):
     only.add_argument("--fgsd-only", action="store_true", help="without the contrast")
     add("--lambda-c", type=recipe.number(0), default=1.5, help="weight of the contrast")
     add("--lambda-d", type=recipe.number(0), default=25.0, help="weight of the distillation")
-    add("--tau", type=float, default=0.1, help="temperature of the contrast")
-    add("--omega", type=float, default=5.0, help="temperature of the distillation")
-    add("--local-view", choices=tuple(VIEWS), default="strong")
-    add("--global-view", choices=tuple(VIEWS), default="weak")
+    add("--tau", type=recipe.number(1e-9), default=0.1, help="temperature of the contrast")
+    add("--omega", type=recipe.number(1e-9), default=5.0, help="temperature of the distillation")
+    add("--local-view", choices=tuple(VIEWS), default="strong", help="of the model in training")
+    add("--global-view", choices=tuple(VIEWS), default="weak", help="of the received model")
     add("--keys", choices=("global", "local"), default="global", help="whose embeddings are keys")
-    add("--denominator", choices=("negatives", "all"), default="negatives")
-    add("--direction", choices=("anchor", "symmetric"), default="anchor")
-    args = parser.parse_args(argv)
+    add("--denominator", choices=("negatives", "all"), default="negatives", help="with a positive")
+    add("--direction", choices=("anchor", "symmetric"), default="anchor", help="or both ways")
+    args = recipe.parsed(parser, argv, IDLE)
     graph, clients = recipe.federation(args)
     return recipe.run_recipe(args, build(args, graph), graph, clients)
 

@@ -374,6 +374,10 @@ def test_real_cora(name: str, tmp_path: Path) -> None:
         ("gpfl", "--local --start random", "--start", "--local"),
         ("gpfl", "--uniform --no-learn", "--no-learn", "--uniform"),
         ("fedgl", "--literal --beta 3", "--beta", "--literal"),
+        ("fedgl", "--no-graph --neighbours 5", "--neighbours", "--no-graph"),
+        ("fgssl", "--fgsd-only --tau 9", "--tau", "--fgsd-only"),
+        ("fgssl", "--fnsc-only --omega 9", "--omega", "--fnsc-only"),
+        ("fedavg", "--local --server-lr 3", "--server-lr", "--local"),
     ],
 )
 def test_flags_that_change_nothing_are_refused(
@@ -384,6 +388,11 @@ def test_flags_that_change_nothing_are_refused(
     said = " ".join(capsys.readouterr().err.split())
     want = f"Expected {idle} to be left out where it changes nothing, but got it with {beside}"
     assert want in said
+
+
+def test_momentum_is_of_sgd_alone() -> None:
+    with pytest.raises(ValueError, match="--momentum to be left out beside adam, but got 0.9"):
+        script("examples/fedavg.py").main(["--optimizer", "adam", "--momentum", "0.9"])
 
 
 def test_the_report_is_json_where_a_score_is_none(tmp_path: Path) -> None:

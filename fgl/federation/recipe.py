@@ -48,9 +48,7 @@ def arguments(
     add("--split", choices=("class_capped", "random", "public"), default="class_capped")
     add("--clients", type=integer(1), default=5, help="how many")
     add("--rounds", type=integer(0), default=200, help="how many")
-    add(
-        "--seed", type=integer(0), default=0, help="of split, partition, initial model and training"
-    )
+    add("--seed", type=integer(0), default=0, help="of split, partition, first model, training")
     add("--participation", type=number(0, 1), default=1.0, help="share of the clients in a round")
     add("--model", choices=("gcn", "gat"), default="gat", help="of the clients")
     add("--hidden", type=integer(1), default=128, help="width of a hidden layer")
@@ -179,6 +177,8 @@ def training(args: argparse.Namespace) -> Training:
     options = {"lr": args.lr, "weight_decay": args.weight_decay}
     if args.optimizer == "sgd":
         options["momentum"] = args.momentum
+    elif args.momentum:
+        raise ValueError(f"Expected --momentum to be left out beside adam, but got {args.momentum}")
     return Training(partial(OPTIMIZERS[args.optimizer], **options), num_steps=args.steps)
 
 
