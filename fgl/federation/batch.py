@@ -177,7 +177,7 @@ def _check_padding(
     with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
         set_seed(0)
         names, near = trainable(method), dict(params[client])
-        near |= {name: near[name] + 0.1 * torch.rand_like(near[name]) for name in names}
+        near |= {name: _beside(near[name]) for name in names}
         for seed in (0, 1):
             set_seed(seed)
             alone.append(method.loss(near, graph, contexts[client]))
@@ -190,6 +190,12 @@ def _check_padding(
             f"graph.node_mask), but got {float(padded):.6g} instead of {float(alone[0]):.6g} for "
             f"client {cohort.clients[client]} in a batch{ONE_BY_ONE}"
         )
+
+
+def _beside(value: Tensor) -> Tensor:
+    """A tensor moved by up to a tenth of its entries' mean size, or of 1 where all are 0."""
+    size = value.abs().mean()
+    return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
