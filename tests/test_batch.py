@@ -531,3 +531,38 @@ def test_padding_that_counts_only_once_biases_have_moved_is_refused() -> None:
     with pytest.raises(ValueError, match=r"leave padded nodes out"):
         fgl.run(replace(fedavg(net), loss=loss), graphs(), num_rounds=1, clients_at_once="all")
     twins(replace(fedavg(net), loss=masked), graphs(), num_rounds=3)
+
+
+class Bounded(nn.Module):
+    """Its loss is defined for a parameter below 1 alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(FEATURES, CLASSES)
+        self.share = nn.Parameter(torch.tensor(0.999))
+
+    def forward(self, x: Tensor, adj: SparseMatrix) -> Tensor:
+        return adj @ self.lin(x)
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+@pytest.mark.parametrize("strict", [False, True])
+def test_a_loss_that_is_not_defined_beside_its_parameters(leaks: bool, strict: bool) -> None:
+    torch.manual_seed(0)
+    net = Bounded()
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, data.inputs)
+        total = fgl.losses.cross_entropy(logits, data.y, data.train_mask)
+        total = total - 0.01 * (1 - params["share"]).log()
+        if strict and not torch._C._functorch.is_batchedtensor(params["share"]):
+            assert params["share"] < 1
+        # What is added to padded rows, too, where it leaks.
+        return total + 0.01 * (data.node_mask if not leaks else 1 + 0 * data.node_mask).sum()
+
+    method = replace(fedavg(net), loss=loss)
+    if leaks:
+        with pytest.raises(ValueError, match="leave padded nodes out"):
+            fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
+    else:
+        fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")

@@ -335,6 +335,10 @@ def test_scores_are_each_clients_own() -> None:
     got = evaluate_graphs(net.train(), tests, clients)(outbox, {})
     assert got["test_accuracy"] == pytest.approx(sum(want) / 4)
     assert net.training
+    diverged: Any = {**outbox, 0: {"model": {n: v * torch.nan for n, v in params[0].items()}}}
+    assert evaluate_graphs(net, tests)(diverged, {})["test_accuracy"] == pytest.approx(
+        (sum(want) - want[0]) / 4
+    )
     top = [int(client.y.bincount().argmax()) for client in clients]
     hits = [float((t.y == c).double().mean()) for t, c in zip(tests, top, strict=True)]
     assert got["majority_accuracy"] == pytest.approx(sum(hits) / 4)

@@ -17,6 +17,7 @@ from federations import ROOT, end, graph, same, script
 
 import fgl
 from fgl.federation import Result, Round, recipe
+from fgl.federation.report import to_json
 
 SMALL = ["--rounds", "3", "--hidden", "8", "--model", "gcn", "--clients", "3", "--steps", "1"]
 RECIPES = ["fedavg", "fgssl"]
@@ -410,3 +411,6 @@ def test_the_report_is_json_where_a_score_is_none(tmp_path: Path) -> None:
     read = json.loads((tmp_path / "out.json").read_text(), parse_constant=refuse)
     assert read["metrics"]["f1"] == {"last": None, "best_val": None}
     assert read["metrics"]["val_accuracy"]["last"] == 0.5
+    assert json.loads(to_json({"a": [math.inf, (1.0, None)]}), parse_constant=refuse) == {
+        "a": [None, [1.0, None]]
+    }

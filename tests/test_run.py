@@ -639,7 +639,7 @@ def test_one_network_for_all_clients_uploads_is_refused(clients_at_once: Any) ->
         return {**upload, "model": copy.deepcopy(upload["model"])}, state
 
     options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once}
-    with pytest.raises(ValueError, match=r"Round 0, .*clients 0 and 1 to send tensors of their"):
+    with pytest.raises(ValueError, match=r"Round 0, client 1, send: .*clients 0 and 1 to have"):
         fgl.run(replace(fedavg(net), send=send), graphs(), **options)
     got = fgl.run(replace(fedavg(net), send=copied), graphs(), **options)
     assert same(weights(got), weights(fgl.run(fedavg(net), graphs(), **options)))
@@ -683,6 +683,89 @@ def test_a_loss_of_another_networks_own_parameters_is_refused(clients_at_once: A
         )
 
 
+def test_one_tensor_for_all_is_found_in_refused_uploads_and_in_states() -> None:
+    shared = model()
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        shared.load_state_dict(params)
+        upload, _ = fgl.federation.send_model(params, context, state, data)
+        return upload, {"model": shared.state_dict()}
+
+    with pytest.raises(ValueError, match=r"Round 0, client 1, send: .*'model/convs.0.bias' for bo"):
+        fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=1)
+
+    def large(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        factor = 100.0 if data.num_nodes == 20 else 1.0
+        shared.load_state_dict({name: factor * value for name, value in params.items()})
+        return {"model": shared.state_dict(), "num_examples": torch.tensor(data.num_train)}, state
+
+    def accept(message: Any) -> None:
+        if max(float(value.abs().max()) for value in message["model"].values()) > 20:
+            raise ValueError("too large")
+
+    with pytest.raises(ValueError, match=r"Round 0, client 1, send: .*clients 0 and 1 to have"):
+        fgl.run(replace(fedavg(model()), send=large, accept=accept), graphs(), num_rounds=1)
+
+
+@pytest.mark.parametrize("make", [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.clone])
+def test_sparse_and_empty_tensors_may_be_sent(make: Any) -> None:
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        upload, state = fgl.federation.send_model(params, context, state, data)
+        return {**upload, "matrix": make(torch.eye(3)), "none": torch.zeros(0)}, state
+
+    result = fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=2)
+    assert same(weights(result), weights(fgl.run(fedavg(model()), graphs(), num_rounds=2)))
+
+
+def test_a_loss_that_is_zero_on_purpose_changes_nothing() -> None:
+    plain = fedavg(model())
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        if data.num_nodes == 20:
+            return torch.zeros((), requires_grad=True)
+        return plain.loss(params, data, context)
+
+    no_decay = Training(partial(torch.optim.SGD, lr=0.1))
+    method = replace(plain, loss=loss, train=no_decay)
+    states = fgl.run(replace(method, aggregate=fgl.federation.keep_own), graphs(), num_rounds=1)
+    assert same(states.outbox[1]["model"], method.initial())
+    assert not same(states.outbox[0]["model"], method.initial())
+
+
+def test_a_network_with_a_lazy_layer_trains() -> None:
+    class Lazy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lin = nn.LazyLinear(CLASSES)
+
+        def forward(self, x: Tensor, adj: Any) -> Tensor:
+            return self.lin(adj @ x)
+
+    net = Lazy()
+    loss = fgl.federation.supervised(net)
+    net(torch.zeros(1, FEATURES), fgl.SparseMatrix.from_dense(torch.eye(1)))
+    params = dict(net.named_parameters())
+    assert loss(params, graph(), {}).requires_grad
+    with pytest.raises(
+        ValueError, match=r"\[\] of another shape or name, and \['lin.bias'\] missing"
+    ):
+        loss({"lin.weight": params["lin.weight"]}, graph(), {})
+
+
+@pytest.mark.parametrize("yes", [True, np.bool_(True), np.float64(1) > 0, torch.tensor(True)])
+def test_any_kind_of_true_ends_the_run(yes: Any) -> None:
+    for callback, count in ((yes, 1), (not yes, 3)):
+        result = fgl.run(
+            fedavg(model()), graphs(), num_rounds=3, callbacks=[lambda *_, end=callback: end]
+        )
+        assert len(result.history) == count
+
+
+def test_scores_are_a_dict() -> None:
+    with pytest.raises(TypeError, match=r"Round 0, .*evaluate to return a dict .*, but got float"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=lambda *_: 0.5)  # type: ignore[arg-type,return-value]
+
+
 def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path) -> None:
     callbacks = [lambda record, _: 12, lambda record, _: record, lambda record, _: [True]]
     for _ in range(2):
@@ -712,7 +795,7 @@ def test_a_wrapped_loss_stays_with_its_network(other: Any) -> None:
         )
 
     method = replace(replace(plain, loss=loss), model=other())
-    with pytest.raises(ValueError, match=r"params to be those of the GCN .* but got others"):
+    with pytest.raises(ValueError, match=r"params to be all of the GCN .* but got .* of another"):
         fgl.run(method, graphs(), num_rounds=1)
     fgl.run(replace(plain, model=other()), graphs(), num_rounds=1)  # FedAvg's own follows
 
@@ -728,6 +811,18 @@ def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:
 
     with pytest.raises(ValueError, match=r"Round 0, server, aggregate: .*'target' to be detached"):
         fgl.run(replace(fedavg(model()), aggregate=aggregate), graphs(), num_rounds=2)
+
+
+def test_parameters_themselves_are_no_message() -> None:
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        own = model()
+        own.load_state_dict(params)
+        upload = {"model": dict(own.named_parameters()), "num_examples": torch.tensor(1)}
+        return upload, state
+
+    want = r"Round 0, client 0, send: Expected message's 'model/convs.0.bias' to be detached"
+    with pytest.raises(ValueError, match=want):
+        fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=1)
 
 
 @pytest.mark.parametrize("keep", [False, True])

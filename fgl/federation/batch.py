@@ -5,6 +5,7 @@ Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` i
 
 from __future__ import annotations
 
+import contextlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -136,7 +137,7 @@ def train_cohort(
             stepper.zero_grad()
             loss = _mapped(client_loss, seen, stacks, mask)
             loss.sum().backward()
-            check_reached(leaves)
+            check_reached(leaves, loss)
             if method.train.max_grad_norm is not None:
                 _clip(list(leaves.values()), method.train.max_grad_norm)
             stepper.step()
@@ -168,28 +169,36 @@ def _check_padding(
 ) -> None:
     """Raise a ValueError if a loss that draws nothing is another one for a padded client.
 
-    Beside the parameters, not at them: where biases start at 0, padded nodes give 0 as well.
+    At its parameters and beside them: where biases start at 0, padded nodes give 0 as well.
     """
     training = [client for client, count in enumerate(steps) if count]
     client = min(training, key=lambda client: cohort.graphs[client].num_nodes)
-    graph = cohort.graphs[client]
-    alone = []
-    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
-        set_seed(0)
-        names, near = trainable(method), dict(params[client])
-        near |= {name: _beside(near[name]) for name in names}
+    names, start = trainable(method), params[client]
+    graph, context = cohort.graphs[client], contexts[client]
+
+    def twice(at: Params) -> tuple[Tensor, Tensor, Tensor]:
+        """Alone, alone with another seed, and padded."""
+        alone = []
         for seed in (0, 1):
             set_seed(seed)
-            alone.append(method.loss(near, graph, contexts[client]))
-        stacks = _stack([turn(near, turned)] * len(cohort))
-        padded = _mapped(client_loss, cohort, stacks, None)[client]
-    draws = not torch.equal(*alone) and not alone[0].isnan()
-    if not draws and not torch.allclose(padded, alone[0], rtol=1e-3, atol=1e-5, equal_nan=True):
-        raise ValueError(
-            "Expected the loss to leave padded nodes out (no training mask has them; weigh by "
-            f"graph.node_mask), but got {float(padded):.6g} instead of {float(alone[0]):.6g} for "
-            f"client {cohort.clients[client]} in a batch{ONE_BY_ONE}"
-        )
+            alone.append(method.loss(at, graph, context))
+        stacks = _stack([turn(at, turned)] * len(cohort))
+        return alone[0], alone[1], _mapped(client_loss, cohort, stacks, None)[client]
+
+    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
+        set_seed(0)
+        near = {name: _beside(p) if name in names else p for name, p in start.items()}
+        found = [twice(start)]
+        with contextlib.suppress(Exception):  # a loss need not be defined there
+            found += [each for each in [twice(near)] if each[0].isfinite()]
+    for one, other, padded in found:
+        draws = not torch.equal(one, other) and not one.isnan()
+        if not draws and not torch.allclose(padded, one, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise ValueError(
+                "Expected the loss to leave padded nodes out (no training mask has them; weigh by "
+                f"graph.node_mask), but got {float(padded):.6g} instead of {float(one):.6g} for "
+                f"client {cohort.clients[client]} in a batch{ONE_BY_ONE}"
+            )
 
 
 def _beside(value: Tensor) -> Tensor:

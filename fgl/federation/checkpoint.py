@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
@@ -17,11 +18,13 @@ import torch
 from ..graph import Graph
 from ..sparse import SparseMatrix
 from .message import Broadcast
+from .method import Method
 from .result import Result, Round
 
 MAGIC = b"fgl-ckpt"
 HEAD = len(MAGIC) + hashlib.sha256().digest_size
 KEEP = 2
+STAGES = ("loss", "receive", "send", "aggregate", "accept")  # of a method
 
 
 def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Result) -> Path:
@@ -164,3 +167,43 @@ def _to(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: _to(item, device) for key, item in value.items()}
     return value.to(device)
+
+
+def identity(
+    method: Method,
+    clients: Sequence[Graph],
+    seed: int,
+    participation: float,
+    dropouts: float | Callable[[int, int], bool],
+    config: Mapping[str, Any] | None,
+) -> dict[str, Any]:
+    """What a checkpoint must agree with before a run goes on from it."""
+    return {
+        "seed": seed,
+        "participation": participation,
+        "dropouts": "function" if callable(dropouts) else dropouts,
+        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
+        "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
+        "num_steps": method.train.num_steps,
+        "batch_size": method.train.batch_size,
+        "batches": method.train.batches and _full_name(method.train.batches),
+        "max_grad_norm": method.train.max_grad_norm,
+        "keep_optimizer": method.train.keep_optimizer,
+        "optimizer": _full_name(method.train.optimizer),
+        "config": dict(config or {}),
+        "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
+    }
+
+
+def _full_name(function: Any) -> str:
+    """A function by its name, with what `functools.partial` fixed."""
+    if isinstance(function, functools.partial):
+        return f"{_full_name(function.func)}{function.args}{sorted(function.keywords.items())}"
+    named = function if hasattr(function, "__qualname__") else type(function)
+    return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
+
+
+def _short_name(function: Any) -> str:
+    """A function by its name alone: a script's module is another one where it is imported."""
+    function = getattr(function, "func", function)  # of a `functools.partial`
+    return str(getattr(function, "__qualname__", type(function).__qualname__))

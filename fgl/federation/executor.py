@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any, Literal
 
+import torch
 from torch import Tensor
 
 from ..graph import Graph
@@ -124,11 +125,11 @@ def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
     """
     once = {id(message): message for message in messages}
     held = [tensor for message in once.values() for _, tensor in leaves(message)]  # ids stay theirs
-    before = {key: versions(message) for key, message in once.items()}
+    before = {key: _versions(message) for key, message in once.items()}
     yield
     del held
     for key, message in once.items():
-        now, then = versions(message), before[key]
+        now, then = _versions(message), before[key]
         changed = [path for path in then | now if then.get(path) != now.get(path)]
         if changed:
             raise ValueError(
@@ -137,25 +138,31 @@ def unchanged(*messages: Mapping[str, Any]) -> Iterator[None]:
             )
 
 
-def check_own(uploads: Mapping[int, Message], sent: Mapping[int, Mapping[str, Any]]) -> None:
-    """Raise if a client has sent the tensors that another one had sent, changed since.
+class Sent:
+    """What a round's clients have sent and kept, to see that none overwrites another's.
 
-    Args:
-        uploads: what the clients sent, by client.
-        sent: the `versions` of each at the time.
+    As torch counts changes; what goes through ``.data`` or numpy is not counted.
     """
-    firsts: dict[tuple[str, int], int] = {}
-    for client, upload in uploads.items():
-        for path, tensor in leaves(upload):
-            first = firsts.setdefault((path, tensor.data_ptr()), client)
-            if first != client and versions(uploads[first])[path] != sent[first][path]:
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
+
+    def add(self, client: int, *parts: Message) -> None:
+        """Raise if a tensor is one that another client gave, and changed since."""
+        for path, tensor in (leaf for part in parts for leaf in leaves(part)):
+            if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
+                continue
+            place = tensor.data_ptr()
+            other, given, version = self._last.get(place, (client, tensor, tensor._version))
+            if other != client and given._version != version:
                 raise ValueError(
-                    f"Expected clients {first} and {client} to send tensors of their own, but got "
-                    f"one {path!r}, changed in place in between: send a copy"
+                    f"Expected clients {other} and {client} to have tensors of their own, but got "
+                    f"one {path!r} for both, changed in between: give a copy"
                 )
+            self._last[place] = client, tensor, tensor._version
 
 
-def versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
     return {path: (id(t), t.is_inference() or t._version) for path, t in leaves(message)}
 

@@ -67,8 +67,10 @@ def check_message(
     """
     _check_tensors(message, name, depth=1)
     for path, tensor in leaves(message):
-        if tensor.grad_fn is not None:  # it would hold the graph, and lose it in a checkpoint
-            raise ValueError(f"Expected {name}'s {path!r} to be detached, but got {tensor.grad_fn}")
+        if tensor.requires_grad:  # it would hold the graph, and lose it in a checkpoint
+            raise ValueError(
+                f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
+            )
     if like is not None:
         _check_keys(message, like, name, whose)
         for key, value in like.items():

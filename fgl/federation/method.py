@@ -134,7 +134,11 @@ def supervised(model: nn.Module) -> Loss:
         model: called as ``model(graph.x, graph.adj)``, returns logits.
 
     Returns:
-        ``(params, graph, context) -> scalar``.
+        ``(params, graph, context) -> scalar``; it raises a ValueError for a graph without labels,
+        and for parameters that are not, by name and shape, the model's.
+
+    Raises:
+        ValueError: if parameters of the model are tied.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -149,16 +153,18 @@ def supervised(model: nn.Module) -> Loss:
         tied = [name for name in names if name not in once]
         raise ValueError(f"Expected the model's parameters to be untied, but got {tied} tied")
 
-    shapes = {name: t.shape for name, t in model.state_dict().items()}
+    shapes: dict[str, torch.Size] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
         # A loss made of this one goes on with this model where `replace` gives the method another.
-        odd = [name for name in names if name not in params]
-        odd += [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
-        if odd:
+        if not shapes:  # a lazy layer has none before
+            shapes.update((name, t.shape) for name, t in model.state_dict().items())
+        missing = [name for name in names if name not in params]
+        others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
+        if missing or others:
             raise ValueError(
-                f"Expected params to be those of the {type(model).__name__} that this loss is made "
-                f"of, but got others: {odd}"
+                f"Expected params to be all of the {type(model).__name__} that this loss is made "
+                f"of, but got {others} of another shape or name, and {missing} missing"
             )
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")

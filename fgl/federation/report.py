@@ -87,6 +87,8 @@ def to_json(report: Any) -> str:
     def strict(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: strict(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [strict(item) for item in value]
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     return json.dumps(strict(report), indent=1) + "\n"

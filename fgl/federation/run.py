@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import operator
@@ -18,13 +17,12 @@ import torch
 from ..graph import Graph
 from . import checkpoint as files
 from .evaluate import Evaluate, in_mode
-from .executor import Executor, check_own, unchanged, versions
+from .executor import Executor, Sent, unchanged
 from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
 from .stage import stage
 
-STAGES = ("loss", "receive", "send", "aggregate", "accept")  # of a method
 Dropouts = float | Callable[[int, int], bool]
 
 
@@ -61,8 +59,8 @@ def run(
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
             batch pads its clients to the largest and draws its randomness as one.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round.
-        callbacks: called with the round and the result so far; one that returns True itself ends
-            the run, for good where there is a checkpoint (whose folder holds ``stopped`` then).
+        callbacks: called with the round and the result so far; one that returns True (not 1)
+            ends the run, for good where there is a checkpoint (its folder holds ``stopped`` then).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the model's shapes, the optimiser and the names of the method's
@@ -91,7 +89,7 @@ def run(
     seed = operator.index(seed)
     _check(clients, num_rounds, participation, dropouts, config)
     executor = Executor(clients, clients_at_once)
-    identity = _identity(method, clients, seed, participation, dropouts, config)
+    identity = files.identity(method, clients, seed, participation, dropouts, config)
     identity["clients_at_once"] = clients_at_once
     first: Message = {"model": method.initial()}
     result = Result(Broadcast(first, len(clients)), dict(first), {}, [])
@@ -113,7 +111,7 @@ def run(
         result.history.append(record)
         if checkpoint is not None:
             files.save(checkpoint, identity, result)
-        if any([callback(record, result) is True for callback in callbacks]):
+        if any([_is_true(callback(record, result)) for callback in callbacks]):
             if checkpoint is not None:
                 files.stop(checkpoint, len(result.history))
             break
@@ -144,7 +142,7 @@ def _round(
         else:
             ready.append(client)
     uploads: dict[int, Message] = {}
-    losses, sent = [], {}
+    losses, sent = [], Sent()
     for group in executor.groups(ready, result):
         updates = executor.updates(method, group, result, index, seed)
         for client, upload, state, local_losses in updates:
@@ -153,20 +151,20 @@ def _round(
                 peer = uploads.get(first)
                 check_message(upload, like=peer, model=template, whose=f"client {first}'s")
                 check_message(state, name="state")
+                sent.add(client, upload, state)
             record.bytes_up += num_bytes(upload)
             refused = _refused(method, upload)
             if refused is not None:
                 record.dropped[client] = refused
                 warnings.warn(f"Round {index}, client {client}: {refused}", stacklevel=3)
                 continue
-            uploads[client], sent[client] = upload, versions(upload)
+            uploads[client] = upload
             if clients[client].num_train:
                 losses.extend(local_losses)
             result.client_states[client] = state
     record.padding = executor.padding
     if uploads:
         with stage(seed, index, None, "aggregate"):
-            check_own(uploads, sent)
             inbox = Inbox(uploads, len(clients))
             with unchanged(*uploads.values(), result.server_state):
                 outbox, state = method.aggregate(inbox, result.server_state)
@@ -177,9 +175,18 @@ def _round(
     if evaluate is not None:
         with stage(seed, index, None, "evaluate"):
             metrics = evaluate(result.outbox, result.client_states)
+            if not isinstance(metrics, Mapping):
+                got = type(metrics).__name__
+                raise TypeError(f"Expected evaluate to return a dict of metrics, but got {got}")
             record.metrics = {name: float(value) for name, value in metrics.items()}
     record.seconds = time.perf_counter() - start
     return record
+
+
+def _is_true(value: Any) -> bool:
+    """True, numpy's or torch's, but no number: what a file's `write` returns ends no run."""
+    kind = str(getattr(value, "dtype", type(value).__name__))
+    return kind in ("bool", "torch.bool") and bool(value)
 
 
 def _refused(method: Method, upload: Message) -> str | None:
@@ -256,43 +263,3 @@ def _check(
         json.dumps(dict(config or {}))
     except (TypeError, ValueError) as error:
         raise TypeError(f"Expected config to hold JSON's types only, but got {config}") from error
-
-
-def _identity(
-    method: Method,
-    clients: Sequence[Graph],
-    seed: int,
-    participation: float,
-    dropouts: Dropouts,
-    config: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What a checkpoint must agree with before a run goes on from it."""
-    return {
-        "seed": seed,
-        "participation": participation,
-        "dropouts": "function" if callable(dropouts) else dropouts,
-        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
-        "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
-        "num_steps": method.train.num_steps,
-        "batch_size": method.train.batch_size,
-        "batches": method.train.batches and _name(method.train.batches),
-        "max_grad_norm": method.train.max_grad_norm,
-        "keep_optimizer": method.train.keep_optimizer,
-        "optimizer": _name(method.train.optimizer),
-        "config": dict(config or {}),
-        "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
-    }
-
-
-def _name(function: Any) -> str:
-    """A function by its name, with what `functools.partial` fixed."""
-    if isinstance(function, functools.partial):
-        return f"{_name(function.func)}{function.args}{sorted(function.keywords.items())}"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
-
-
-def _short_name(function: Any) -> str:
-    """A function by its name alone: a script's module is another one where it is imported."""
-    function = getattr(function, "func", function)  # of a `functools.partial`
-    return str(getattr(function, "__qualname__", type(function).__qualname__))

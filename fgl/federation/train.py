@@ -82,7 +82,7 @@ def train(
             stepper.zero_grad()
             loss = method.loss(turn(local, turned), seen, given)
             loss.backward()
-            check_reached(leaves)
+            check_reached(leaves, loss)
             if method.train.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), method.train.max_grad_norm)
             stepper.step()
@@ -93,9 +93,12 @@ def train(
     return Trained(turn(ends, turned), history, turn(state, turned))
 
 
-def check_reached(leaves: Mapping[str, Tensor]) -> None:
-    """Raise a ValueError if a backward has given none of the parameters a gradient."""
-    if leaves and all(leaf.grad is None for leaf in leaves.values()):
+def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
+    """Raise a ValueError if a backward has given none of the parameters a gradient.
+
+    A loss that is a leaf itself, ``torch.zeros((), requires_grad=True)``, says so on purpose.
+    """
+    if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
             "Expected the loss to depend on params, but got no gradient for any of them: call the "
             "model with torch.func.functional_call(model, params, inputs)"
