@@ -13,7 +13,7 @@ from torch import Tensor
 from ..graph import Graph
 from .batch import SCALARS, train_cohort
 from .cohort import Cohort
-from .message import Message, Params, check_model, leaves
+from .message import Message, Params, check_message, check_model, leaves
 from .method import Method, State, fold_in
 from .result import Result
 from .stage import stage
@@ -48,8 +48,14 @@ class Executor:
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def updates(
-        self, method: Method, group: tuple[int, ...], result: Result, index: int, seed: int
-    ) -> Iterator[tuple[int, Message, State, list[float]]]:
+        self,
+        method: Method,
+        group: tuple[int, ...],
+        result: Result,
+        index: int,
+        seed: int,
+        sent: Sent,
+    ) -> list[tuple[int, Message, State, list[float]]]:
         """What each client of a group sends, its new state and its losses."""
         states = [result.client_states.get(client, {}) for client in group]
         messages = [result.outbox[client] for client in group]
@@ -63,14 +69,20 @@ class Executor:
         seeds = [fold_in(seed, index, client) for client in group]
         with stage(seed, index, group, "loss"), unchanged(*messages, *states):
             trained = self._train(method, group, received, states, seeds)
+        made = []
         for client, message, state, (_, context), done in zip(
             group, messages, states, received, trained, strict=True
         ):
-            with stage(seed, index, client, "send"), unchanged(message, state):
-                upload, new = method.send(done.params, context, state, self.clients[client])
+            with stage(seed, index, client, "send"):
+                with unchanged(message, state):
+                    upload, new = method.send(done.params, context, state, self.clients[client])
+                check_message(upload)
+                check_message(new, name="state")
+                sent.add(client, upload, new)
             if method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
-            yield client, upload, new, done.losses
+            made.append((client, upload, new, done.losses))
+        return made
 
     def _train(
         self,

@@ -144,14 +144,12 @@ def _round(
     uploads: dict[int, Message] = {}
     losses, sent = [], Sent()
     for group in executor.groups(ready, result):
-        updates = executor.updates(method, group, result, index, seed)
+        updates = executor.updates(method, group, result, index, seed, sent)
         for client, upload, state, local_losses in updates:
             with stage(seed, index, client, "send"):
                 first = next(iter(uploads), client)
                 peer = uploads.get(first)
                 check_message(upload, like=peer, model=template, whose=f"client {first}'s")
-                check_message(state, name="state")
-                sent.add(client, upload, state)
             record.bytes_up += num_bytes(upload)
             refused = _refused(method, upload)
             if refused is not None:
