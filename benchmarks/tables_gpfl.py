@@ -103,6 +103,6 @@ TABLES = {
     "gpfl-table2": table(TABLE2),
     "gpfl-majority": table(MAJORITY, metric="majority_accuracy"),
     "gpfl-ablation": table(ABLATION, datasets=("PROTEINS",), clients=(25,)),
-    "gpfl-second-draw": table(SECOND, datasets=("PROTEINS",), clients=(25,), first=5),
+    "gpfl-second-draw": table(SECOND, clients=(25,), first=5),
     "gpfl-groups": table(GROUPS, datasets=("PROTEINS",), clients=(25,)),
 }
