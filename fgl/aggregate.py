@@ -45,9 +45,10 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> Para
             raise ValueError(
                 f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
             )
-        dtypes = {str(t.dtype) for t in value} if not isinstance(value, Tensor) else {""}
+        dtypes = {value.dtype} if isinstance(value, Tensor) else {t.dtype for t in value}
         if len(dtypes) > 1:
-            raise TypeError(f"Expected stack[{name!r}] to have one dtype, but got {sorted(dtypes)}")
+            got = sorted(map(str, dtypes))
+            raise TypeError(f"Expected stack[{name!r}] to have one dtype, but got {got}")
         average = _weighted_sum(share, value)
         dtype = value[0].dtype
         out[name] = (average if dtype.is_floating_point else average.round()).to(dtype)
