@@ -32,10 +32,28 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
             )
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    hit = (logits.argmax(1) == y) & ~logits.isnan().any(1)  # argmax would choose the NaN
+    hit = hit_rows(logits, y)
     if mask is not None:
         hit = hit[mask]
     return float(hit.double().mean()) if hit.numel() else float("nan")
+
+
+def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
+    """Of each row, whether its largest logit is its label's; a row with a NaN is a miss.
+
+    Args:
+        logits: float ``[n, num_classes]``.
+        y: int64 ``[n]``.
+
+    Returns:
+        bool ``[n]``.
+
+    Example:
+        >>> hit_rows(torch.tensor([[1.0, 0.0], [torch.nan, 0.0]]), torch.tensor([0, 0]))
+        tensor([ True, False])
+    """
+    hit: Tensor = logits.argmax(1) == y
+    return hit & ~logits.isnan().any(1)  # argmax would choose the NaN
 
 
 def auc(scores: Tensor, y: Tensor) -> float:

@@ -13,7 +13,7 @@ from torch.func import functional_call, vmap
 from .. import pseudo
 from ..graph import Graph
 from ..losses import cross_entropy
-from ..metrics import accuracy
+from ..metrics import accuracy, hit_rows
 from ..sparse.stack import Client
 from .cohort import Cohort
 from .message import Inbox, Message, check_model
@@ -174,7 +174,7 @@ def evaluate_graphs(
     def share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Client(index))
         logits = functional_call(model, params, graph.inputs)
-        hit = (logits.argmax(1) == graph.y) & ~logits.isnan().any(1) & graph.example_mask
+        hit = hit_rows(logits, graph.y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct
 
