@@ -62,8 +62,9 @@ def fedego(model, train, args):
             yield seen, {**context, **step}
 
     def loss(params, graph, context):
-        logits = functional_call(model, params, (context["x"],), {"trees": context["trees"]})
-        total = soft_cross_entropy(logits, context["labels"], context["labels"].sum(1))
+        x, drawn, labels = (context[key] for key in ("x", "trees", "labels"))
+        logits = functional_call(model, params, (x.values,), {"trees": drawn.values})
+        total = soft_cross_entropy(logits, labels.values, labels.mask)
         if prox:
             total = total + context["mu"] * distance_per_entry(params, context["received"])
         return total

@@ -17,7 +17,7 @@ from torch.func import functional_call
 
 import fgl
 from fgl import Method, aggregate, data, pseudo
-from fgl.federation import Broadcast, adopt_model, evaluate, keep_own, recipe
+from fgl.federation import Broadcast, Ragged, adopt_model, evaluate, keep_own, recipe
 from fgl.losses import cross_entropy, proximal, unit_rows
 
 
@@ -31,26 +31,27 @@ def fedgl(model, train, num_nodes, args):
 
     def receive(message, state, graph):
         params, _ = adopt(message, state, graph)
-        context = {"model": params, "operator": graph.adj.gcn_norm}
+        context = {"model": params, "operator": Ragged(graph.adj.gcn_norm)}
         if args.labels:
             unknown = torch.full((graph.num_nodes,), -1, device=graph.device)
-            context["labels"] = message.get("labels", unknown)
+            context["labels"] = Ragged(message.get("labels", unknown))
         if args.graph:
             block = pseudo.from_edge_tensors(message, like=graph.adj)
-            context["operator"] = pseudo.augmented_operator(
-                graph.adj, block, beta=args.beta, symmetric=args.symmetric
+            context["operator"] = Ragged(
+                pseudo.augmented_operator(
+                    graph.adj, block, beta=args.beta, symmetric=args.symmetric
+                )
             )
         return params, context
 
     def loss(params, graph, context):
-        logits = functional_call(student, params, (graph.x, context["operator"]))
+        logits = functional_call(student, params, (graph.x, context["operator"].values))
         total = cross_entropy(logits, graph.y, graph.train_mask)
         total = total + args.l2 / 2 * params["convs.0.lin.weight"].square().sum()
         if args.labels:
-            known = (context["labels"] >= 0) & ~graph.train_mask & graph.node_mask
-            total = total + args.alpha * cross_entropy(
-                logits, context["labels"].clamp(min=0), known
-            )
+            labels = context["labels"]
+            known = (labels.values >= 0) & ~graph.train_mask & labels.mask
+            total = total + args.alpha * cross_entropy(logits, labels.values.clamp(min=0), known)
         if args.fedprox:
             total = total + args.fedprox * proximal(params, context["model"])
         return total
@@ -59,7 +60,7 @@ def fedgl(model, train, num_nodes, args):
     def send(params, context, state, graph):
         message = {"model": params, "num_nodes": torch.tensor(graph.num_nodes)}
         if args.labels or args.graph:
-            logits = functional_call(reader, params, (graph.x, context["operator"]))
+            logits = functional_call(reader, params, (graph.x, context["operator"].values))
             message |= {"node_id": graph.node_id, "embeddings": logits}
             message["predictions"] = logits.softmax(1)
         return message, state

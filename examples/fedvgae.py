@@ -17,7 +17,7 @@ import torch
 from torch.func import functional_call
 
 from fgl import Method, data, federation, losses, nn
-from fgl.federation import recipe
+from fgl.federation import Ragged, recipe
 from fgl.personalize import adaptive_aggregation, part
 
 ENCODER = ("conv1", "conv_mu", "conv_logstd")
@@ -56,8 +56,9 @@ def fedvgae(model, train, validate, edges, args):
         context["validation"] = torch.tensor(reached, dtype=torch.float64)
         context["adjusted"] = torch.tensor(count > 0)
         if args.contrast:
-            context["near"] = near = embed({**own, **received}, graph)
-            context["far"] = state.get("queue", near.new_zeros(len(near), args.queue, latent))
+            near = embed({**own, **received}, graph)
+            far = state.get("queue", near.new_zeros(len(near), args.queue, latent))
+            context["near"], context["far"] = Ragged(near), Ragged(far)
             context["taken"] = torch.arange(args.queue, device=near.device) < state.get("rounds", 0)
         return context["adopted"], context
 
@@ -65,29 +66,32 @@ def fedvgae(model, train, validate, edges, args):
         kept = {k: v for k, v in context.items() if k in ("received", "near", "far", "taken")}
         if edges is not None:
             own, n = edges[graph], graph.num_nodes
-            kept |= {"edges": own.t(), "counted": torch.ones_like(own[0], dtype=torch.bool)}
+            kept["edges"] = Ragged(own.t())
             count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
         for _ in range(train.num_steps):
-            fresh = {"noise": torch.randn(graph.num_nodes, latent, device=graph.device)}
+            fresh = {"noise": Ragged(torch.randn(graph.num_nodes, latent, device=graph.device))}
             if edges is not None:
-                fresh["negatives"] = data.negative_edges(own, n, count, replacement=True).t()
+                negatives = data.negative_edges(own, n, count, replacement=True).t()
+                fresh["negatives"] = Ragged(negatives)
             yield graph, kept | fresh
 
     def loss(params, graph, context):
-        options = {"noise": context["noise"], "return_embedding": True}
+        options = {"noise": context["noise"].values, "return_embedding": True}
         out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
         nodes, n = graph.node_mask, graph.node_mask.sum().clamp(min=1)
         total = args.kl / n * losses.kl_divergence(mu, log_sigma, mask=nodes)
         if edges is None:
             total = total + losses.cross_entropy(out, graph.y, graph.train_mask)
         else:
-            edge, none, there = context["edges"].mT, context["negatives"].mT, context["counted"]
-            masks = {"mask": there, "negative_mask": none[0] != none[1], "node_mask": nodes}
+            there, absent = context["edges"], context["negatives"]
+            edge, none = there.values.mT, absent.values.mT
+            told = absent.mask & (none[0] != none[1])
+            masks = {"mask": there.mask, "negative_mask": told, "node_mask": nodes}
             total = total + losses.reconstruction_loss(out, edge, none, kind=args.recon, **masks)
         if args.contrast:
-            queue = {"previous": context["far"].transpose(0, 1), "queue_mask": context["taken"]}
+            queue = {"previous": context["far"].values.transpose(0, 1), "queue_mask": context["taken"]}
             queue |= {"temperature": args.tau, "mask": nodes}
-            total = total + args.contrast * losses.model_contrast(mu, context["near"], **queue)
+            total = total + args.contrast * losses.model_contrast(mu, context["near"].values, **queue)
         if args.fedprox:
             distance = losses.proximal(part(params, *travels), context["received"])
             total = total + args.fedprox * distance
@@ -98,7 +102,7 @@ def fedvgae(model, train, validate, edges, args):
         kept["rounds"] = state.get("rounds", 0) + torch.tensor(1)
         kept["adjusted"] = state.get("adjusted", 0) + context["adjusted"].long()
         if args.contrast:
-            queue = torch.cat([embed(params, graph)[:, None], context["far"]], 1)
+            queue = torch.cat([embed(params, graph)[:, None], context["far"].values], 1)
             kept["queue"] = queue[:, : args.queue].clone()
         upload = {"model": part(params, *travels), "num_examples": torch.tensor(graph.num_nodes)}
         return upload, kept

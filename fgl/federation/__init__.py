@@ -23,6 +23,7 @@ from .own import (
     own_scores,
     trigger_rate,
 )
+from .ragged import Ragged
 from .result import Result, Round
 from .run import run
 from .schedule import graph_minibatches
@@ -34,6 +35,7 @@ __all__ = [
     "Inbox",
     "Message",
     "Method",
+    "Ragged",
     "Result",
     "Round",
     "Trained",

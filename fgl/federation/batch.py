@@ -20,6 +20,7 @@ from .cohort import ONE_BY_ONE, Cohort
 from .evaluate import in_mode
 from .message import Message, Params
 from .method import Method, Training, set_seed
+from .ragged import Ragged
 from .schedule import Plan, with_train_mask
 from .train import (
     Trained,
@@ -37,6 +38,7 @@ ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
     *(optim.ASGD, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
 )
+HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
 
 
 ClientLoss = Callable[[Client, Params, Tensor | None], Tensor]
@@ -51,7 +53,7 @@ def train_cohort(
     *,
     seeds: Sequence[int],
     optimizers: Sequence[Mapping[str, Tensor]] | None = None,
-    check: bool = True,
+    checked: set[str] | None = None,
 ) -> list[Trained]:
     """What `train` makes of every client of a cohort, in one step for all.
 
@@ -67,8 +69,9 @@ def train_cohort(
         seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
             whatever else the loss draws, which is not what the clients would draw one by one.
         optimizers: state for each client to go on from, after as many steps for all; default none.
-        check: compare the smallest client's loss with that of its graph alone, where the cohort is
-            padded and the loss, in eval mode, draws nothing.
+        checked: what was padded when a loss was compared before, ``"nodes"`` or ``"context"``.
+            Where something else is padded now and the loss, in eval mode, draws nothing, the most
+            padded client's loss is compared with its loss alone, and the set grows; default empty.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -104,16 +107,14 @@ def train_cohort(
 
     plan = Plan(method.train, cohort, contexts, seeds)
     steps = plan.counts
-    seen, given, mask = plan.at(0)
-    client_loss = loss_of(seen, given)
+    last: Any = None
     mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     if mixing and cohort.padding:
         raise ValueError(
             f"Expected a model that keeps nodes apart, since this cohort is padded, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
-    if check and seen.padding and any(steps):
-        _check_padding(method, params, seen, given, client_loss, turned, steps)
+    checked = set() if checked is None else checked
     stepper = _optimizer(method.train, params[0], leaves)
     load_state(stepper, leaves, _stack([turn(state, turned) for state in optimizers or [{}]]))
     finished: dict[int, tuple[Params, Params]] = {}
@@ -129,11 +130,14 @@ def train_cohort(
                 finished[client] = early, state
             if step == max(steps):
                 break
-            if step:
-                last = given
-                seen, given, mask = plan.at(step)
-                if given is not last:
-                    client_loss = loss_of(seen, given)
+            seen, given, mask = plan.at(step)
+            if given is not last:
+                client_loss, last = loss_of(seen, given), given
+                left = [client for client, count in enumerate(steps) if count > step]
+                for kind, client in _padded(seen, given, left).items():
+                    if kind not in checked:
+                        _check_padding(method, params, seen, given, client_loss, turned, client)
+                        checked.add(kind)
             stepper.zero_grad()
             loss = _mapped(client_loss, seen, stacks, mask)
             loss.sum().backward()
@@ -158,6 +162,17 @@ def train_cohort(
     ]
 
 
+def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
+    """What a batch pads, nodes or contexts, and for which of the clients `left` the most."""
+    sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
+    sizes["context"] = [
+        sum(len(value) for value in context.values() if isinstance(value, Ragged))
+        for context in contexts
+    ]
+    smallest = {kind: min(left, key=each.__getitem__) for kind, each in sizes.items()}
+    return {kind: k for kind, k in smallest.items() if sizes[kind][k] < max(sizes[kind])}
+
+
 def _check_padding(
     method: Method,
     params: Sequence[Params],
@@ -165,14 +180,12 @@ def _check_padding(
     contexts: Sequence[Message],
     client_loss: Any,
     turned: set[str],
-    steps: Sequence[int],
+    client: int,
 ) -> None:
     """Raise a ValueError if a loss that draws nothing is another one for a padded client.
 
     At its parameters and beside them: where biases start at 0, padded nodes give 0 as well.
     """
-    training = [client for client, count in enumerate(steps) if count]
-    client = min(training, key=lambda client: cohort.graphs[client].num_nodes)
     names, start = trainable(method), params[client]
     graph, context = cohort.graphs[client], contexts[client]
 
@@ -185,7 +198,8 @@ def _check_padding(
         stacks = _stack([turn(at, turned)] * len(cohort))
         return alone[0], alone[1], _mapped(client_loss, cohort, stacks, None)[client]
 
-    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng([]):
+    devices = [graph.device] if graph.device.type == "cuda" else []
+    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng(devices):
         set_seed(0)
         near = {name: _beside(p) if name in names else p for name, p in start.items()}
         found = [twice(start)]
@@ -195,8 +209,8 @@ def _check_padding(
         draws = not torch.equal(one, other) and not one.isnan()
         if not draws and not torch.allclose(padded, one, rtol=1e-3, atol=1e-5, equal_nan=True):
             raise ValueError(
-                "Expected the loss to leave padded nodes out (no training mask has them; weigh by "
-                f"graph.node_mask), but got {float(padded):.6g} instead of {float(one):.6g} for "
+                "Expected the loss to leave padding out (no training mask has padded nodes; weigh "
+                f"by graph.node_mask, and by the mask of what is Ragged), but got {float(padded):.6g} instead of {float(one):.6g} for "
                 f"client {cohort.clients[client]} in a batch{ONE_BY_ONE}"
             )
 
@@ -208,9 +222,18 @@ def _beside(value: Tensor) -> Tensor:
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
-    """The client's optimiser, its groups as the factory makes them of one client's tensors."""
+    """The client's optimiser, its groups as the factory makes them of one client's tensors.
+
+    Raises:
+        ValueError: if the optimiser is not element-wise, or has hooks: they would see all clients.
+    """
     alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
     made = how.optimizer(list(alone.values()))
+    if any(getattr(made, name) for name in HOOKS):
+        raise ValueError(
+            f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
+            f"with some, which would see the tensors of all clients in one{ONE_BY_ONE}"
+        )
     if type(made) not in ELEMENTWISE:
         known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
         got = type(made).__name__

@@ -16,6 +16,7 @@ from torch.nn.utils.rnn import pad_sequence
 from ..graph import MASKS, Graph
 from ..sparse import MatrixStack, SparseMatrix
 from ..sparse.stack import Client
+from .ragged import Ragged
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
 
@@ -60,10 +61,7 @@ class Cohort:
         self.index = torch.arange(len(sizes), device=first.device)
         self.num_examples = max(graph.num_examples for graph in self.graphs)
         given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
-        self.parts: dict[str, Part] = {
-            name: self.stack(name, [getattr(graph, name) for graph in self.graphs])
-            for name in ("x", *given)
-        }
+        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *given)}
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
         self.parts["example_mask"] = self._each("example_mask")
         self.parts.setdefault("train_mask", self.parts["example_mask"])
@@ -77,11 +75,11 @@ class Cohort:
             self.parts[name] = _late(partial(self._counts, name))
 
     def _each(self, name: str) -> Part:
-        return self.stack(name, [getattr(graph, name) for graph in self.graphs])
+        return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _counts(self, name: str) -> Part:
         counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
-        return self.stack(name, [count.to(self.index.device) for count in counts])
+        return self._stacked(name, [count.to(self.index.device) for count in counts], pad=False)
 
     def __len__(self) -> int:
         return len(self.graphs)
@@ -112,9 +110,16 @@ class Cohort:
     def stack(self, name: str, values: Sequence[Any]) -> Part:
         """One value per client, as a function of the client at hand inside `vmap`.
 
-        A value that all clients share is passed on as it is; tensors whose first dimensions differ
-        are padded with zeros.
+        A value that all clients share is passed on as it is; those that are `Ragged` are padded
+        with zeros, which their mask leaves out.
+
+        Raises:
+            TypeError: if a value is of another kind than the first client's.
+            ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
         """
+        return self._stacked(name, values, pad=False)
+
+    def _stacked(self, name: str, values: Sequence[Any], *, pad: bool) -> Part:
         first = values[0]
         if all(value is first for value in values):
             return lambda client: first
@@ -124,6 +129,10 @@ class Cohort:
                     f"Expected client {client}'s {name} to be a {type(first).__name__} as client "
                     f"{self.clients[0]}'s, but got {type(value).__name__}{ONE_BY_ONE}"
                 )
+        if isinstance(first, Ragged):
+            return self._stack_ragged(name, values)
+        if not pad:
+            self._check_shapes(name, values)
         if isinstance(first, SparseMatrix):
             self._check_dtypes(name, values)
             return MatrixStack(values).of
@@ -131,12 +140,28 @@ class Cohort:
             return self._stack_dicts(name, values)
         if not isinstance(first, Tensor):
             raise TypeError(
-                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix or a "
-                f"dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
+                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix, Ragged or "
+                f"a dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
             )
         stacked = self._padded(name, values)
         self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
         return lambda client: client.part(stacked)
+
+    def _stack_ragged(self, name: str, values: Sequence[Ragged]) -> Part:
+        values_of = self._stacked(name, [value.values for value in values], pad=True)
+        mask_of = self._stacked(f"{name}.mask", [value.mask for value in values], pad=True)
+        return lambda client: Ragged(values_of(client), mask_of(client))
+
+    def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
+        """What has no mask is not padded: its padding would get into the loss in silence."""
+        for client, value in zip(self.clients, values, strict=True):
+            shape, want = getattr(value, "shape", None), getattr(values[0], "shape", None)
+            if shape != want:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to have shape {list(want)} as client "
+                    f"{self.clients[0]}'s, or to be fgl.federation.Ragged, which brings a mask of "
+                    f"what is not padding, but got {list(shape)}{ONE_BY_ONE}"
+                )
 
     def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:
         for client, value in zip(self.clients, values, strict=True):

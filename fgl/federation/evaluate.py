@@ -112,6 +112,7 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
     tested = [k for k in tested if clients[k].test_mask.any()]  # type: ignore[union-attr]
     if not tested or any(clients[k].y is None for k in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")
+    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
 
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
@@ -119,6 +120,7 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
         with in_mode(model, False):
             for k in tested:
                 params: Any = outbox[k if k in outbox else 0]["model"]
+                check_model(params, template)
                 graph: Any = clients[k]
                 logits = functional_call(model, params, graph.inputs)
                 found.append(accuracy(logits, graph.y, graph.test_mask))

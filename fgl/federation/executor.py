@@ -44,7 +44,7 @@ class Executor:
         self.clients = clients
         self.clients_at_once = len(clients) if clients_at_once == "all" else clients_at_once
         self.padding = 0.0
-        self._unchecked = True
+        self._checked: set[str] = set()  # kinds of padding that a loss was compared with
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def updates(
@@ -103,9 +103,8 @@ class Executor:
         if group not in self._cohorts:
             self._cohorts[group] = Cohort([self.clients[client] for client in group], group)
         cohort = self._cohorts[group]
-        check, self._unchecked = self._unchecked, self._unchecked and not cohort.padding
         return train_cohort(
-            method, params, cohort, contexts, seeds=seeds, optimizers=kept, check=check
+            method, params, cohort, contexts, seeds=seeds, optimizers=kept, checked=self._checked
         )
 
     def groups(self, ready: Sequence[int], result: Result) -> list[tuple[int, ...]]:

@@ -38,6 +38,29 @@ def num_bytes(message: Mapping[str, Any]) -> int:
     return sum(tensor.numel() * tensor.element_size() for _, tensor in leaves(message))
 
 
+def compact(message: Message) -> Message:
+    """The same tensors, those copied that keep a larger one alive, as a view of a batch does.
+
+    Example:
+        >>> kept = compact({"w": torch.zeros(100, 3)[7]})
+        >>> kept["w"].untyped_storage().nbytes()
+        12
+    """
+
+    def own(tensor: Tensor) -> Tensor:
+        if tensor.layout != torch.strided:
+            return tensor
+        size = tensor.numel() * tensor.element_size()
+        return tensor.clone() if tensor.untyped_storage().nbytes() > size else tensor
+
+    return {
+        key: {name: own(tensor) for name, tensor in value.items()}
+        if isinstance(value, Mapping)
+        else own(value)
+        for key, value in message.items()
+    }
+
+
 def check_message(
     message: Any,
     *,

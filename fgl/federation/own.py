@@ -218,7 +218,8 @@ def evaluate_own(score: Score, model: nn.Module, clients: Sequence[Graph]) -> Ev
         for client, graph in enumerate(clients):
             each.append({})
             for key, ending in (("model", ""), ("adopted", "_before")):
-                own = states.get(client, {}).get(key, outbox[client]["model"])
+                state = states.get(client, {})
+                own = state[key] if key in state else outbox[client]["model"]
                 for name, value in score({**initial, **own}, graph).items():  # type: ignore[dict-item]
                     each[-1][f"{name}{ending}"] = value
         names = dict.fromkeys(name for found in each for name in found)

@@ -18,7 +18,7 @@ from ..graph import Graph
 from . import checkpoint as files
 from .evaluate import Evaluate, in_mode
 from .executor import Executor, Sent, unchanged
-from .message import Broadcast, Inbox, Message, check_message, first_not_finite, num_bytes
+from .message import Broadcast, Inbox, Message, check_message, compact, first_not_finite, num_bytes
 from .method import Method, fold_in
 from .result import Result, Round
 from .stage import stage
@@ -159,7 +159,7 @@ def _round(
             uploads[client] = upload
             if clients[client].num_train:
                 losses.extend(local_losses)
-            result.client_states[client] = state
+            result.client_states[client] = compact(state)
     record.padding = executor.padding
     if uploads:
         with stage(seed, index, None, "aggregate"):

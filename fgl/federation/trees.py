@@ -19,6 +19,7 @@ from ..sparse import SparseMatrix
 from .evaluate import in_mode
 from .message import Message, Params, check_model
 from .method import OptimizerFactory
+from .ragged import Ragged
 from .schedule import training_examples
 from .train import fused, load_state, state_of
 
@@ -29,7 +30,7 @@ def ego_steps(
     """FedEgo's local steps: per epoch a fifth of the client's nodes, drawn from the training nodes.
 
     A step sees ``"trees"`` (int64 ``[b, size]``) into ``"x"``, the features of the nodes that occur
-    in them, and ``"labels"``, one-hot ``[b, C]``. So the first layer works on each node once.
+    in them, and ``"labels"``, one-hot ``[b, C]``, all `Ragged`: a last step is short. So the first layer works on each node once.
 
     Args:
         sampler: of the client's graph.
@@ -47,7 +48,7 @@ def ego_steps(
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> steps = list(ego_steps(fgl.ego.EgoSampler(graph), graph, epochs=1, batch_size=32))
-        >>> len(steps), steps[0][1]["trees"].shape
+        >>> len(steps), steps[0][1]["trees"].values.shape
         (17, torch.Size([32, 43]))
     """
     check_batch_size(batch_size, graph)
@@ -58,7 +59,8 @@ def ego_steps(
         for centres in pool[drawn].split(batch_size):
             nodes, trees = sampler(centres).unique(return_inverse=True)
             x: Any = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[nodes]
-            yield graph, {"x": x, "trees": trees, "labels": labels[centres]}
+            step: Any = {"x": x, "trees": trees, "labels": labels[centres]}
+            yield graph, {name: Ragged(value) for name, value in step.items()}
 
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:
