@@ -8,14 +8,16 @@ from . import (
     ego,
     federation,
     losses,
+    methods,
     metrics,
     nn,
     personalize,
     properties,
     pseudo,
     sparse,
+    tasks,
 )
-from .federation import Message, Method, Result, Training, evaluate_on, run
+from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, run
 from .graph import Graph
 from .sparse import SparseMatrix
 
@@ -25,6 +27,7 @@ __all__ = [
     "Graph",
     "Message",
     "Method",
+    "Ragged",
     "Result",
     "SparseMatrix",
     "Training",
@@ -34,8 +37,10 @@ __all__ = [
     "data",
     "ego",
     "evaluate_on",
+    "fedavg",
     "federation",
     "losses",
+    "methods",
     "metrics",
     "nn",
     "personalize",
@@ -43,4 +48,5 @@ __all__ = [
     "pseudo",
     "run",
     "sparse",
+    "tasks",
 ]

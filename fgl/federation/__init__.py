@@ -1,40 +1,46 @@
-"""The machine that runs a method: messages, methods, local training, rounds."""
+"""The machine that runs a method: messages, methods, local training, rounds, executors."""
 
-from . import personal, trees
-from .batch import train_cohort
-from .cohort import Cohort
-from .evaluate import evaluate_clients, evaluate_graphs, evaluate_on, evaluate_pseudo, together
-from .message import Broadcast, Inbox, Message, check_message, num_bytes
+from .checks import check_message, check_model
+from .evaluate import deployed, evaluate_clients, evaluate_graphs, evaluate_on, together
+from .executors import Answer, Executor
+from .executors.batch import Batch
+from .executors.cohort import Cohort
+from .executors.loop import Loop
+from .executors.train_cohort import train_cohort
+from .guard import checked
+from .history import Result, Round
+from .inbox import Broadcast, Inbox
+from .message import Message, Params, num_bytes
 from .method import (
     Method,
     Training,
     adopt_model,
     average,
-    fold_in,
-    keep_own,
+    deploy_received,
+    fedavg,
     send_model,
     supervised,
 )
-from .own import (
-    evaluate_own,
-    link_scores,
-    node_scores,
-    own_clients,
-    own_scores,
-    trigger_rate,
-)
+from .minibatches import graph_minibatches, node_minibatches
+from .modes import in_mode
 from .ragged import Ragged
-from .result import Result, Round
+from .round import Evaluate
 from .run import run
-from .schedule import graph_minibatches
-from .train import Trained, train
+from .seeds import fold_in
+from .train import Trained, minimise, train
 
 __all__ = [
+    "Answer",
+    "Batch",
     "Broadcast",
     "Cohort",
+    "Evaluate",
+    "Executor",
     "Inbox",
+    "Loop",
     "Message",
     "Method",
+    "Params",
     "Ragged",
     "Result",
     "Round",
@@ -43,26 +49,24 @@ __all__ = [
     "adopt_model",
     "average",
     "check_message",
+    "check_model",
+    "checked",
+    "deploy_received",
+    "deployed",
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",
-    "evaluate_own",
-    "evaluate_pseudo",
+    "fedavg",
     "fold_in",
     "graph_minibatches",
-    "keep_own",
-    "link_scores",
-    "node_scores",
+    "in_mode",
+    "minimise",
+    "node_minibatches",
     "num_bytes",
-    "own_clients",
-    "own_scores",
-    "personal",
     "run",
     "send_model",
     "supervised",
     "together",
     "train",
     "train_cohort",
-    "trees",
-    "trigger_rate",
 ]

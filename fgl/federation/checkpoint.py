@@ -17,14 +17,15 @@ import torch
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
-from .message import Broadcast
+from .history import Result, Round
+from .inbox import Broadcast
+from .message import leaves
 from .method import Method
-from .result import Result, Round
 
 MAGIC = b"fgl-ckpt"
 HEAD = len(MAGIC) + hashlib.sha256().digest_size
 KEEP = 2
-STAGES = ("loss", "receive", "send", "aggregate", "accept")  # of a method
+STAGES = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
 
 
 def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Result) -> Path:
@@ -103,6 +104,24 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
             for part in (part for part in parts if isinstance(part, torch.Tensor)):
                 digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
+
+
+def digest(result: Result) -> str:
+    """A digest of the outbox and the states of a run.
+
+    Example:
+        >>> one, two = (Result({0: {"w": torch.full((1,), v)}}, {}, {}, []) for v in (1.0, 2.0))
+        >>> digest(one) == digest(two)
+        False
+    """
+    found = hashlib.blake2b(digest_size=8)
+    kept = [*result.outbox.values(), result.server_state, *result.client_states.values()]
+    for message in {id(message): message for message in kept}.values():
+        for path, tensor in leaves(message):
+            found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
+            flat = tensor.detach().cpu().contiguous().flatten()
+            found.update(flat.view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
 
 
 def _name(rounds: int) -> str:
@@ -185,7 +204,9 @@ def identity(
         "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
         "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
         "num_steps": method.train.num_steps,
-        "batch_size": method.train.batch_size,
+        "exchange": method.exchange,
+        "adjust": method.train.adjust and _full_name(method.train.adjust),
+        "settle": method.train.settle and _full_name(method.train.settle),
         "batches": method.train.batches and _full_name(method.train.batches),
         "max_grad_norm": method.train.max_grad_norm,
         "keep_optimizer": method.train.keep_optimizer,

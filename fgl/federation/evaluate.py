@@ -1,47 +1,72 @@
-"""Scoring what the server would send next."""
+"""Scores of the models that clients deploy: on one graph, on their own, on their own collections."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call, vmap
 
-from .. import pseudo
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy, hit_rows
 from ..sparse.stack import Client
-from .cohort import Cohort
-from .message import Inbox, Message, check_model
-from .method import State
+from .checks import check_model
+from .executors.cohort import Cohort
+from .inbox import Inbox
+from .message import Message, Params
+from .method import Method, State
+from .modes import in_mode
+from .round import Evaluate
 
-Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
-
-
-@contextmanager
-def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in training or evaluation mode; each of its modules gets its own back."""
-    modes = [(module, module.training) for module in model.modules()]
-    if any(mode != training for _, mode in modes):
-        model.train(training)
-    try:
-        yield
-    finally:
-        for module, mode in modes:
-            module.training = mode
+Deployed = Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]
 
 
-def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
-    """Score the clients' models (one shared model, or each its own) on one whole graph.
+def deployed(method: Method, clients: Sequence[Graph]) -> Deployed:
+    """The models that clients use now.
 
     Args:
-        model: the architecture, called as ``model(graph.x, graph.adj)``.
+        method: its `deploy` is asked.
+        clients: the clients' graphs.
+
+    Returns:
+        ``(outbox, states) -> client to params``, of each client that the outbox names.
+
+    Raises:
+        ValueError: when called, if a model is not whole.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> outbox = {0: {"model": dict(model.state_dict())}}
+        >>> deployed(fgl.fedavg(model), [None])(outbox, {})[0] is outbox[0]["model"]
+        True
+    """
+    template = {name: tensor.detach() for name, tensor in method.model.state_dict().items()}
+
+    def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
+        found: dict[int, Params] = {}
+        whole: set[int] = set()
+        for client, message in outbox.items():
+            params = method.deploy(message, states.get(client, {}), clients[client])
+            if id(params) not in whole:
+                check_model(params, template, f"client {client}'s model")
+                whole.add(id(params))
+            found[client] = params
+        return found
+
+    return models
+
+
+def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evaluate:
+    """Score the models that clients deploy (one shared model, or each its own) on one whole graph.
+
+    Args:
+        method: its model is called as ``model(graph.x, graph.adj)``.
         graph: with labels, a validation and a test mask; usually the graph the clients were cut
             from, with all of its edges.
+        clients: the clients' graphs.
 
     Returns:
         ``(outbox, states) -> {"val_accuracy", "val_loss", "test_accuracy"}``; a mean over clients
@@ -55,7 +80,7 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=3)
-        >>> sorted(evaluate_on(model, graph)(outbox, {}))
+        >>> sorted(evaluate_on(fgl.fedavg(model), graph, [graph] * 3)(outbox, {}))
         ['test_accuracy', 'val_accuracy', 'val_loss']
     """
     y, val_mask, test_mask = graph.y, graph.val_mask, graph.test_mask
@@ -65,11 +90,10 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
     for name, mask in (("val_mask", val_mask), ("test_mask", test_mask)):
         if not mask.any():
             raise ValueError(f"Expected {name} to have a node, but got none")
-    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    model, models = method.model, deployed(method, clients)
 
     @torch.no_grad()
-    def score(params: Any) -> dict[str, float]:
-        check_model(params, template)
+    def score(params: Params) -> dict[str, float]:
         logits = functional_call(model, params, graph.inputs)
         return {
             "val_accuracy": accuracy(logits, y, val_mask),
@@ -78,22 +102,26 @@ def evaluate_on(model: nn.Module, graph: Graph) -> Evaluate:
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        distinct = {id(message["model"]): message["model"] for message in outbox.values()}
+        used = models(outbox, states)
+        distinct = {id(params): params for params in used.values()}
         with in_mode(model, False):
             scores = {key: score(params) for key, params in distinct.items()}
-        each = [scores[id(message["model"])] for message in outbox.values()]
+        each = [scores[id(params)] for params in used.values()]
         return {name: sum(s[name] for s in each) / len(each) for name in each[0]}
 
     return evaluate
 
 
-def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
-    """Score each client's next model on its own graph and test nodes: the local goal.
+def evaluate_clients(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph] | None = None
+) -> Evaluate:
+    """Score each client's model on its own graph and test nodes: the local goal.
 
     Args:
-        model: the architecture, called as ``model(graph.x, graph.adj)``.
-        clients: the clients' graphs, with labels and a test mask; one without a test node is left
-            out. Where the outbox has fewer clients (a centralized run), the first one's model.
+        method: its model is called as ``model(graph.x, graph.adj)``.
+        tests: graphs with labels and a test mask, one per client; one without a test node is left
+            out. Where there are fewer clients (a centralized run), the first one's model.
+        clients: the clients' graphs; default `tests`.
 
     Returns:
         ``(outbox, states) -> {"local_accuracy"}``, the mean over clients.
@@ -105,48 +133,46 @@ def evaluate_clients(model: nn.Module, clients: Sequence[Graph]) -> Evaluate:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
-        >>> list(evaluate_clients(model, [graph])(outbox, {}))
+        >>> list(evaluate_clients(fgl.fedavg(model), [graph])(outbox, {}))
         ['local_accuracy']
     """
-    tested = [k for k, graph in enumerate(clients) if graph.test_mask is not None]
-    tested = [k for k in tested if clients[k].test_mask.any()]  # type: ignore[union-attr]
-    if not tested or any(clients[k].y is None for k in tested):
+    tested = [k for k, graph in enumerate(tests) if graph.test_mask is not None]
+    tested = [k for k in tested if tests[k].test_mask.any()]  # type: ignore[union-attr]
+    if not tested or any(tests[k].y is None for k in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")
-    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
+    model, models = method.model, deployed(method, tests if clients is None else clients)
 
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        found = []
+        found, used = [], models(outbox, states)
         with in_mode(model, False):
             for k in tested:
-                params: Any = outbox[k if k in outbox else 0]["model"]
-                check_model(params, template)
-                graph: Any = clients[k]
-                logits = functional_call(model, params, graph.inputs)
+                graph: Any = tests[k]
+                logits = functional_call(model, used[k if k in used else 0], graph.inputs)
                 found.append(accuracy(logits, graph.y, graph.test_mask))
         return {"local_accuracy": sum(found) / len(found)}
 
     return evaluate
 
 
-def evaluate_graphs(
-    model: nn.Module, tests: Sequence[Graph], train: Sequence[Graph] = ()
-) -> Evaluate:
-    """Score each client's next model on its own test graphs, all clients at once.
+def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Graph]) -> Evaluate:
+    """Score each client's model on its own test graphs, all clients at once.
+
+    The control answers everything with the class that most of a client's training graphs have, of
+    equals the smallest.
 
     Args:
-        model: the architecture, called as ``model(*graph.inputs)``, returns logits.
+        method: its model is called as ``model(*graph.inputs)`` and returns logits.
         tests: a collection with labels per client; with a test mask only the graphs in it.
-        train: what the clients train on, for a control: the class that most of a client's training
-            graphs have (of equals the smallest), as the answer to everything.
+        clients: the clients' graphs, what they train on.
 
     Returns:
-        ``(outbox, states) -> {"test_accuracy"}``, the mean over clients, and with `train` the
-        control's constant ``"majority_accuracy"``.
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
+        second, the control's, is constant.
 
     Raises:
-        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `train` is of
-            other clients; and, when called, if a model is not whole.
+        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
+            not as many as `tests`; and, when called, if a model is not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -154,24 +180,22 @@ def evaluate_graphs(
         >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
         >>> model = fgl.nn.GIN(4, 8, 2)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
-        >>> evaluate_graphs(model, [graph], [graph])(outbox, {})
+        >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
         {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
     """
-    if any(graph.y is None for graph in (*tests, *train)):
-        raise ValueError("Expected tests and train to have labels, but got none")
-    if any(graph.batch is None for graph in (*tests, *train)):
-        raise ValueError("Expected tests and train to be collections, but got no batch")
-    if train and len(train) != len(tests):
-        raise ValueError(f"Expected train to be of {len(tests)} clients, but got {len(train)}")
+    if any(graph.y is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to have labels, but got none")
+    if any(graph.batch is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to be collections, but got no batch")
+    if len(clients) != len(tests):
+        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    model, models = method.model, deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
-    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(train)]
+    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
     cohort = Cohort(tests)
-    template = {name: tensor.detach() for name, tensor in model.state_dict().items()}
-    constant = {}
-    if train:
-        pairs: Any = zip(train, tests, strict=True)
-        hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
-        constant["majority_accuracy"] = float(torch.stack(hits).mean())
+    pairs: Any = zip(train, tests, strict=True)
+    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+    majority = float(torch.stack(hits).mean())
 
     def share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Client(index))
@@ -182,13 +206,11 @@ def evaluate_graphs(
 
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        models = [outbox[k]["model"] for k in range(len(tests))]
-        for params in {id(params): params for params in models}.values():
-            check_model(params, template)
+        used: Any = models(outbox, states)
         with in_mode(model, False):
-            stack: Any = Inbox({k: {"model": m} for k, m in enumerate(models)}, len(models))
+            stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(share)(cohort.index, stack.stack("model"))
-        return {"test_accuracy": float(shares.double().mean()), **constant}
+        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
 
     return evaluate
 
@@ -201,44 +223,6 @@ def _masked(graph: Graph, name: str, client: int) -> Graph:
             raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
         graph = graph.select(mask.nonzero().squeeze(1))
     return graph.replace(train_mask=None, val_mask=None, test_mask=None)
-
-
-def evaluate_pseudo(clients: Sequence[Graph]) -> Evaluate:
-    """How right the pseudo labels and pseudo edges are that the server sends next (FedGL).
-
-    Args:
-        clients: the clients' graphs, with labels and `node_id`.
-
-    Returns:
-        ``(outbox, states) ->`` what `fgl.pseudo.describe` says of the messages' ``"labels"`` and
-        ``"row"``, ``"col"``, ``"weight"`` (the pseudo edges); empty where there are none.
-
-    Example:
-        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-        >>> client = graph.subgraph(torch.tensor([0, 1]))
-        >>> evaluate_pseudo([client])({0: {"labels": torch.tensor([0, -1])}}, {})
-        {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
-    """
-    ids: list[Any] = [client.node_id for client in clients]
-    y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
-    y = y.to(clients[0].device)
-    for own, client in zip(ids, clients, strict=True):
-        y[own] = client.y
-
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        sent: list[tuple[int, Any]] = [(k, m) for k, m in outbox.items() if k < len(clients)]
-        labelled = [k for k, message in sent if "labels" in message]
-        joined = [k for k, message in sent if "weight" in message]
-        found = dict(sent)
-        edges = [tuple(found[k][name] for name in ("row", "col", "weight")) for k in joined]
-        return pseudo.describe(
-            [found[k]["labels"] for k in labelled],
-            edges,
-            [ids[k] for k in (labelled or joined)],
-            y,
-        )
-
-    return evaluate
 
 
 def together(*evaluates: Evaluate) -> Evaluate:

@@ -1,12 +1,10 @@
-"""A federated method as four small functions; what it does not say, FedAvg says for it."""
+"""A federated method as four small functions and what surrounds them; FedAvg says the rest."""
 
 from __future__ import annotations
 
-import hashlib
-import operator
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -17,16 +15,21 @@ from torch.func import functional_call
 from .. import aggregate as server
 from ..graph import Graph
 from ..losses import cross_entropy
-from .message import Broadcast, Inbox, Message, Params, check_model
+from .checks import check_model
+from .inbox import Broadcast, Inbox
+from .message import Message, Params
 
 State = Message
-Loss = Callable[[Params, Graph, Message], Tensor]
-Receive = Callable[[Message, State, Graph], tuple[Params, Message]]
-Send = Callable[[Params, Message, State, Graph], tuple[Message, State]]
+Loss = Callable[[Params, Graph, Any], Tensor]
+Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
+Send = Callable[[Params, Any, State, Graph], tuple[Message, State]]
 Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
-Accept = Callable[[Message], None]
+Deploy = Callable[[Message, State, Graph], Params]
+Accept = Callable[[Message, int, State], None]
 OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
-Batches = Callable[[Graph, Message], Iterable[tuple[Graph, Message]]]
+Batches = Callable[[Graph, Any], Iterable[tuple[Graph, Any]]]
+Adjust = Callable[[Params, Params, Any], Params]
+Settle = Callable[[Params, Params, Any], Params]
 
 
 @dataclass(frozen=True)
@@ -35,20 +38,21 @@ class Training:
 
     Args:
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
-        num_steps: local steps per round, each on all training nodes; with `batch_size`, passes over
-            the training nodes, a step for each minibatch.
-        batch_size: training nodes per step: the loss sees the whole graph, its `train_mask` holds
-            the minibatch. Default all.
+        num_steps: local steps per round, each on all training examples; default 1.
+        batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
+            step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
+            neighbours, negative edges. Drawn before the first step, from torch's global generator.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
-        batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
-            step of a round: sampled neighbours, a minibatch of graphs. Drawn before the first step,
-            from torch's global generator; `num_steps` is then not looked at.
+        adjust: ``(grads, params, context) -> grads``, between the gradient, clipped, and the
+            optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
+        settle: ``(new, old, context) -> params``, after the optimiser's step: the trained tensors
+            after and before it, and what becomes of them.
 
     Raises:
-        ValueError: if `num_steps` is negative, `batch_size` or `max_grad_norm` not positive, or
-            both `batch_size` and `batches` are given.
+        ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
+            positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -56,23 +60,22 @@ class Training:
     """
 
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
-    num_steps: int = 1
-    max_grad_norm: float | None = None
-    batch_size: int | None = None
-    keep_optimizer: bool = False
+    num_steps: int | None = None
     batches: Batches | None = None
+    max_grad_norm: float | None = None
+    keep_optimizer: bool = False
+    adjust: Adjust | None = None
+    settle: Settle | None = None
 
     def __post_init__(self) -> None:
-        if self.num_steps < 0:
+        if self.num_steps is not None and self.num_steps < 0:
             raise ValueError(f"Expected num_steps to be at least 0, but got {self.num_steps}")
+        if self.num_steps is not None and self.batches is not None:
+            raise ValueError(
+                f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
+            )
         if self.max_grad_norm is not None and not self.max_grad_norm > 0:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"Expected batch_size to be at least 1, but got {self.batch_size}")
-        if self.batch_size is not None and self.batches is not None:
-            raise ValueError(
-                f"Expected batch_size to be None beside batches, but got {self.batch_size}"
-            )
 
 
 @dataclass(frozen=True)
@@ -80,51 +83,82 @@ class Method:
     """A federated method: what a client minimises, receives and sends, what the server makes of it.
 
     Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
-    vary one with ``dataclasses.replace``.
+    `fedavg` makes the first one, ``dataclasses.replace`` varies it.
 
     Args:
         model: the architecture; its parameters travel as plain dicts of tensors and its own are
             only the initial ones.
-        loss: ``(params, graph, context) -> scalar``; default cross-entropy on the training nodes.
-        receive: ``(message, state, graph) -> params, context``; default adopts the model, and the
-            context is the message. (The defaults are those of `model`, also after ``replace``.)
-        send: ``(params, context, state, graph) -> message, state``; default sends the model and the
-            number of training nodes.
-        aggregate: ``(inbox, state) -> outbox, state``; default the weighted mean for everybody. A
+        loss: ``(params, graph, context) -> scalar``, what a client minimises.
+        receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
+            sees besides.
+        send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
+            keeps. Its context has one entry more, ``"trained"``: ``"num_steps"``, int64, the steps
+            taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
+        aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. A
             client that the outbox does not name keeps the last message it was sent.
+        deploy: ``(message, state, graph) -> params``, the whole model that a client uses now, after
+            the message that it is sent next: what is scored.
         train: optimiser, local steps.
-        accept: ``(message) -> None``, the server's check of an upload; a ValueError or TypeError
-            refuses it: it is dropped, recorded and warned of, and the round goes on without it.
-            Default accepts all.
+        accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
+            the server's. A ValueError or TypeError refuses it: it is dropped, recorded and warned
+            of, and the round goes on without it.
+        exchange: so many rounds in a row have the same participants.
+
+    Raises:
+        ValueError: if `exchange` is not positive.
 
     Example:
-        >>> method = Method(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
+        >>> method = fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
         >>> method.aggregate.__name__
         'average'
     """
 
     model: nn.Module
-    loss: Loss = None  # type: ignore[assignment]  # filled below: it needs the model
-    receive: Receive = None  # type: ignore[assignment]
-    send: Send = field(default_factory=lambda: send_model)
-    aggregate: Aggregate = field(default_factory=lambda: average)
-    train: Training = field(default_factory=Training)
-    accept: Accept = field(default_factory=lambda: accept_all)
+    loss: Loss
+    receive: Receive
+    send: Send
+    aggregate: Aggregate
+    deploy: Deploy
+    train: Training
+    accept: Accept
+    exchange: int = 1
 
     def __post_init__(self) -> None:
-        for name, make in (("loss", supervised), ("receive", adopt_model)):
-            given = getattr(self, name)
-            # A default that `dataclasses.replace` brings along is of the model before. It names
-            # itself as well, since `functools.wraps` copies what a function is marked with.
-            known, model = getattr(given, "default", None) or (None, None)
-            if given is None or (known is given and model is not self.model):
-                made: Any = make(self.model)
-                made.default = (made, self.model)
-                object.__setattr__(self, name, made)
+        if self.exchange < 1:
+            raise ValueError(f"Expected exchange to be at least 1, but got {self.exchange}")
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+
+def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None = None) -> Method:
+    """Federated averaging: everybody trains the server's model, the server averages what comes.
+
+    ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
+
+    Args:
+        model: the architecture, with the initial parameters.
+        loss: ``(params, graph, context) -> scalar``; default `supervised`, cross-entropy on the
+            training nodes.
+        train: default one step of SGD.
+
+    Example:
+        >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
+        'send_model'
+
+    Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
+    """
+    return Method(
+        model=model,
+        loss=supervised(model) if loss is None else loss,
+        receive=adopt_model(model),
+        send=send_model,
+        aggregate=average,
+        deploy=deploy_received,
+        train=Training() if train is None else train,
+        accept=accept_all,
+    )
 
 
 def supervised(model: nn.Module) -> Loss:
@@ -193,11 +227,17 @@ def adopt_model(model: nn.Module) -> Receive:
     template = {name: t.detach() for name, t in model.state_dict().items()}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Message]:
-        check_model(message.get("model"), template)
+        _check_has_model(message)
+        check_model(message["model"], template)
         params: Any = message["model"]
         return params, message
 
     return receive
+
+
+def _check_has_model(message: Message) -> None:
+    if "model" not in message:
+        raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
 
 
 def send_model(
@@ -244,48 +284,20 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     return Broadcast(message, inbox.num_clients), dict(message)
 
 
-def accept_all(message: Message) -> None:
+def deploy_received(message: Message, state: State, graph: Graph) -> Params:
+    """FedAvg's deploy: a client uses the model that it is sent.
+
+    Raises:
+        ValueError: if the message has no model.
+
+    Example:
+        >>> deploy_received({"model": {"w": torch.zeros(1)}}, {}, None)
+        {'w': tensor([0.])}
+    """
+    _check_has_model(message)
+    params: Any = message["model"]
+    return params
+
+
+def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's accept: the general checks of a message are enough."""
-
-
-def keep_own(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """No federation: every client gets its own model back.
-
-    Example:
-        >>> inbox = Inbox({1: {"model": {"w": torch.tensor(2.0)}}}, num_clients=2)
-        >>> keep_own(inbox, {})[0]
-        {1: {'model': {'w': tensor(2.)}}}
-    """
-    return {client: {"model": message["model"]} for client, message in inbox.items()}, state
-
-
-def fold_in(seed: int, *path: int | str) -> int:
-    """A seed of its own for every party and purpose, e.g. ``fold_in(seed, round, client)``.
-
-    A hash, so nothing depends on the order in which parties are served, on restarts or processes.
-
-    Returns:
-        An integer in ``[0, 2^63)``.
-
-    Example:
-        >>> fold_in(0, 3, 1) == fold_in(0, 3, 1), fold_in(0, 3, 1) == fold_in(0, 1, 3)
-        (True, False)
-    """
-    parts = tuple(p if isinstance(p, str) else operator.index(p) for p in (seed, *path))
-    digest = hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") >> 1
-
-
-def set_seed(seed: int) -> None:
-    """Seed torch's generators.
-
-    Without a GPU `torch.manual_seed` notes every seed, and the stack of its caller, for later.
-
-    Example:
-        >>> set_seed(1)
-        >>> torch.initial_seed()
-        1
-    """
-    torch.default_generator.manual_seed(seed)
-    if torch.cuda.is_initialized():
-        torch.cuda.manual_seed_all(seed)

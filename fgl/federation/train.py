@@ -1,20 +1,21 @@
-"""Local training: one client after the other, or a cohort at a time."""
+"""Local training: a loss minimised by an optimiser, at a client or at the server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn, optim
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
-from .evaluate import in_mode
-from .message import Message, Params
-from .method import Method, set_seed
-from .schedule import local_steps
+from .message import Params
+from .method import Adjust, Method, OptimizerFactory, Settle
+from .minibatches import local_steps
+from .modes import in_mode
+from .seeds import set_seed
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 
@@ -32,11 +33,38 @@ class Trained(NamedTuple):
     optimizer: Params
 
 
+class Layout:
+    """How training lays out parameters: by columns, where a matrix meets sparse features.
+
+    Such a product reads a matrix by columns, and would copy it in every step.
+
+    Args:
+        params: name to tensor.
+        graph: whose features meet them; default none.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
+        self.turned: set[str] = set()
+        if graph is not None and isinstance(graph.x, SparseMatrix):
+            width = graph.num_features
+            self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
+
+    def turn(self, tensors: Mapping[str, Tensor]) -> Params:
+        """The same tensors, with those that are laid out by columns transposed: there and back.
+
+        A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
+        """
+        return {
+            path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value
+            for path, value in tensors.items()
+        }
+
+
 def train(
     method: Method,
     params: Params,
     graph: Graph,
-    context: Message,
+    context: Any,
     *,
     seed: int,
     optimizer: Mapping[str, Tensor] | None = None,
@@ -55,42 +83,146 @@ def train(
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
-        ``"name/parameter"``.
+        ``"name/parameter"``, empty where the method does not keep it.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-        >>> method = fgl.Method(model, train=fgl.Training(num_steps=2))
+        >>> method = fgl.fedavg(model, train=fgl.Training(num_steps=2))
         >>> params, losses, _ = train(method, method.initial(), graph, {}, seed=0)
         >>> len(losses)
         2
     """
-    names, turned = trainable(method), by_columns(params, graph)
-    local = turn(params, turned)
+    how = method.train
+    with training(method.model, graph.device, seed):
+        done = minimise(
+            method.loss,
+            params,
+            local_steps(how, graph, context),
+            optimizer=how.optimizer,
+            state=optimizer,
+            names=trainable(method),
+            max_grad_norm=how.max_grad_norm,
+            adjust=how.adjust,
+            settle=how.settle,
+            layout=Layout(params, graph),
+            keep=how.keep_optimizer,
+        )
+    return done
+
+
+def minimise(
+    loss: Callable[..., Tensor],
+    params: Mapping[str, Tensor],
+    batches: Iterable[tuple[Any, ...]],
+    *,
+    optimizer: OptimizerFactory,
+    state: Mapping[str, Tensor] | None = None,
+    names: Iterable[str] | None = None,
+    max_grad_norm: float | None = None,
+    adjust: Adjust | None = None,
+    settle: Settle | None = None,
+    layout: Layout | None = None,
+    keep: bool = True,
+) -> Trained:
+    """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
+
+    Local training of a client, and of a server that trains. Randomness is torch's global one.
+
+    Args:
+        loss: ``(params, *batch) -> scalar``.
+        params: where to start, name to tensor; not changed.
+        batches: what the loss sees in each step, a tuple each; drawn as it is needed.
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        state: the optimiser's, of an earlier call; default none.
+        names: which tensors are trained; default those in floating point.
+        max_grad_norm, adjust, settle: see `Training`; the context is a batch's last part.
+        layout: how the tensors lie in memory; default as they come.
+        keep: whether to return the optimiser's state.
+
+    Returns:
+        The trained parameters, the loss before each step, and the optimiser's state by
+        ``"name/parameter"``.
+
+    Raises:
+        ValueError: if the loss does not depend on `params`.
+        TypeError: if the optimiser keeps what is no tensor.
+
+    Example:
+        >>> def loss(params, x, y):
+        ...     return (params["w"] * x - y).square().sum()
+        >>> batch = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0])
+        >>> sgd = lambda tensors: torch.optim.SGD(tensors, lr=0.1)
+        >>> minimise(loss, {"w": torch.tensor(0.0)}, [batch] * 20, optimizer=sgd).params
+        {'w': tensor(2.)}
+    """
+    layout = Layout(params) if layout is None else layout
+    if names is None:
+        names = [name for name, value in params.items() if value.is_floating_point()]
+    names = set(names)
     local = {
         name: value.detach()
         .clone(memory_format=torch.contiguous_format)
         .requires_grad_(name in names)
-        for name, value in local.items()
+        for name, value in layout.turn(params).items()
     }
-    leaves = {name: value.requires_grad_() for name, value in local.items() if name in names}
-    stepper = fused(method.train.optimizer(list(leaves.values())))
-    load_state(stepper, leaves, turn(optimizer or {}, turned))
+    leaves = {name: value for name, value in local.items() if name in names}
+    stepper = fused(optimizer(list(leaves.values())))
+    load_state(stepper, leaves, layout.turn(state or {}))
     losses: list[Tensor] = []
-    with training(method.model, graph.device, seed):
-        for seen, given in local_steps(method.train, graph, context):
+    with torch.enable_grad():
+        for batch in batches:
             stepper.zero_grad()
-            loss = method.loss(turn(local, turned), seen, given)
-            loss.backward()
-            check_reached(leaves, loss)
-            if method.train.max_grad_norm is not None:
-                nn.utils.clip_grad_norm_(leaves.values(), method.train.max_grad_norm)
+            value = loss(layout.turn(local), *batch)
+            value.backward()  # type: ignore[no-untyped-call]
+            check_reached(leaves, value)
+            if max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)
+            if adjust is not None:
+                change_grads(leaves, adjust, layout, batch[-1])
+            before = layout.turn(copies(leaves)) if settle is not None else {}
             stepper.step()
-            losses.append(loss.detach())
+            if settle is not None:
+                now = layout.turn(copies(leaves))
+                put_back(leaves, layout.turn(settle(now, before, batch[-1])), "settle")
+            losses.append(value.detach())
     history = torch.stack(losses).tolist() if losses else []
-    state = state_of(stepper, leaves) if method.train.keep_optimizer else {}
     ends = {name: value.detach() for name, value in local.items()}
-    return Trained(turn(ends, turned), history, turn(state, turned))
+    kept = state_of(stepper, leaves) if keep else {}
+    return Trained(layout.turn(ends), history, layout.turn(kept))
+
+
+def copies(leaves: Mapping[str, Tensor]) -> Params:
+    """The tensors as they are now, apart from what becomes of them."""
+    return {name: leaf.detach().clone() for name, leaf in leaves.items()}
+
+
+def change_grads(
+    leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
+) -> None:
+    """Put what `adjust` makes of the gradients in their place; no gradient counts as zeros."""
+    for leaf in leaves.values():
+        if leaf.grad is None:
+            leaf.grad = torch.zeros_like(leaf)
+    with torch.no_grad():
+        grads = layout.turn({name: leaf.grad.clone() for name, leaf in leaves.items()})  # type: ignore[union-attr]
+        made = adjust(grads, layout.turn(copies(leaves)), context)
+    put_back({n: leaf.grad for n, leaf in leaves.items()}, layout.turn(made), "adjust")  # type: ignore[misc]
+
+
+def put_back(places: Mapping[str, Tensor], made: Any, name: str) -> None:
+    """Copy what a hook made into its places, all of them, of the same shapes."""
+    got = {key: list(value.shape) for key, value in made.items()}
+    want = {key: list(place.shape) for key, place in places.items()}
+    if got != want:
+        wrong = [key for key in got | want if got.get(key) != want.get(key)]
+        raise ValueError(
+            f"Expected {name} to return what it is given, shape by shape, but got {wrong} missing, "
+            "extra or of another shape"
+        )
+    with torch.no_grad():
+        for key, place in places.items():
+            place.copy_(made[key])
 
 
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
@@ -103,28 +235,6 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
             "Expected the loss to depend on params, but got no gradient for any of them: call the "
             "model with torch.func.functional_call(model, params, inputs)"
         )
-
-
-def by_columns(params: Mapping[str, Tensor], graph: Graph) -> set[str]:
-    """Matrices that training lays out by columns: those that meet sparse features.
-
-    Such a product reads a matrix by columns, and would copy it in every step.
-    """
-    if not isinstance(graph.x, SparseMatrix):
-        return set()
-    width = graph.num_features
-    return {name for name, p in params.items() if p.dim() == 2 and p.shape[1] == width}
-
-
-def turn(tensors: Mapping[str, Tensor], turned: set[str]) -> Params:
-    """The same tensors, with those that are laid out by columns transposed.
-
-    A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
-    """
-    return {
-        path: value.mT if path.rsplit("/", 1)[-1] in turned and value.dim() > 1 else value
-        for path, value in tensors.items()
-    }
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:

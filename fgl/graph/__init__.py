@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -162,6 +163,15 @@ class Graph:
         with torch.inference_mode(False):  # or training could not use what evaluation made
             adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
             return adj if self.backend == "torch" else adj.using(str(self.backend))
+
+    def with_adj(self, adj: SparseMatrix) -> Graph:
+        """The same graph, multiplied with another operator ``A[target, source]``; unchecked.
+
+        A `SparseMatrix.as_operator` is multiplied as it is. Edges and everything else stay.
+        """
+        other = copy.copy(self)
+        other.__dict__["adj"] = adj
+        return other
 
     def replace(self, **changes: Any) -> Graph:
         """A copy with some fields changed, checked again."""

@@ -4,6 +4,7 @@ from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .mlp import MLP
+from .observe import Seen, observed
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .vgae import VGAE
 
@@ -19,5 +20,7 @@ __all__ = [
     "GCNConv",
     "GINConv",
     "SAGEConv",
+    "Seen",
     "child_mean",
+    "observed",
 ]

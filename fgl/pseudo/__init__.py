@@ -8,7 +8,7 @@ from .graph import (
     project,
     pseudo_graph,
 )
-from .quality import describe
+from .quality import describe, quality_of
 
 __all__ = [
     "FILLS",
@@ -22,4 +22,5 @@ __all__ = [
     "project",
     "pseudo_graph",
     "pseudo_labels",
+    "quality_of",
 ]

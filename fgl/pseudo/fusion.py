@@ -101,22 +101,24 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     """Raise a ValueError unless a client's predictions and embeddings are what they should be.
 
     Args:
-        message: ``num_nodes`` (how many the client has), ``node_id`` int64 ``[n]`` without repeats,
+        message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without repeats,
             ``predictions`` ``[n, C]`` whose rows are probabilities, ``embeddings`` ``[n, C]``.
         num_nodes: of the federation.
         num_classes: C.
 
     Example:
         >>> rows = torch.tensor([[0.5, 0.6]])
-        >>> message = {"num_nodes": torch.tensor(1), "node_id": torch.tensor([0])}
+        >>> message = {"num_examples": torch.tensor(1), "node_id": torch.tensor([0])}
         >>> check_upload({**message, "predictions": rows, "embeddings": rows}, 3, 2)
         Traceback (most recent call last):
         ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
     """
-    missing = [k for k in ("num_nodes", "node_id", "predictions", "embeddings") if k not in message]
+    missing = [
+        k for k in ("num_examples", "node_id", "predictions", "embeddings") if k not in message
+    ]
     if missing:
         raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
-    ids, own = message["node_id"], int(message["num_nodes"])
+    ids, own = message["node_id"], int(message["num_examples"])
     if ids.dtype != torch.int64 or ids.shape != (own,):
         got = f"{ids.dtype} {list(ids.shape)}"
         raise ValueError(f"Expected node_id to be int64 and have shape [{own}], but got {got}")

@@ -1,12 +1,14 @@
-"""How right pseudo labels and pseudo edges are."""
+"""Quality of pseudo labels and pseudo edges: how right they are."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..graph import Graph
 from ..sparse import SparseMatrix
 
 
@@ -60,3 +62,36 @@ def describe(
         sums = value.new_zeros(y.numel()).index_add(0, col, value[new])
         out["pseudo_column_sum"] = float(sums.max())
     return out
+
+
+def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], dict[str, float]]:
+    """How right the pseudo labels and pseudo edges are that a server sends next (FedGL).
+
+    Args:
+        clients: the clients' graphs, with labels and `node_id`.
+
+    Returns:
+        ``(outbox, states) ->`` what `describe` says of the messages' ``"labels"`` and of ``"row"``,
+        ``"col"``, ``"weight"`` (the pseudo edges); empty where there are none.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> client = graph.subgraph(torch.tensor([0, 1]))
+        >>> quality_of([client])({0: {"labels": torch.tensor([0, -1])}}, {})
+        {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
+    """
+    ids: list[Any] = [client.node_id for client in clients]
+    y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
+    y = y.to(clients[0].device)
+    for own, client in zip(ids, clients, strict=True):
+        y[own] = client.y
+
+    def quality(outbox: Mapping[int, Any], states: Any) -> dict[str, float]:
+        sent = {k: message for k, message in outbox.items() if k < len(clients)}
+        labelled = [k for k, message in sent.items() if "labels" in message]
+        joined = [k for k, message in sent.items() if "weight" in message]
+        edges = [tuple(sent[k][name] for name in ("row", "col", "weight")) for k in joined]
+        found = [sent[k]["labels"] for k in labelled]
+        return describe(found, edges, [ids[k] for k in (labelled or joined)], y)  # type: ignore[arg-type]
+
+    return quality

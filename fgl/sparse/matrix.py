@@ -163,6 +163,18 @@ class SparseMatrix:
         share = present / count.clamp(min=1).index_select(0, self.pattern.row)
         return SparseMatrix(self.pattern, share.to(self.dtype))
 
+    def as_operator(self) -> SparseMatrix:
+        """The same matrix, multiplied as it is by a GCN: it is its own `gcn_norm`.
+
+        Example:
+            >>> operator = SparseMatrix.from_dense(torch.eye(2) / 2).as_operator()
+            >>> operator.gcn_norm is operator
+            True
+        """
+        made = SparseMatrix(self.pattern, self.value)
+        made._made["gcn_norm"] = made
+        return made
+
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values."""
         return SparseMatrix(self.pattern, value)

@@ -45,7 +45,9 @@ class MatrixStack:
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
         if name not in self._derived:
             with torch.inference_mode(False):
-                self._derived[name] = MatrixStack([make(part) for part in self.parts])
+                made = [make(part) for part in self.parts]
+                same = all(new is old for new, old in zip(made, self.parts, strict=True))
+                self._derived[name] = self if same else MatrixStack(made)
         return self._derived[name]
 
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ..graph import MASKS, Graph
-from ..sparse import MatrixStack, SparseMatrix
-from ..sparse.stack import Client
-from .ragged import Ragged
+from ...graph import MASKS, Graph
+from ...sparse import MatrixStack, SparseMatrix
+from ...sparse.stack import Client
+from ..ragged import Ragged
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
 

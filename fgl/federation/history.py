@@ -1,4 +1,4 @@
-"""What a run leaves behind."""
+"""History of a run: what happened in each round, and what is left after the last."""
 
 from __future__ import annotations
 

@@ -1,0 +1,73 @@
+"""Bounds of numbers and choices: what settings and builders ask of the values they are given."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+
+def check_number(
+    name: str,
+    value: Any,
+    *,
+    at_least: float = -math.inf,
+    above: float = -math.inf,
+    at_most: float = math.inf,
+    below: float = math.inf,
+    integer: bool = False,
+) -> None:
+    """Refuse what is no finite number between the bounds.
+
+    Args:
+        name: what the value is called in the message.
+        value: what was given; True is no number.
+        at_least, above, at_most, below: the bounds; `above` and `below` are themselves outside.
+        integer: whether it must be an integer; 3.0 is none.
+
+    Raises:
+        TypeError: if `value` is no number, or no integer where it must be one.
+        ValueError: if it is out of bounds, infinite or not a number (NaN).
+
+    Example:
+        >>> check_number("mu", 0.1, at_least=0)
+        >>> check_number("mu", float("nan"), at_least=0)
+        Traceback (most recent call last):
+        ValueError: Expected mu to be a number >= 0, but got nan
+        >>> check_number("rounds", -1, at_least=0, integer=True)
+        Traceback (most recent call last):
+        ValueError: Expected rounds to be an integer >= 0, but got -1
+    """
+    ends = ((">=", at_least), (">", above), ("<=", at_most), ("<", below))
+    said = " and ".join(f"{sign} {end}" for sign, end in ends if math.isfinite(end))
+    wanted = f"Expected {name} to be {'an integer' if integer else 'a number'} {said}".rstrip()
+    kind = numbers.Integral if integer else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind):
+        raise TypeError(f"{wanted}, but got {value!r}")
+    number = float(value)
+    inside = at_least <= number <= at_most and above < number < below
+    if not (inside and math.isfinite(number)):
+        raise ValueError(f"{wanted}, but got {value}")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuse what is not one of the choices.
+
+    Args:
+        name: what the value is called in the message.
+        value: what was given.
+        choices: the values that there are.
+
+    Raises:
+        ValueError: if `value` is none of them.
+
+    Example:
+        >>> check_choice("optimizer", "sgd", ("sgd", "adam"))
+        >>> check_choice("optimizer", "lion", ("sgd", "adam"))
+        Traceback (most recent call last):
+        ValueError: Expected optimizer to be one of 'sgd', 'adam', but got 'lion'
+    """
+    if value not in choices:
+        said = ", ".join(repr(choice) for choice in choices)
+        raise ValueError(f"Expected {name} to be one of {said}, but got {value!r}")

@@ -1,0 +1,20 @@
+"""Experiments: from a command line to a report."""
+
+from .callbacks import early_stop, progress
+from .cli import cli
+from .flags import takes_options_of
+from .report import best_round, report, to_json
+from .run import Run
+from .words import choose
+
+__all__ = [
+    "Run",
+    "best_round",
+    "choose",
+    "cli",
+    "early_stop",
+    "progress",
+    "report",
+    "takes_options_of",
+    "to_json",
+]

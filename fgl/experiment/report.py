@@ -1,0 +1,147 @@
+"""Reports: what is written of a run, and which of its rounds is the best."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ..federation import Result, Round
+
+DESCRIBED = {
+    "last": "last",
+    "best_val": "best validation",
+    "mean_last5": "mean of the last five",
+    "best_test": "each client's best test round",
+}
+
+
+def report(
+    result: Result,
+    *,
+    recipe: str,
+    dataset: str,
+    clients: int,
+    rounds: int,
+    seed: int,
+    config: Mapping[str, Any],
+    select: str = "val_accuracy",
+) -> dict[str, Any]:
+    """What is written of a run.
+
+    Args:
+        result: of `fgl.run`.
+        recipe, dataset, clients, rounds, seed: what was run; they stand in the report as given.
+        config: all other settings.
+        select: the metric whose largest value says which round is best (see `best_round`); a name
+            that no round has, such as "", where there is no validation.
+
+    Returns:
+        ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
+        round, and at the best (``best_val``) where there is a metric `select`, else as the mean of
+        the last five rounds (``mean_last5``); where there is one per client, ``name/0`` and so on,
+        also the mean over clients of each one's best round (``best_test``: it selects on the test;
+        the rounds before a client first took part have none);
+        ``seconds_per_round``: median from the third round on, broadcast to evaluation;
+        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``.
+
+    Example:
+        >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
+        >>> result = fgl.Result({}, {}, {}, history)
+        >>> what = dict(recipe="fedavg", dataset="cora", clients=1, rounds=1, seed=0, config={})
+        >>> report(result, **what, select="val_f1")["metrics"]["test_f1"]
+        {'last': 0.3, 'best_val': 0.3}
+    """
+    history = result.history
+    seconds = [record.seconds for record in history[2:] or history]
+    return {
+        "recipe": recipe,
+        "dataset": dataset,
+        "clients": clients,
+        "rounds": rounds,
+        "seed": seed,
+        "metrics": _metrics(history, select),
+        "seconds_per_round": statistics.median(seconds) if seconds else 0.0,
+        "bytes_up": sum(record.bytes_up for record in history),
+        "bytes_down": sum(record.bytes_down for record in history),
+        "config": dict(config),
+    }
+
+
+def best_round(history: Sequence[Round], select: str = "val_accuracy") -> Round:
+    """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier.
+
+    A mean over fewer clients says less: rounds of the most ``scored_clients`` come first.
+
+    Args:
+        history: the rounds of a run, at least one.
+        select: the metric's name.
+
+    Returns:
+        One of the rounds.
+
+    Example:
+        >>> scores = [0.7, 0.8, 0.8]
+        >>> rounds = [
+        ...     fgl.federation.Round(index, [0], metrics={"val_accuracy": score})
+        ...     for index, score in enumerate(scores)
+        ... ]
+        >>> best_round(rounds).round
+        1
+    """
+
+    def key(record: Round) -> tuple[bool, float, float, float]:
+        found = record.metrics
+        value = found.get(select, math.nan)  # where nobody could be scored
+        clients, loss = found.get("scored_clients", 0.0), found.get("val_loss", 0.0)
+        return not math.isnan(value), clients, value, -loss
+
+    return max(history, key=key)
+
+
+def to_json(report: Any) -> str:
+    """A report as JSON, which has no NaN: a number that is not finite is null there.
+
+    Args:
+        report: dicts, lists, tuples, strings, numbers, booleans and None.
+
+    Returns:
+        The text of a file.
+
+    Raises:
+        TypeError: for what JSON has no word for.
+
+    Example:
+        >>> print(to_json({"last": float("nan")}))
+        {
+         "last": null
+        }
+    """
+
+    def strict(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {key: strict(item) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [strict(item) for item in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(strict(report), indent=1, allow_nan=False) + "\n"
+
+
+def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float]]:
+    metrics = {}
+    names = [] if not history else sorted(history[-1].metrics)
+    for name in (name for name in names if not name.endswith("_loss")):
+        last = history[-1].metrics[name]
+        if select not in names:
+            recent = [record.metrics[name] for record in history[-5:] if name in record.metrics]
+            metrics[name] = {"last": last, "mean_last5": statistics.mean(recent)}
+        elif name in (best := best_round(history, select).metrics):
+            metrics[name] = {"last": last, "best_val": best[name]}
+        each = [other for other in names if other.startswith(f"{name}/")]
+        if each:
+            top = [max(r.metrics[other] for r in history if other in r.metrics) for other in each]
+            metrics[name]["best_test"] = statistics.mean(top)
+    return metrics

@@ -1,0 +1,147 @@
+"""A run as a value: how many rounds, from which seed, saved and reported where."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+
+from ..checks import check_number
+from ..federation import Evaluate, Method, Result, run
+from .callbacks import early_stop, progress
+from .report import DESCRIBED, report, to_json
+
+if TYPE_CHECKING:
+    from ..tasks import Task
+
+NOT_A_FLAG = {"flag": False}
+
+
+@dataclass(frozen=True)
+class Run:
+    """How a method is run on a task, and where its report goes.
+
+    Every field but the last three is a flag of a recipe's command line; those three say what is
+    run, and the command line fills them in.
+
+    Raises:
+        TypeError: for a field of another type.
+        ValueError: for a number out of bounds.
+
+    Example:
+        >>> Run(rounds=50, clients_at_once="all").rounds
+        50
+        >>> Run(rounds=-1)
+        Traceback (most recent call last):
+        ValueError: Expected rounds to be an integer >= 0, but got -1
+    """
+
+    rounds: int = 200
+    """How many rounds there are, those before a resume included."""
+    seed: int = 0
+    """The seed of the split, the partition, the first model and all training."""
+    participation: float = 1.0
+    """The share of the clients that take part in a round."""
+    clients_at_once: int | Literal["all"] = 1
+    """How many clients train as one batch, or all of them."""
+    threads: int = 1
+    """The threads of torch; small graphs are fastest on one."""
+    patience: int | None = None
+    """Stop after so many rounds without a better validation, or never."""
+    checkpoint: str | None = None
+    """The folder where every round is saved; a run that finds one goes on from it."""
+    json: str | None = None
+    """The file that the report is written to."""
+    recipe: str = field(default="", metadata=NOT_A_FLAG)
+    """The name of what is run, for the report."""
+    dataset: str = field(default="", metadata=NOT_A_FLAG)
+    """The name of the dataset, for the report."""
+    config: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_FLAG)
+    """All other settings, for the report and for a checkpoint to agree with."""
+
+    def __post_init__(self) -> None:
+        check_number("rounds", self.rounds, at_least=0, integer=True)
+        check_number("seed", self.seed, at_least=0, integer=True)
+        check_number("participation", self.participation, above=0, at_most=1)
+        if self.clients_at_once != "all":
+            _check_at_once(self.clients_at_once)
+        check_number("threads", self.threads, at_least=1, integer=True)
+        if self.patience is not None:
+            check_number("patience", self.patience, at_least=1, integer=True)
+        if self.json and Path(self.json).is_dir():
+            raise ValueError(f"Expected json to name a file, but got the folder {self.json}")
+
+    def __call__(
+        self, method: Method, task: Task, *, evaluate: Evaluate | None = None
+    ) -> tuple[dict[str, Any], Result]:
+        """Run a method on a task, print what came out, and write the report.
+
+        Args:
+            method: what to run.
+            task: the clients, the scores and the metric that says which round is best.
+            evaluate: another scoring; by default the task's.
+
+        Returns:
+            The report (see `fgl.experiment.report`) and the `Result`.
+
+        Raises:
+            ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
+                raises.
+        """
+        if self.patience is not None and not task.select:
+            raise ValueError(
+                "Expected patience to be None for a task that has no validation score, "
+                f"but got {self.patience}"
+            )
+        torch.set_num_threads(self.threads)
+        name = f"{self.recipe} {self.dataset}".strip() or "run"
+        stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
+        result = run(
+            method,
+            task.clients,
+            num_rounds=self.rounds,
+            seed=self.seed,
+            participation=self.participation,
+            clients_at_once=self.clients_at_once,
+            evaluate=evaluate or task.evaluate(method),
+            callbacks=[progress(self.rounds, name), *stop],
+            checkpoint=self.checkpoint,
+            config={"recipe": self.recipe, "dataset": self.dataset, **self.config},
+        )
+        summary = report(
+            result,
+            recipe=self.recipe,
+            dataset=self.dataset,
+            clients=len(task.clients),
+            rounds=self.rounds,
+            seed=self.seed,
+            config=self.config,
+            select=task.select,
+        )
+        _tell(name, summary, result)
+        if self.json:
+            Path(self.json).parent.mkdir(parents=True, exist_ok=True)
+            Path(self.json).write_text(to_json(summary))
+        return summary, result
+
+
+def _check_at_once(value: Any) -> None:
+    try:
+        check_number("clients_at_once", value, at_least=1, integer=True)
+    except (TypeError, ValueError) as error:
+        raise type(error)(str(error).replace(">= 1", '>= 1 or "all"')) from None
+
+
+def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
+    """One line a metric, and one about the messages that did not count, if any."""
+    for metric, values in summary["metrics"].items():
+        if "/" in metric:  # one client's
+            continue
+        said = ", ".join(f"{DESCRIBED[key]} {value:.4f}" for key, value in values.items())
+        print(f"{name}: {metric} {said}")
+    dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
+    if dropped:
+        print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")

@@ -1,0 +1,77 @@
+"""Words of a command before its flags: what each may be, and what it means."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def choose(
+    about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
+) -> tuple[tuple[str, ...], list[str]]:
+    """The first words of a command line, one of each table.
+
+    Args:
+        about: what the program does, for ``--help``.
+        argv: the command line, by default the program's.
+        tables: what a word is called, to the words that there are, to things with a docstring,
+            whose first line is the help.
+
+    Returns:
+        The chosen words, and the rest of the command line.
+
+    Raises:
+        SystemExit: after ``--help`` among the words, and with code 2 for a word of no table.
+
+    Example:
+        >>> methods = {"local": fgl.methods.local, "ring": fgl.methods.ring}
+        >>> choose("Baselines.", ["ring", "--rounds", "3"], method=methods)
+        (('ring',), ['--rounds', '3'])
+    """
+    rest = list(sys.argv[1:] if argv is None else argv)
+    words: list[str] = []
+    program = Path(sys.argv[0]).name
+    usage = " ".join(["usage:", program, *(kind.upper() for kind in tables), "[FLAGS]"])
+    for kind, table in tables.items():
+        word = rest.pop(0) if rest else ""
+        if word in ("-h", "--help"):
+            print(
+                "\n\n".join(
+                    [usage, inspect.cleandoc(about), *map(_listed, tables, tables.values())]
+                )
+            )
+            raise SystemExit(0)
+        if word not in table:
+            said = f"Expected {kind} to be one of {', '.join(table)}, but got {word or 'none'}"
+            print(f"{usage}\n{program}: error: {said}", file=sys.stderr)
+            raise SystemExit(2)
+        words.append(word)
+    return tuple(words), rest
+
+
+def first_line(documented: Any) -> str:
+    """The first line of a docstring, of what a `functools.partial` calls too; "" without one.
+
+    Example:
+        >>> first_line(fgl.methods.local)
+        'No federation: every client goes on with the model that it trained.'
+    """
+    if isinstance(documented, functools.partial):
+        documented = documented.func
+    return plain((inspect.getdoc(documented) or "").split("\n")[0])
+
+
+def plain(text: str) -> str:
+    """A text without the marks of code in a docstring."""
+    return text.replace("`", "")
+
+
+def _listed(kind: str, table: Mapping[str, Any]) -> str:
+    """A table for the help: a word and the first line of a docstring each."""
+    width = max(map(len, table))
+    said = [f"  {word:{width}}  {first_line(each)}".rstrip() for word, each in table.items()]
+    return "\n".join([f"{kind.upper()} is one of", *said])

@@ -1,0 +1,61 @@
+"""Executors: how a round reaches its clients, and where their states live."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..message import Message
+from ..method import State
+
+
+@dataclass
+class Answer:
+    """What a client answers in a round.
+
+    Args:
+        message: what it sends; None where it could not be reached.
+        losses: its local losses, one per step.
+        num_examples: what it trains on; 0 has no say in a round's mean loss.
+        problem: why there is no message.
+
+    Example:
+        >>> Answer(None, problem="timed out").message is None
+        True
+    """
+
+    message: Message | None
+    losses: list[float] = field(default_factory=list)
+    num_examples: int = 1
+    problem: str = ""
+
+
+class Executor(Protocol):
+    """How a round reaches its clients: in this process, one by one or in batches, or elsewhere.
+
+    A client's new state counts once the round has accepted its message: `train` makes it, `keep`
+    says whose count.
+    """
+
+    num_clients: int
+    padding: float  # share of the nodes that the last round's batches were padded with
+
+    @property
+    def states(self) -> Mapping[int, State]:
+        """What each client keeps; a client that never took part has no entry."""
+        ...
+
+    def train(
+        self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
+    ) -> Iterable[tuple[int, Answer]]:
+        """Round `index` of the clients `who`: their answers, in any order."""
+        ...
+
+    def keep(self, index: int, accepted: Sequence[int]) -> None:
+        """The new states of `accepted` count; those of the others never were."""
+        ...
+
+    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, float]]:
+        """Each client's own score of the model that it deploys; empty where none was asked for."""
+        ...

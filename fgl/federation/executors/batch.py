@@ -1,0 +1,135 @@
+"""The batch executor: clients in this process, many of them as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from ...graph import Graph
+from ..message import Params
+from ..method import Method, State
+from ..seeds import fold_in
+from ..train import Trained
+from .cohort import Cohort
+from .loop import Loop, Score, kept_optimizer
+from .train_cohort import SCALARS, train_cohort
+
+
+class Batch(Loop):
+    """Clients in this process, `clients_at_once` of them as one batch of tensors.
+
+    Clients of about the same size share a cohort, so that padding is cheap; what a round has built
+    is kept for the next one. A cohort whose contexts have different keys is split.
+
+    Args:
+        method: what they run; its loss must run under `vmap`.
+        clients: every client's graph.
+        clients_at_once: the largest cohort.
+        seed, states, score: as `Loop`.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> batch = Batch(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [graph] * 5, 2, seed=0)
+        >>> batch.groups([0, 1, 2, 3, 4])
+        [(0,), (1, 2), (3, 4)]
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        clients: Sequence[Graph],
+        clients_at_once: int,
+        *,
+        seed: int,
+        states: Mapping[int, State] | None = None,
+        score: Score | None = None,
+    ) -> None:
+        super().__init__(method, clients, seed=seed, states=states, score=score)
+        self.clients_at_once = clients_at_once
+        self._checked: set[str] = set()  # kinds of padding that a loss was compared with
+        self._cohorts: dict[tuple[int, ...], Cohort] = {}
+
+    def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
+        """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
+        alike: dict[Any, list[int]] = {}
+        for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
+            alike.setdefault(_age(self.states.get(client, {})), []).append(client)
+        groups: list[tuple[int, ...]] = []
+        for members in alike.values():
+            count = -(-len(members) // self.clients_at_once)
+            bounds = [len(members) * i // count for i in range(count + 1)]
+            groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]
+        size = [graph.num_nodes for graph in self.clients]
+        slots = sum(len(group) * max(size[c] for c in group) for group in groups)
+        self.padding = 1 - sum(size[c] for c in who) / slots if slots else 0.0
+        kept = self._cohorts  # those that this round does not use again would grow without bound
+        around = set(groups)
+        self._cohorts = {
+            members: cohort
+            for members, cohort in kept.items()
+            if any(set(members) <= set(group) for group in around)
+        }
+        return groups
+
+    def _minimised(
+        self,
+        index: int,
+        group: tuple[int, ...],
+        received: Sequence[tuple[Params, Any]],
+        states: Sequence[State],
+    ) -> list[Trained]:
+        made: dict[int, Trained] = {}
+        for rows in _alike([context for _, context in received]):
+            members = tuple(group[row] for row in rows)
+            parts = [received[row] for row in rows], [states[row] for row in rows]
+            if len(rows) == 1:
+                done = super()._minimised(index, members, *parts)
+            else:
+                done = self._together(index, members, *parts)
+            made.update(zip(rows, done, strict=True))
+        return [made[row] for row in range(len(group))]
+
+    def _together(
+        self,
+        index: int,
+        members: tuple[int, ...],
+        received: Sequence[tuple[Params, Any]],
+        states: Sequence[State],
+    ) -> list[Trained]:
+        if members not in self._cohorts:
+            self._cohorts[members] = Cohort([self.clients[k] for k in members], members)
+        params, contexts = zip(*received, strict=True)
+        return train_cohort(
+            self.method,
+            params,
+            self._cohorts[members],
+            contexts,
+            seeds=[fold_in(self.seed, index, client) for client in members],
+            optimizers=[kept_optimizer(self.method, state) for state in states],
+            checked=self._checked,
+        )
+
+
+def _alike(contexts: Sequence[Any]) -> list[list[int]]:
+    """Positions of contexts with the same keys, on both levels."""
+    found: dict[Any, list[int]] = {}
+    for row, context in enumerate(contexts):
+        keys: Any = ()
+        if isinstance(context, Mapping):
+            keys = tuple(
+                (key, tuple(value) if isinstance(value, Mapping) else None)
+                for key, value in context.items()
+            )
+        found.setdefault(keys, []).append(row)
+    return list(found.values())
+
+
+def _age(state: State) -> tuple[tuple[str, float], ...]:
+    """What a kept optimiser holds and counts: one serves a cohort, so all must agree."""
+    kept: Any = state.get("optimizer", {})
+    if isinstance(kept, Tensor):  # a method's own
+        return ()
+    return tuple((k, float(v) if k.split("/")[0] in SCALARS else 0.0) for k, v in kept.items())

@@ -1,0 +1,134 @@
+"""The loop executor: clients in this process, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from ...graph import Graph
+from ..guard import unchanged
+from ..message import Message, Params, compact
+from ..method import Method, State
+from ..seeds import fold_in, stage
+from ..train import Trained, train
+from . import Answer
+
+Score = Callable[[Params, Graph], Mapping[str, float]]
+
+
+class Loop:
+    """Clients in this process, one after the other: readable, and for any module.
+
+    Args:
+        method: what they run.
+        clients: every client's graph.
+        seed: of the run.
+        states: what clients kept of an earlier run; default nothing.
+        score: ``(params, graph) -> metrics``, a client's own score of a model; default none.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> loop = Loop(method, [graph], seed=0)
+        >>> answers = dict(loop.train(0, {0: {"model": method.initial()}}, [0]))
+        >>> list(answers[0].message)
+        ['model', 'num_examples']
+    """
+
+    padding = 0.0
+
+    def __init__(
+        self,
+        method: Method,
+        clients: Sequence[Graph],
+        *,
+        seed: int,
+        states: Mapping[int, State] | None = None,
+        score: Score | None = None,
+    ) -> None:
+        self.method, self.clients, self.seed = method, clients, seed
+        self.num_clients = len(clients)
+        self.states: dict[int, State] = dict(states or {})
+        self._score = score
+        self._new: dict[int, State] = {}
+
+    def train(
+        self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
+    ) -> Iterator[tuple[int, Answer]]:
+        for group in self.groups(who):
+            yield from self._train_group(index, outbox, group)
+
+    def keep(self, index: int, accepted: Sequence[int]) -> None:
+        for client in accepted:
+            self.states[client] = compact(self._new[client])
+        self._new.clear()
+
+    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, float]]:
+        if self._score is None:
+            return {}
+        found = {}
+        for client, graph in enumerate(self.clients):
+            with stage(self.seed, index, client, "deploy"):
+                state = self.states.get(client, {})
+                params = self.method.deploy(outbox[client], state, graph)
+                found[client] = dict(self._score(params, graph))
+        return found
+
+    def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
+        """Which clients train together: here nobody."""
+        return [(client,) for client in who]
+
+    def _train_group(
+        self, index: int, outbox: Mapping[int, Message], group: tuple[int, ...]
+    ) -> Iterator[tuple[int, Answer]]:
+        states = [self.states.get(client, {}) for client in group]
+        messages = [outbox[client] for client in group]
+        received = []
+        for client, message, state in zip(group, messages, states, strict=True):
+            with stage(self.seed, index, client, "receive"):
+                received.append(self.method.receive(message, state, self.clients[client]))
+        with stage(self.seed, index, group, "loss"), unchanged(*messages, *states):
+            trained = self._minimised(index, group, received, states)
+        for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
+            graph = self.clients[client]
+            with stage(self.seed, index, client, "send"):
+                told = with_training(context, done)
+                message, new = self.method.send(done.params, told, state, graph)
+            if self.method.train.keep_optimizer:
+                new = {**new, "optimizer": done.optimizer}
+            self._new[client] = new
+            yield client, Answer(message, done.losses, graph.num_train)
+
+    def _minimised(
+        self,
+        index: int,
+        group: tuple[int, ...],
+        received: Sequence[tuple[Params, Any]],
+        states: Sequence[State],
+    ) -> list[Trained]:
+        """Local training of a group of one."""
+        (client,), ((params, context),), (state,) = group, received, states
+        seed = fold_in(self.seed, index, client)
+        kept = kept_optimizer(self.method, state)
+        graph = self.clients[client]
+        return [train(self.method, params, graph, context, seed=seed, optimizer=kept)]
+
+
+def kept_optimizer(method: Method, state: State) -> Any:
+    """The optimiser's state that a client goes on from."""
+    return state.get("optimizer", {}) if method.train.keep_optimizer else {}
+
+
+def with_training(context: Any, done: Trained) -> Any:
+    """A context for `send`: what training did is in it, under ``"trained"``."""
+    if not isinstance(context, Mapping):
+        return context
+    if "trained" in context:
+        raise ValueError(
+            "Expected the context to leave the key 'trained' to the machine, but got it taken"
+        )
+    steps = torch.tensor(len(done.losses))
+    losses = torch.tensor(done.losses, dtype=torch.float64)
+    return {**context, "trained": {"num_steps": steps, "losses": losses}}

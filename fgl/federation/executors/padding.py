@@ -1,0 +1,98 @@
+"""The check of padding: a loss in a batch must be what it is for a client alone."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..message import Params
+from ..modes import in_mode
+from ..ragged import Ragged
+from ..seeds import set_seed
+from ..train import trainable
+from .cohort import ONE_BY_ONE, Cohort
+from .view import View
+
+
+def check_padding(
+    view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
+) -> None:
+    """Compare the loss of the client that is padded most with its loss alone, once for each kind.
+
+    Args:
+        view: of the step at hand.
+        params: where each client started.
+        left: the clients that have this step.
+        checked: what was padded when a loss was compared before, ``"nodes"`` or ``"context"``; it
+            grows.
+
+    Raises:
+        ValueError: if a loss that draws nothing is another one for a padded client.
+    """
+    if not view.is_new or len(checked) == 2:
+        return
+    for kind, client in _padded(view.cohort, view.contexts, left).items():
+        if kind not in checked:
+            _compare(view, params[client], client)
+            checked.add(kind)
+
+
+def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
+    """What a batch pads, nodes or contexts, and for which of the clients `left` the most."""
+    sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
+    sizes["context"] = [
+        sum(len(value) for value in context.values() if isinstance(value, Ragged))
+        for context in contexts
+    ]
+    smallest = {kind: min(left, key=each.__getitem__) for kind, each in sizes.items()}
+    return {kind: k for kind, k in smallest.items() if sizes[kind][k] < max(sizes[kind])}
+
+
+def _compare(view: View, start: Params, client: int) -> None:
+    """Compare at the client's parameters and beside them.
+
+    Where biases start at 0, padded nodes give 0 as well.
+    """
+    method, cohort = view.method, view.cohort
+    graph, context = cohort.graphs[client], view.contexts[client]
+    whole = View(method, view.layout).at(cohort, view.contexts, None)
+    names = trainable(method)
+
+    def twice(at: Params) -> tuple[Tensor, Tensor, Tensor]:
+        """Alone, alone with another seed, and padded."""
+        alone = []
+        for seed in (0, 1):
+            set_seed(seed)
+            alone.append(method.loss(at, graph, context))
+        stacks = {
+            name: value.detach().expand(len(cohort), *value.shape).clone()
+            for name, value in view.layout.turn(at).items()
+        }
+        return alone[0], alone[1], whole.losses(stacks)[client]
+
+    devices = [graph.device] if graph.device.type == "cuda" else []
+    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng(devices):
+        set_seed(0)
+        near = {name: _beside(p) if name in names else p for name, p in start.items()}
+        found = [twice(start)]
+        with contextlib.suppress(Exception):  # a loss need not be defined there
+            found += [each for each in [twice(near)] if each[0].isfinite()]
+    for one, other, padded in found:
+        draws = not torch.equal(one, other) and not one.isnan()
+        if not draws and not torch.allclose(padded, one, rtol=1e-3, atol=1e-5, equal_nan=True):
+            raise ValueError(
+                "Expected the loss to leave padding out (no training mask has padded nodes; weigh "
+                f"by graph.node_mask, and by the mask of what is Ragged), but got "
+                f"{float(padded):.6g} instead of {float(one):.6g} for client "
+                f"{cohort.clients[client]} in a batch{ONE_BY_ONE}"
+            )
+
+
+def _beside(value: Tensor) -> Tensor:
+    """A tensor moved by up to a tenth of its entries' mean size, or of 1 where all are 0."""
+    size = value.abs().mean()
+    return value + 0.1 * torch.rand_like(value) * torch.where(size > 0, size, 1)

@@ -1,0 +1,170 @@
+"""The guard of a method: the same method, each of its functions checked when it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .checks import check_message, check_model, first_not_finite
+from .inbox import Inbox
+from .message import Message, Params, leaves
+from .method import Method, State
+from .ragged import Ragged
+
+
+def checked(method: Method) -> Method:
+    """The same method, whose functions raise where they return or change what they must not.
+
+    - `receive` returns a whole model and a context, and changes neither message nor state;
+    - `send` returns a message and a state, dicts of detached tensors, changes neither its context
+      nor its state, and overwrites no tensor that another client gave in this round;
+    - `aggregate` returns an outbox of known clients, finite, its models of the right names and
+      shapes, and a state, and changes neither the uploads nor its old state;
+    - `deploy` returns a whole model, and changes nothing.
+
+    What local training changes, `unchanged` sees. Changes are those that torch counts; what goes
+    through ``.data`` or numpy is not counted.
+
+    Example:
+        >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> method.receive({"model": {"weight": torch.ones(1, 1)}}, {}, None)
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
+    """
+    template = method.model.state_dict()
+    sent = _Sent()
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        with unchanged(message, state):
+            made = method.receive(message, state, graph)
+        params, context = _pair(made, "receive", "params, context")
+        check_model(params, template, "receive's params")
+        return params, context
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        with unchanged(context, state):
+            made = method.send(params, context, state, graph)
+        message, new = _pair(made, "send", "message, state")
+        check_message(message)
+        check_message(new, name="state")
+        sent.add(message, new)
+        return message, new
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        sent.clear()
+        with unchanged(*inbox.values(), state):
+            made = method.aggregate(inbox, state)
+        outbox, new = _pair(made, "aggregate", "outbox, state")
+        check_message(new, name="state")
+        _check_outbox(outbox, inbox.num_clients, template)
+        return outbox, new
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        with unchanged(message, state):
+            params = method.deploy(message, state, graph)
+        check_model(params, template, "deploy's params")
+        return params
+
+    return replace(method, receive=receive, send=send, aggregate=aggregate, deploy=deploy)
+
+
+@contextmanager
+def unchanged(*messages: Any) -> Iterator[None]:
+    """Raise if a message, a state or a context is changed in place: others hold the same tensors.
+
+    As torch counts changes; what goes through ``.data`` or numpy is not counted.
+
+    Raises:
+        ValueError: naming the first tensor that was changed, replaced, added or taken away.
+
+    Example:
+        >>> state = {"w": torch.zeros(1)}
+        >>> with unchanged(state):
+        ...     state["w"].add_(1)
+        Traceback (most recent call last):
+        ValueError: Expected the message and the state to stay as they are, but got 'w' changed ...
+    """
+    once = {id(message): message for message in messages if isinstance(message, Mapping)}
+    held = [tensor for message in once.values() for _, tensor in _tensors(message)]  # ids stay
+    before = {key: _versions(message) for key, message in once.items()}
+    yield
+    del held
+    for key, message in once.items():
+        now, then = _versions(message), before[key]
+        changed = [path for path in then | now if then.get(path) != now.get(path)]
+        if changed:
+            raise ValueError(
+                f"Expected the message and the state to stay as they are, but got {changed[0]!r} "
+                "changed in place: others see it too, make a copy"
+            )
+
+
+def _pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
+    """What a function returned, which must be two."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
+        raise TypeError(f"Expected {name} to return ({wanted}), but got {got}")
+    return made
+
+
+def _check_outbox(outbox: Any, num_clients: int, template: Mapping[str, Tensor]) -> None:
+    if not isinstance(outbox, Mapping):
+        raise TypeError(
+            f"Expected outbox to be a dict of messages, but got {type(outbox).__name__}"
+        )
+    unknown = [client for client in outbox if client not in range(num_clients)]
+    if unknown:
+        raise ValueError(
+            f"Expected outbox to name clients from 0 to {num_clients - 1}, but got {unknown}"
+        )
+    for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
+        check_message(message, model=template, name=f"outbox[{client}]")
+        bad = first_not_finite(message)
+        if bad is not None:
+            raise ValueError(f"Expected outbox[{client}] to be finite, but got {bad} that is not")
+
+
+def _tensors(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """The tensors of a message, a state or a context, which may hold more than tensors."""
+    for path, value in leaves(message):
+        inside = value.values if isinstance(value, Ragged) else value
+        if isinstance(inside, Tensor):
+            yield path, inside
+
+
+def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+    """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
+    return {path: (id(t), t.is_inference() or t._version) for path, t in _tensors(message)}
+
+
+class _Sent:
+    """What a round's clients have sent and kept, to see that none overwrites another's."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+        self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
+
+    def clear(self) -> None:
+        """Forget a round."""
+        self._last.clear()
+
+    def add(self, *parts: Message) -> None:
+        """Raise if a tensor is one that another client gave, and changed since."""
+        self._calls += 1
+        for path, tensor in (leaf for part in parts for leaf in leaves(part)):
+            if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
+                continue
+            place = tensor.data_ptr()
+            call, given, version = self._last.get(place, (self._calls, tensor, tensor._version))
+            if call != self._calls and given._version != version:
+                raise ValueError(
+                    f"Expected every client to have tensors of its own, but got one {path!r} that "
+                    "another client gave too, changed in between: give a copy"
+                )
+            self._last[place] = self._calls, tensor, tensor._version

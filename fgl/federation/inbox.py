@@ -1,0 +1,239 @@
+"""Inbox and outbox: what reached the server in a round, and what it sends next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .checks import check_keys
+from .message import Message
+
+
+class Inbox(Mapping[int, Message]):
+    """What reached the server in a round: client to message, in the order of the clients.
+
+    Args:
+        messages: client to message; clients that dropped out are absent.
+        num_clients: clients in the federation, present or not.
+        sent: client to the message that it was sent in this round; default unknown.
+
+    Example:
+        >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
+        >>> inbox.clients, inbox.stack("n")
+        ([2, 4], tensor([3, 1]))
+    """
+
+    def __init__(
+        self,
+        messages: Mapping[int, Message],
+        num_clients: int,
+        sent: Mapping[int, Message] | None = None,
+    ) -> None:
+        self._messages = {client: messages[client] for client in sorted(messages)}
+        self.num_clients = num_clients
+        self.sent: Mapping[int, Message] = {} if sent is None else sent
+
+    @property
+    def clients(self) -> list[int]:
+        """Who is here, in order: the rows of a stack."""
+        return list(self._messages)
+
+    def __getitem__(self, client: int) -> Message:
+        return self._messages[client]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._messages)
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def stack(self, key: str) -> Any:
+        """One tensor ``[K, ...]`` per entry of `key`: a dict of them, or a single tensor.
+
+        Not a copy where the batch executor made the messages of one cohort.
+
+        Raises:
+            TypeError: if an entry is no tensor or has another dtype than the first client's.
+            ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
+                shapes of two clients differ.
+        """
+        return self._entries(key, _stack)
+
+    def each(self, key: str) -> Any:
+        """As `stack`, but where that would copy, the list of the K tensors."""
+        return self._entries(
+            key, lambda tensors: tensors if _whole(tensors) is None else _stack(tensors)
+        )
+
+    def changes(self, key: str) -> Any:
+        """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
+
+        Raises:
+            ValueError: as `stack`, or if a client was sent no such entry, or one of another shape.
+
+        Example:
+            >>> sent = {0: {"w": torch.tensor(1.0)}, 1: {"w": torch.tensor(5.0)}}
+            >>> inbox = Inbox({k: {"w": torch.tensor(6.0)} for k in sent}, 2, sent)
+            >>> inbox.changes("w")
+            tensor([5., 1.])
+        """
+        came, went = self.stack(key), {client: self._sent(client, key) for client in self}
+        if isinstance(came, Tensor):
+            return came - self._before(went, came, key)
+        for client, value in went.items():
+            missing = [name for name in came if name not in value]
+            if missing:
+                raise ValueError(
+                    f"Expected client {client} to have been sent all of {key} that it sends, "
+                    f"but got no {missing}"
+                )
+        return {
+            name: stack
+            - self._before({c: v[name] for c, v in went.items()}, stack, f"{key}/{name}")
+            for name, stack in came.items()
+        }
+
+    def _sent(self, client: int, key: str) -> Any:
+        message = self.sent.get(client, {})
+        if key not in message:
+            raise ValueError(
+                f"Expected client {client} to have been sent {key!r}, but got {list(message)}"
+            )
+        return message[key]
+
+    def _before(self, went: Mapping[int, Tensor], came: Tensor, path: str) -> Tensor:
+        first = next(iter(went.values()))
+        for client, value in went.items():
+            if value.shape != came.shape[1:]:
+                raise ValueError(
+                    f"Expected client {client} to have been sent {path} of shape "
+                    f"{list(came.shape[1:])}, but got {list(value.shape)}"
+                )
+        same = all(value is first for value in went.values())
+        return first if same else torch.stack(list(went.values()))
+
+    def messages(self, parts: Mapping[str, Any]) -> dict[int, Message]:
+        """The way back from stacks: one message for each client that is here.
+
+        Args:
+            parts: key to a tensor ``[K, ...]``, or to a dict of them.
+
+        Raises:
+            ValueError: if a stack has not one row per client.
+
+        Example:
+            >>> inbox = Inbox({k: {"n": torch.tensor(k)} for k in (1, 4)}, num_clients=5)
+            >>> inbox.messages({"model": {"w": torch.tensor([5.0, 6.0])}})
+            {1: {'model': {'w': tensor(5.)}}, 4: {'model': {'w': tensor(6.)}}}
+        """
+        out: dict[int, Message] = {client: {} for client in self}
+        for key, value in parts.items():
+            if isinstance(value, Mapping):
+                rows = {name: self._rows(stack, f"{key}/{name}") for name, stack in value.items()}
+                for i, message in enumerate(out.values()):
+                    message[key] = {name: each[i] for name, each in rows.items()}
+            else:
+                for message, row in zip(out.values(), self._rows(value, key), strict=True):
+                    message[key] = row
+        return out
+
+    def _rows(self, stack: Tensor, path: str) -> tuple[Tensor, ...]:
+        if stack.shape[:1] != (len(self),):
+            raise ValueError(
+                f"Expected {path} to have {len(self)} rows, one per client, "
+                f"but got shape {list(stack.shape)}"
+            )
+        return stack.unbind()
+
+    def _entries(self, key: str, join: Callable[[list[Tensor]], Any]) -> Any:
+        if not self:
+            raise ValueError("Expected the inbox to have a message, but got none")
+        values: dict[int, Any] = {}
+        for client, message in self.items():
+            if key not in message:
+                raise ValueError(
+                    f"Expected client {client}'s message to have {key!r}, but got {list(message)}"
+                )
+            values[client] = message[key]
+        first = next(iter(values.values()))
+        if not isinstance(first, Mapping):
+            return join(_checked(values, key))
+        for client, value in values.items():
+            if not isinstance(value, Mapping):
+                got = type(value).__name__
+                raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
+            check_keys(value, first, f"client {client}'s {key}")
+        return {
+            name: join(_checked({c: value[name] for c, value in values.items()}, f"{key}/{name}"))
+            for name in first
+        }
+
+
+def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
+    first = next(iter(values.values()))
+    for client, value in values.items():
+        who = f"client {client}'s {path}"
+        if not isinstance(value, Tensor):
+            raise TypeError(f"Expected {who} to be a tensor, but got {type(value).__name__}")
+        if value.shape != first.shape:
+            raise ValueError(
+                f"Expected {who} to have shape {list(first.shape)}, but got {list(value.shape)}"
+            )
+        if value.dtype != first.dtype:
+            raise TypeError(f"Expected {who} to be {first.dtype}, but got {value.dtype}")
+    return list(values.values())
+
+
+def _whole(tensors: list[Tensor]) -> Tensor | None:
+    """The tensor ``[K, ...]`` whose parts, in order, these are; None if there is none."""
+    first = tensors[0]
+    step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
+    storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
+    if step < first.numel() or first.numel() == 0:
+        return None
+    for i, tensor in enumerate(tensors):
+        same = tensor.untyped_storage().data_ptr() == storage and tensor.stride() == first.stride()
+        if not same or tensor.storage_offset() != start + i * step:
+            return None
+    return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+
+
+def _stack(tensors: list[Tensor]) -> Tensor:
+    whole = _whole(tensors)
+    if whole is not None:
+        return whole
+    if tensors[0].dim() == 2 and tensors[0].mT.is_contiguous():
+        return torch.stack([tensor.mT for tensor in tensors]).mT  # in the order of memory
+    return torch.stack(tensors)
+
+
+class Broadcast(Mapping[int, Message]):
+    """An outbox with one message for everybody.
+
+    Args:
+        message: what every client gets.
+        num_clients: clients in the federation.
+
+    Example:
+        >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=3)
+        >>> outbox[0] is outbox[2]
+        True
+    """
+
+    def __init__(self, message: Message, num_clients: int) -> None:
+        self.message = message
+        self.num_clients = num_clients
+
+    def __getitem__(self, client: int) -> Message:
+        if not 0 <= client < self.num_clients:
+            raise KeyError(client)
+        return self.message
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.num_clients))
+
+    def __len__(self) -> int:
+        return self.num_clients

@@ -1,0 +1,109 @@
+"""Minibatches: what each local step of a client sees."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from .method import Training
+
+
+def local_steps(how: Training, graph: Graph, context: Any) -> list[tuple[Graph, Any]]:
+    """The graph and the context of every step: what `how.batches` draws, or all of the client."""
+    if how.batches is not None:
+        return list(how.batches(graph, context))
+    return [(graph, context)] * num_steps(how)
+
+
+def num_steps(how: Training) -> int:
+    """Steps on all of a client, where no `batches` says what they see."""
+    return 1 if how.num_steps is None else how.num_steps
+
+
+def node_minibatches(
+    graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Any]]:
+    """Shuffled minibatches of training nodes, for ``Training(batches=...)``.
+
+    The loss sees the whole graph; its `train_mask` holds the minibatch. The last one is kept
+    however small.
+
+    Args:
+        graph: with training nodes; one without has no steps.
+        context: passed on as it is.
+        batch_size: training nodes per step.
+        num_epochs: passes over the training nodes.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> [seen.num_train for seen, _ in node_minibatches(graph, {}, batch_size=2)]
+        [2, 2, 1]
+    """
+    _check_batch_size(batch_size)
+    nodes = training_examples(graph)
+    for _ in range(num_epochs):
+        order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
+        for batch in order.split(batch_size) if order.numel() else ():
+            mask = torch.zeros_like(graph.example_mask).index_fill(0, batch, True)
+            yield with_train_mask(graph, mask), context
+
+
+def training_examples(graph: Graph) -> Tensor:
+    """What a client trains on, int64: nodes, or graphs of a collection; all without a mask."""
+    mask = graph.example_mask if graph.train_mask is None else graph.train_mask
+    return mask.nonzero().squeeze(1)
+
+
+def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
+    """The same graph, its cached adjacency too, with another training mask; unchecked."""
+    other = copy.copy(graph)
+    other.__dict__["train_mask"] = mask
+    other.__dict__["masked"] = graph  # a batch of clients need not stack the same graph again
+    return other
+
+
+def graph_minibatches(
+    graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Any]]:
+    """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
+
+    The last one is kept however small. Where one batch holds all, that is the collection itself,
+    whose adjacency is there already.
+
+    Args:
+        graph: a collection.
+        context: passed on as it is.
+        batch_size: graphs per step.
+        num_epochs: passes over the training graphs.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(5, 1), none, batch=torch.arange(5))
+        >>> [seen.num_graphs for seen, _ in graph_minibatches(graph, {}, batch_size=2)]
+        [2, 2, 1]
+    """
+    _check_batch_size(batch_size)
+    chosen = training_examples(graph)
+    for _ in range(num_epochs):
+        if 0 < chosen.numel() <= batch_size:
+            yield graph, context
+            continue
+        order = torch.randperm(chosen.numel()).to(chosen.device)
+        for batch in chosen[order].split(batch_size) if chosen.numel() else ():
+            yield graph.select(batch), context
+
+
+def _check_batch_size(batch_size: int) -> None:
+    if batch_size < 1:
+        raise ValueError(f"Expected batch_size to be at least 1, but got {batch_size}")

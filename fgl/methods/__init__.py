@@ -1,0 +1,24 @@
+"""Methods that run on any task: ``name(fedavg, ...)`` gives a method."""
+
+from .fedopt import fedopt
+from .fedper import fedper
+from .fedprox import adaptive_fedprox, fedprox
+from .local import keep_own, local
+from .mix_updates import mix_updates, uniform
+from .moon import moon
+from .own_models import own_models
+from .ring import ring
+
+__all__ = [
+    "adaptive_fedprox",
+    "fedopt",
+    "fedper",
+    "fedprox",
+    "keep_own",
+    "local",
+    "mix_updates",
+    "moon",
+    "own_models",
+    "ring",
+    "uniform",
+]

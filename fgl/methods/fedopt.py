@@ -1,0 +1,59 @@
+"""FedOpt: the server takes an optimiser's step towards the clients' mean."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from ..aggregate import server_step
+from ..checks import check_number
+from ..federation import Broadcast, Inbox, Message, Method
+from ..federation.method import State
+
+
+def fedopt(
+    fedavg: Method,
+    *,
+    rule: Literal["sgd", "adam", "yogi", "adagrad"] = "sgd",
+    server_lr: float = 0.5,
+    momentum: float | None = None,
+) -> Method:
+    """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
+
+    Args:
+        fedavg: its mean is the target; it must send everybody the same model.
+        rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
+        server_lr: its learning rate, at least 0.
+        momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
+
+    Raises:
+        ValueError: if a rate is out of range; when called, if the server sends no common model.
+
+    Example:
+        >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01).aggregate.__name__
+        'optimize'
+
+    Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
+    """
+    check_number("server_lr", server_lr, at_least=0)
+    if momentum is None:
+        momentum = 0.0 if rule == "sgd" else 0.9
+    check_number("momentum", momentum, at_least=0)
+
+    def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, made = fedavg.aggregate(inbox, state)
+        if not outbox:
+            return outbox, state
+        if not isinstance(outbox, Broadcast):
+            raise ValueError(
+                "Expected the server to send everybody the same model, but got one for each"
+            )
+        moments: Any = {key: state[key] for key in ("m", "v") if key in state}
+        old: Any = state["model"]
+        target: Any = outbox.message["model"]
+        model, moments = server_step(old, target, moments, rule=rule, lr=server_lr, beta1=momentum)
+        message = {**outbox.message, "model": model}
+        return Broadcast(message, inbox.num_clients), {**made, "model": model, **moments}
+
+    return replace(fedavg, aggregate=optimize)

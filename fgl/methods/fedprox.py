@@ -1,0 +1,112 @@
+"""FedProx: local training stays near the model that it starts from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from ..federation import Message, Method, Params
+from ..federation.method import State
+from ..graph import Graph
+from ..losses import proximal
+
+Distance = Callable[[Params, Params], Tensor]
+
+
+def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Method:
+    """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
+
+    Args:
+        fedavg: its loss gets the term, whatever it is.
+        mu: weight of the term, at least 0.
+        distance: of the parameters from those that training starts from; default the formula's,
+            ``1/2 ||theta - theta_received||^2``.
+
+    Raises:
+        ValueError: if `mu` is negative.
+
+    Example:
+        >>> method = fedprox(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), mu=0.1)
+        >>> params, context = method.receive({"model": method.initial()}, {}, None)
+        >>> context["start"] is params
+        True
+
+    Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
+    """
+    check_number("mu", mu, at_least=0)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        return params, {**context, "start": params}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        return fedavg.loss(params, graph, context) + mu * distance(params, context["start"])
+
+    return replace(fedavg, receive=receive, loss=loss)
+
+
+def adaptive_fedprox(
+    fedavg: Method,
+    *,
+    fit: Callable[[Params, Graph], Tensor],
+    mu: float = 1.0,
+    distance: Distance = proximal,
+) -> Method:
+    """FedProx whose weight follows the loss: the term shall be of about the loss's size.
+
+    After its training a client takes ten times the weight where ``fit > 5 mu distance`` (while
+    ``mu <= 1``), and a tenth where ``fit < mu distance / 2`` (while ``mu >= 1e-4``).
+
+    Args:
+        fedavg: its loss gets the term.
+        fit: ``(params, graph) -> scalar``, the loss on a client's training examples.
+        mu: the first weight, at least 0.
+        distance: of the parameters from those that training starts from.
+
+    Raises:
+        ValueError: if `mu` is negative.
+
+    Example:
+        >>> base = fgl.fedavg(fgl.nn.GCN(4, 8, 2))
+        >>> method = adaptive_fedprox(base, fit=lambda params, graph: base.loss(params, graph, {}))
+        >>> method.receive({"model": method.initial()}, {}, None)[1]["mu"]
+        tensor(1.)
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685 (public code)
+    """
+    check_number("mu", mu, at_least=0)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        device = next(iter(params.values())).device
+        weight = state.get("mu", torch.tensor(mu, device=device))
+        return params, {**context, "start": params, "mu": weight}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        term = context["mu"] * distance(params, context["start"])
+        return fedavg.loss(params, graph, context) + term
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, state = fedavg.send(params, context, state, graph)
+        penalty = distance(params, context["start"])
+        return message, {**state, "mu": adapted(context["mu"], fit(params, graph), penalty)}
+
+    return replace(fedavg, receive=receive, loss=loss, send=send)
+
+
+def adapted(mu: Tensor, loss: Tensor, penalty: Tensor) -> Tensor:
+    """The next weight of `adaptive_fedprox`.
+
+    Example:
+        >>> adapted(torch.tensor(1.0), torch.tensor(0.1), torch.tensor(2.0))
+        tensor(0.1000)
+    """
+    if loss > 5 * mu * penalty and mu <= 1.5:  # a float32 after some steps is not quite 1
+        return mu * 10
+    return mu / 10 if loss < mu * penalty / 2 and mu >= 0.5e-4 else mu

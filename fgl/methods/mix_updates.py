@@ -1,0 +1,70 @@
+"""Mixing by a client matrix: everybody gets a model of its own, mixed from all updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mix
+from ..checks import check_number
+from ..client_network import normalize_rows
+from ..federation import Inbox, Message, Method
+from ..federation.method import State
+
+Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
+
+
+def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -> Method:
+    """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
+
+    ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
+
+    Args:
+        fedavg: what clients train and send.
+        network: ``(inbox, known) -> matrix, known``: the matrix ``[K, K]`` to mix by, of the
+            clients that are here, and the network ``[K, K]`` to remember of them. `known` is the
+            one remembered, -1 where two clients never took part together.
+        self_weight: rho in [0, 1], what a client takes of its own update beside the matrix.
+
+    Raises:
+        ValueError: if `self_weight` is not in [0, 1].
+
+    Example:
+        >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)
+        >>> sent = {k: {"model": {"w": torch.tensor(1.0)}} for k in range(2)}
+        >>> came = {k: {"model": {"w": torch.tensor(1.0 + 2 * k)}} for k in range(2)}
+        >>> outbox, _ = method.aggregate(fgl.federation.Inbox(came, 2, sent), {})
+        >>> outbox[0]["model"]["w"], outbox[1]["model"]["w"]
+        (tensor(2.), tensor(2.))
+
+    Source: GPFL, TMLR 2025
+    """
+    check_number("self_weight", self_weight, at_least=0, at_most=1)
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        models, updates = inbox.stack("model"), inbox.changes("model")
+        size, device = inbox.num_clients, next(iter(models.values())).device
+        who = torch.tensor(inbox.clients, device=device)
+        never = torch.full((size, size), -1.0, device=device)
+        remembered: Any = state.get("network", never)
+        matrix, known = network(inbox, remembered[who][:, who])
+        if len(who) < size:  # shares of those who are there
+            matrix = normalize_rows(matrix)
+        matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
+        mixed = mix(updates, matrix, self_weight=self_weight)
+        new = {name: models[name] + (mixed[name] - updates[name]) for name in models}
+        remembered = remembered.index_put((who[:, None], who), known)
+        return inbox.messages({"model": new}), {"network": remembered, "matrix": matrix}
+
+    return replace(fedavg, aggregate=aggregate)
+
+
+def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
+    """Everybody learns from everybody: a network for `mix_updates`."""
+    matrix = torch.full_like(known, 1 / len(inbox))
+    return matrix, matrix

@@ -1,0 +1,89 @@
+"""MOON: embeddings near those of the received model, far from those of one's own earlier ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from ..checks import check_number
+from ..federation import Message, Method, Params, Ragged
+from ..federation.method import State
+from ..graph import Graph
+from ..losses import model_contrast
+from ..nn import observed
+
+
+def moon(
+    fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5, queue: int = 1
+) -> Method:
+    """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
+
+    The embeddings of the model in training are those that its loss computes, in the same pass.
+
+    Args:
+        fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
+            all nodes at once.
+        contrast: weight of the term, at least 0; with 0 there is none.
+        temperature: of the contrast, above 0.
+        queue: how many of a client's earlier models are pushed away, at least 1.
+
+    Raises:
+        TypeError: if the model does not take ``return_embedding``.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
+        >>> method = moon(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
+        >>> params, context = method.receive({"model": method.initial()}, {}, graph)
+        >>> context["near"].values.shape, context["far"].values.shape, context["taken"]
+        (torch.Size([4, 8]), torch.Size([4, 1, 8]), tensor([False]))
+
+    Source: Li et al. 2021, https://arxiv.org/abs/2103.16257
+    """
+    check_number("contrast", contrast, at_least=0)
+    check_number("temperature", temperature, above=0)
+    check_number("queue", queue, at_least=1, integer=True)
+    if not contrast:
+        return fedavg
+    frozen = copy.deepcopy(fedavg.model).eval()
+    with observed(fedavg.model):
+        pass  # raises where the model has no embeddings
+
+    @torch.no_grad()
+    def embed(params: Params, graph: Graph) -> Tensor:
+        made = functional_call(frozen, params, graph.inputs, {"return_embedding": True})
+        embedding: Tensor = made[1]
+        return embedding
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        near = embed(context.get("received", params), graph)
+        far: Any = state.get("queue", near.new_zeros(len(near), queue, near.shape[1]))
+        taken = torch.arange(queue, device=near.device) < state.get("rounds", 0)
+        return params, {**context, "near": Ragged(near), "far": Ragged(far), "taken": taken}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        with observed(fedavg.model) as seen:
+            total = fedavg.loss(params, graph, context)
+        term = model_contrast(
+            seen[-1].embedding,
+            context["near"].values,
+            context["far"].values.transpose(0, 1),
+            temperature=temperature,
+            mask=context["near"].mask,
+            queue_mask=context["taken"],
+        )
+        return total + contrast * term
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        newest = torch.cat([embed(params, graph)[:, None], context["far"].values], 1)
+        rounds = state.get("rounds", 0) + torch.tensor(1)
+        return message, {**kept, "rounds": rounds, "queue": newest[:, :queue].clone()}
+
+    return replace(fedavg, receive=receive, loss=loss, send=send)

@@ -1,0 +1,89 @@
+"""Own models: clients keep what they trained, complete what they receive with it, and use it."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..federation import Broadcast, Inbox, Message, Method, Params
+from ..federation.method import State
+from ..graph import Graph
+
+
+def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> Method:
+    """Every client keeps the model that it trained, and uses that one.
+
+    A message may hold a part of a model: the rest is the client's own.
+
+    Args:
+        fedavg: what clients train, send and aggregate.
+        draw: whether every client draws an initial model of its own, and starts from it until the
+            server has aggregated once; default the common initial model.
+        before: whether what a client started its last round from stays in its state too, under
+            ``"adopted"``.
+
+    Example:
+        >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> state = {"model": {"weight": torch.ones(1, 1), "bias": torch.ones(1)}}
+        >>> method.deploy({}, state, None)
+        {'weight': tensor([[1.]]), 'bias': tensor([1.])}
+    """
+    initial = fedavg.initial()
+
+    def own(state: State) -> Params:
+        if "model" in state:
+            kept: Any = state["model"]
+            return dict(kept)
+        return drawn(fedavg.model) if draw else initial
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        sent: Any = message.get("model", {})
+        if draw and "num_clients" not in message:  # nothing is aggregated yet
+            sent = {}
+        whole = {**message, "model": {**own(state), **sent}}
+        params, context = fedavg.receive(whole, state, graph)
+        return params, {**context, "adopted": params} if before else context
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, state = fedavg.send(params, context, state, graph)
+        kept = {"adopted": context["adopted"]} if before else {}
+        return message, {**state, **kept, "model": params}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, state = fedavg.aggregate(inbox, state)
+        count = torch.tensor(len(inbox))
+        if isinstance(outbox, Broadcast):
+            return Broadcast({"num_clients": count, **outbox.message}, len(outbox)), state
+        return {k: {"num_clients": count, **message} for k, message in outbox.items()}, state
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        sent: Any = {} if draw or "model" in state else message.get("model", {})
+        return {**own(state), **sent}
+
+    method = replace(fedavg, receive=receive, send=send, deploy=deploy)
+    return replace(method, aggregate=aggregate) if draw else method
+
+
+def drawn(model: nn.Module) -> Params:
+    """Initial parameters drawn anew, from torch's global generator.
+
+    Args:
+        model: the architecture; its modules have `reset_parameters`, or it has that itself.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> drawn(model)["weight"].equal(model.weight)
+        False
+    """
+    fresh = copy.deepcopy(model)
+    whole = hasattr(fresh, "reset_parameters")
+    for module in [fresh] if whole else fresh.modules():
+        reset: Any = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
+    return {name: value.detach() for name, value in fresh.state_dict().items()}

@@ -1,0 +1,49 @@
+"""Ring: clients average with their two neighbours, without a server (D-FedGNN)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..aggregate import mean
+from ..federation import Inbox, Message, Method
+from ..federation.method import State
+
+
+def ring(fedavg: Method) -> Method:
+    """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
+
+    A client that is absent counts for nobody, and gets nothing.
+
+    Args:
+        fedavg: what clients train and send.
+
+    Example:
+        >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}
+        ...                               for k in range(4)}, 4)
+        >>> outbox, _ = ring(fgl.fedavg(torch.nn.Linear(1, 1))).aggregate(inbox, {})
+        >>> [float(message["model"]["w"]) for message in outbox.values()]
+        [4.0, 3.0, 6.0, 5.0]
+
+    Source: Pei et al. 2021, Decentralized Federated Graph Neural Networks
+    """
+    return replace(fedavg, aggregate=average_neighbours)
+
+
+def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], State]:
+    """The mean of every client's own model and those of its neighbours on the ring.
+
+    Returns:
+        ``{"model": mean, "num_clients": how many went into it}`` for every client that is here.
+    """
+    models, n = inbox.each("model"), inbox.num_clients
+    position = {client: i for i, client in enumerate(inbox)}
+    outbox: dict[int, Message] = {}
+    for client in inbox:
+        around = sorted({(client - 1) % n, client, (client + 1) % n})
+        near = [position[other] for other in around if other in position]
+        parts = {name: [each[i] for i in near] for name, each in models.items()}
+        average = mean(parts, torch.ones(len(near)))
+        outbox[client] = {"model": average, "num_clients": torch.tensor(len(near))}
+    return outbox, state

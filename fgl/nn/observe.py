@@ -1,0 +1,66 @@
+"""Observation of a model: what it computes while a loss calls it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+
+class Seen(NamedTuple):
+    """What a model computed in one call: its output and its embedding."""
+
+    output: Tensor
+    embedding: Tensor
+
+
+@contextmanager
+def observed(model: nn.Module) -> Iterator[list[Seen]]:
+    """The outputs and embeddings of a model, call by call, in those very passes.
+
+    A term that is added to a loss reads here what the loss has computed: the same dropout, the same
+    noise, no second pass.
+
+    Args:
+        model: takes ``return_embedding=True``, and then returns ``output, embedding, ...``.
+
+    Returns:
+        A list that grows by one `Seen` with each call.
+
+    Raises:
+        TypeError: if the model does not take ``return_embedding``.
+
+    Example:
+        >>> model = fgl.nn.GCN(4, 8, 2)
+        >>> with observed(model) as seen:
+        ...     logits = model(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]))
+        >>> seen[-1].output is logits, seen[-1].embedding.shape
+        (True, torch.Size([3, 8]))
+    """
+    if "return_embedding" not in inspect.signature(model.forward).parameters:
+        raise TypeError(
+            f"Expected the model to take return_embedding=True, but got {type(model).__name__}"
+        )
+    seen: list[Seen] = []
+    asked: list[bool] = []
+
+    def ask(module: nn.Module, args: Any, kwargs: dict[str, Any]) -> Any:
+        asked.append(kwargs.get("return_embedding", False))
+        return args, {**kwargs, "return_embedding": True}
+
+    def note(module: nn.Module, args: Any, made: Any) -> Any:
+        seen.append(Seen(made[0], made[1]))
+        return made if asked.pop() else made[0]
+
+    hooks = [
+        model.register_forward_pre_hook(ask, with_kwargs=True),
+        model.register_forward_hook(note),
+    ]
+    try:
+        yield seen
+    finally:
+        for hook in hooks:
+            hook.remove()

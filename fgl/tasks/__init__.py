@@ -1,0 +1,30 @@
+"""Tasks: what is learned, from what data of which clients, scored how."""
+
+from .ego_nodes import EgoNodes, ego_node_task
+from .graphs import Graphs, graph_task
+from .nodes import Nodes, node_task
+from .overlapping_nodes import OverlappingNodes, overlapping_node_task
+from .own_nodes import Links, OwnNodes, link_task, own_node_task
+from .scores import evaluate_own, link_scores, node_scores
+from .task import Local, Task, centralized
+
+__all__ = [
+    "EgoNodes",
+    "Graphs",
+    "Links",
+    "Local",
+    "Nodes",
+    "OverlappingNodes",
+    "OwnNodes",
+    "Task",
+    "centralized",
+    "ego_node_task",
+    "evaluate_own",
+    "graph_task",
+    "link_scores",
+    "link_task",
+    "node_scores",
+    "node_task",
+    "overlapping_node_task",
+    "own_node_task",
+]

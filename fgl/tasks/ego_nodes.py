@@ -1,0 +1,274 @@
+"""Nodes of clients with major labels, trained on sampled ego-graphs (FedEgo's protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from .. import data
+from ..checks import check_number
+from ..ego import EgoSampler
+from ..federation import (
+    Evaluate,
+    Message,
+    Method,
+    Params,
+    Ragged,
+    Training,
+    deployed,
+    fedavg,
+    in_mode,
+)
+from ..federation.method import OptimizerFactory, State
+from ..federation.minibatches import training_examples
+from ..graph import Graph
+from ..losses import soft_cross_entropy
+from ..methods import own_models
+from ..metrics import accuracy
+from ..nn import EgoSAGE
+from ..sparse import SparseMatrix
+from .task import Local, Task
+from .weights import send_equally
+
+
+def ego_node_task(
+    clients: Sequence[Graph],
+    test: Graph,
+    model: EgoSAGE,
+    optimizer: OptimizerFactory,
+    *,
+    epochs: int = 5,
+    batch_size: int = 32,
+) -> Task:
+    """Classify nodes by their sampled ego-graphs; every client has a model of its own from the start.
+
+    A client keeps its optimiser's state, and the model that it trained; all weigh the same. It is
+    scored on its own test nodes and on a graph that nobody trained on.
+
+    Args:
+        clients: graphs with labels and masks.
+        test: the common test graph, with labels; all its nodes count.
+        model: reads trees and graphs.
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        epochs: passes in a round, each over a fifth of the client's nodes, drawn anew.
+        batch_size: centres per step.
+
+    Raises:
+        ValueError: if a graph lacks labels, a client a validation or test node, the test graph
+            nodes, or a client has fewer training nodes than a batch.
+
+    Example:
+        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
+        >>> ego_node_task(clients, test, model, torch.optim.Adam).select
+        'val_f1'
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    _check(clients, test)
+    for graph in clients:
+        check_batch_size(batch_size, graph)
+    sampler = cache(partial(EgoSampler, fanouts=model.fanouts))
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        for step in ego_steps(sampler(graph), graph, epochs=epochs, batch_size=batch_size):
+            yield graph, {**context, **step}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        x, trees, labels = context["x"], context["trees"], context["labels"]
+        logits = functional_call(model, params, (x.values,), {"trees": trees.values})
+        return soft_cross_entropy(logits, labels.values, labels.mask)
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_ego(method, trained, test)
+
+    @torch.no_grad()
+    def validate(params: Params, graph: Graph) -> float:
+        with in_mode(model, False):
+            logits = functional_call(model, params, (graph.x, graph.adj))
+        return accuracy(logits, graph.y, graph.val_mask)  # type: ignore[arg-type]  # checked
+
+    train = Training(optimizer, batches=batches, keep_optimizer=True)
+    plain = replace(fedavg(model, loss=loss, train=train), send=send_equally)
+    return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
+
+
+def ego_steps(
+    sampler: EgoSampler, graph: Graph, *, epochs: int, batch_size: int
+) -> Iterator[Mapping[str, Ragged]]:
+    """What FedEgo's local steps see: per epoch a fifth of the client's nodes, training ones.
+
+    ``"trees"`` (int64 ``[b, size]``) point into ``"x"``, the features of the nodes that occur in
+    them, so the first layer works on each node once; ``"labels"`` are one-hot, ``[b, C]``. All are
+    `Ragged`: a last step is short.
+
+    Args:
+        sampler: of the client's graph.
+        graph: with labels and a training mask.
+        epochs: passes, each over ``num_nodes // 5`` fresh training nodes, at least one (or all, if
+            fewer).
+        batch_size: centres per step.
+
+    Raises:
+        ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> steps = list(ego_steps(fgl.ego.EgoSampler(graph), graph, epochs=1, batch_size=32))
+        >>> len(steps), steps[0]["trees"].values.shape
+        (17, torch.Size([32, 43]))
+    """
+    check_batch_size(batch_size, graph)
+    pool, labels = training_examples(graph), one_hot(graph)
+    for _ in range(epochs):
+        drawn = torch.randperm(pool.numel(), device=pool.device)[: max(graph.num_nodes // 5, 1)]
+        for centres in pool[drawn].split(batch_size):
+            nodes, trees = sampler(centres).unique(return_inverse=True)
+            x: Any = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[nodes]
+            yield {"x": Ragged(x), "trees": Ragged(trees), "labels": Ragged(labels[centres])}
+
+
+def check_batch_size(batch_size: int, graph: Graph) -> None:
+    """A batch must not be larger than the client, nor empty."""
+    if not 1 <= batch_size <= graph.num_train:
+        raise ValueError(
+            f"Expected batch_size to be in [1, {graph.num_train}], the client's training nodes, "
+            f"but got {batch_size}"
+        )
+
+
+def one_hot(graph: Graph) -> Tensor:
+    """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
+    if graph.y is None or graph.num_classes is None:
+        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    return torch.eye(graph.num_classes, dtype=graph.x.dtype, device=graph.device)[graph.y]
+
+
+def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
+    """Score each client's model on its own test nodes and on a graph that nobody trained on.
+
+    Micro-F1, which is accuracy where a node has one label.
+
+    Args:
+        method: its model is called as ``model(graph.x, graph.adj)``.
+        clients: the clients' graphs, with labels and masks.
+        test: the common test graph; all its nodes count.
+
+    Returns:
+        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
+        ``scored_clients``; and each client's ``local_f1/0``, ``global_f1/0``, ...
+
+    Example:
+        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
+        >>> outbox = {0: {"model": model.state_dict()}}
+        >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {}))
+        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'scored_clients', 'local_f1/0',
+         'global_f1/0']
+    """
+    model, models = method.model, deployed(method, clients)
+
+    @torch.no_grad()
+    def score(graph: Any, params: Params) -> dict[str, float]:
+        own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
+        return {
+            "local_f1": accuracy(own, graph.y, graph.test_mask),
+            "global_f1": accuracy(common, test.y),  # type: ignore[arg-type]  # checked
+            "val_f1": accuracy(own, graph.y, graph.val_mask),
+            "val_loss": float(soft_cross_entropy(own, one_hot(graph), graph.val_mask)),
+        }
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        with in_mode(model, False):
+            found = {k: score(clients[k], used) for k, used in models(outbox, states).items()}
+        first = next(iter(found.values()))
+        means = {name: sum(f[name] for f in found.values()) / len(found) for name in first}
+        each = {
+            f"{name}/{client}": f[name]
+            for client, f in sorted(found.items())
+            for name in ("local_f1", "global_f1")
+        }
+        return {**means, "scored_clients": float(len(found)), **each}
+
+    return evaluate
+
+
+def _check(clients: Sequence[Graph], test: Graph) -> None:
+    for client, graph in enumerate(clients):
+        for name in ("y", "val_mask", "test_mask"):
+            value = getattr(graph, name)
+            if value is None or (name != "y" and not value.any()):
+                raise ValueError(f"Expected client {client} to have {name}, but got none")
+    if test.y is None or not test.num_nodes:
+        raise ValueError("Expected the test graph to have nodes with labels, but got none")
+
+
+@dataclass(frozen=True)
+class EgoNodes:
+    """Nodes of overlapping clients with major labels, as sampled ego-graphs; FedEgo's protocol.
+
+    Example:
+        >>> len(EgoNodes(clients=2, hidden=8).load(seed=0).clients)
+        2
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 5
+    """How many clients."""
+    share: float = 0.5
+    """Share of the nodes in a client."""
+    major_rate: float = 0.8
+    """Share of a client's nodes that have its major labels."""
+    num_test: int = 200
+    """Test nodes of a client."""
+    fanouts: tuple[int, ...] = (6, 6)
+    """Neighbours drawn at each depth."""
+    batch_size: int = 32
+    """Centres per step."""
+    hidden: int = 512
+    """Width of all layers but the last."""
+    dropout: float = 0.0
+    """Share of units set to zero."""
+    linear: bool = False
+    """Leave out the ReLU between the SAGE layers."""
+    local: Local = Local("adam", lr=3e-4, weight_decay=0.0, steps=5)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {
+        "dblp": {"clients": 10, "share": 0.2, "num_test": 300},
+        "wiki_cs": {"clients": 10, "share": 0.2, "num_test": 300},
+        "cora_full": {"clients": 10, "share": 0.3, "num_test": 300},
+    }
+
+    def __post_init__(self) -> None:
+        check_number("clients", self.clients, at_least=1, integer=True)
+        check_number("share", self.share, at_least=0, at_most=1)
+        check_number("major_rate", self.major_rate, at_least=0, at_most=1)
+        check_number("num_test", self.num_test, at_least=1, integer=True)
+        check_number("batch_size", self.batch_size, at_least=1, integer=True)
+        check_number("hidden", self.hidden, at_least=1, integer=True)
+        check_number("dropout", self.dropout, at_least=0, at_most=1)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides who holds what and the initial model."""
+        graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
+        where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
+        where |= {"num_test": self.num_test, "seed": seed}
+        test, clients = data.major_label_partition(graph, self.clients, **where)
+        sizes: Any = graph.num_features, self.hidden, graph.num_classes
+        how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            model = EgoSAGE(*sizes, fanouts=self.fanouts, **how).to(self.device)
+        steps: dict[str, Any] = {"epochs": self.local.steps, "batch_size": self.batch_size}
+        return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)

@@ -1,0 +1,122 @@
+"""Graphs of a collection, cut into clients with skewed labels (GPFL's protocol)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from .. import data
+from ..checks import check_number
+from ..federation import (
+    Evaluate,
+    Method,
+    Params,
+    Training,
+    evaluate_graphs,
+    fedavg,
+    graph_minibatches,
+    in_mode,
+)
+from ..graph import Graph
+from ..metrics import accuracy
+from ..nn import GIN
+from .task import Local, Task
+
+
+def graph_task(
+    clients: Sequence[Graph], tests: Sequence[Graph], model: nn.Module, train: Training
+) -> Task:
+    """Classify graphs; a client is scored with the model that it deploys, on its own test graphs.
+
+    Args:
+        clients: collections with labels, what clients train on.
+        tests: one collection with labels per client.
+        model: called as ``model(*graph.inputs)``, returns logits.
+        train: local training.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> own = fgl.Graph(torch.ones(3, 4), none, y=torch.tensor([0, 0, 1]), batch=torch.arange(3))
+        >>> graph_task([own], [own], fgl.nn.GIN(4, 8, 2), fgl.Training()).select
+        ''
+    """
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_graphs(method, tests, trained)
+
+    @torch.no_grad()
+    def validate(params: Params, graph: Graph) -> float:
+        if graph.y is None or graph.val_mask is None:
+            return math.nan
+        with in_mode(model, False):
+            logits = functional_call(model, params, graph.inputs)
+        return accuracy(logits, graph.y, graph.val_mask)
+
+    return Task(clients, fedavg(model, train=train), scores, "", validate)
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """Graphs of a collection, dealt to clients by their labels, in folds; GPFL's protocol.
+
+    Example:
+        >>> len(Graphs(clients=4, hidden=8).load(seed=0).clients)
+        4
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 25
+    """How many clients."""
+    alpha: float = 5.0
+    """Of the Dirichlet draw of labels: small, clients of one class; large, clients alike."""
+    fold: int = 0
+    """The test fold."""
+    folds: int = 5
+    """How many folds."""
+    batch_size: int = 128
+    """Graphs per step."""
+    hidden: int = 64
+    """Width of a hidden layer."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    local: Local = Local("adam", lr=1e-3, steps=1)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        check_number("alpha", self.alpha, above=0)
+        check_number("clients", self.clients, at_least=1, integer=True)
+        check_number("batch_size", self.batch_size, at_least=1, integer=True)
+        check_number("hidden", self.hidden, at_least=1, integer=True)
+        check_number("dropout", self.dropout, at_least=0, at_most=1)
+
+    def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
+        """Every client's training graphs and test graphs; `seed` decides who holds what."""
+        graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
+        parts = data.dirichlet_partition(graph.y, self.clients, alpha=self.alpha, seed=seed)
+        which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
+        return data.fold_clients(graph, parts, **which)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides who holds what and the initial model."""
+        return self.of(*self.folds_of(seed), seed=seed)
+
+    def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
+        """The task of these clients; `seed` decides the initial model."""
+        sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            model = GIN(*sizes, dropout=self.dropout).to(self.device)
+        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
+        train = Training(self.local.optimizer_factory(), batches=draw, keep_optimizer=True)
+        return graph_task(clients, tests, model, train)

@@ -1,0 +1,106 @@
+"""Nodes of one graph, cut into disjoint clients, scored on the whole graph (FGSSL's protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import nn
+
+from .. import data
+from ..checks import check_number
+from ..federation import Evaluate, Method, Params, Training, evaluate_on, fedavg
+from ..graph import Graph
+from ..nn import GAT, GCN
+from .scores import node_scores
+from .task import Local, Task
+
+MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT}
+PARTITIONS: dict[str, Any] = {"louvain": data.louvain_partition, "random": data.random_partition}
+
+
+def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
+    """Classify the nodes of clients; every model is scored on the whole graph.
+
+    Args:
+        whole: the graph with all edges, labels, a validation and a test mask.
+        clients: graphs with labels, and a training mask where not all nodes train.
+        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        train: local training.
+
+    Example:
+        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> model = fgl.nn.GCN(whole.num_features, 8, whole.num_classes)
+        >>> node_task(whole, clients, model, fgl.Training()).fedavg.model is model
+        True
+    """
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_on(method, whole, trained)
+
+    own = node_scores(model, test=False)
+
+    def validate(params: Params, graph: Graph) -> float:
+        return own(params, graph).get("val_accuracy", float("nan"))
+
+    method = fedavg(model, train=train)
+    return Task(clients, method, scores, "val_accuracy", validate, whole)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of clients that are cut from one graph; FGSSL's protocol.
+
+    Example:
+        >>> task = Nodes(clients=3, hidden=8).load(seed=0)
+        >>> sum(graph.num_nodes for graph in task.clients) == task.whole.num_nodes
+        True
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 5
+    """How many clients."""
+    partition: Literal["louvain", "random"] = "louvain"
+    """How nodes come to clients: communities, or at random."""
+    split: Literal["class_capped", "random", "public"] = "class_capped"
+    """Which nodes train, validate and test."""
+    model: Literal["gcn", "gat"] = "gat"
+    """The network of the clients."""
+    hidden: int = 128
+    """Width of a hidden layer."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    local: Local = Local()
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {
+        "citeseer": {"lr": 0.1},
+        "pubmed": {"optimizer": "adam", "lr": 0.005},
+    }
+
+    def __post_init__(self) -> None:
+        check_number("clients", self.clients, at_least=1, integer=True)
+        check_number("hidden", self.hidden, at_least=1, integer=True)
+        check_number("dropout", self.dropout, at_least=0, at_most=1)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides split, partition and initial model."""
+        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = whole.replace(backend=self.sparse).to(self.device)
+        clients = [whole]
+        if self.clients > 1:
+            parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+            clients = data.partition_graph(whole, parts)
+        sizes = whole.num_features, self.hidden, whole.num_classes
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
+        return node_task(whole, clients, model, train)

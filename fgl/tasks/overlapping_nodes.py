@@ -1,0 +1,147 @@
+"""Nodes of one graph that clients draw and share, scored on their union (FedGL's protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .. import data
+from ..checks import check_number
+from ..federation import (
+    Evaluate,
+    Method,
+    Params,
+    Training,
+    evaluate_clients,
+    evaluate_on,
+    fedavg,
+    supervised,
+    together,
+)
+from ..graph import Graph
+from ..nn import GCN
+from .scores import node_scores
+from .task import Local, Task
+from .weights import send_by_nodes
+
+
+def overlapping_node_task(
+    union: Graph, clients: Sequence[Graph], model: nn.Module, train: Training, *, l2: float = 0.0
+) -> Task:
+    """Classify nodes that several clients hold; a client weighs as many as it has nodes.
+
+    Models are scored on the union of the clients' graphs, and on each client's own test nodes.
+
+    Args:
+        union: of the clients' graphs, with labels and masks.
+        clients: graphs with labels, masks and `node_id`.
+        model: called as ``model(graph.x, graph.adj)``, returns logits; its first matrix is
+            ``convs.0.lin.weight`` where `l2` is not 0.
+        train: local training.
+        l2: weight of half the squared norm of that matrix in the loss.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> parts = fgl.data.overlapping_partition(graph, [0.3, 0.5], seed=0)
+        >>> clients = fgl.data.partition_graph(graph, parts)
+        >>> union = fgl.data.union_graph(graph, parts)
+        >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+        >>> len(overlapping_node_task(union, clients, model, fgl.Training()).clients)
+        2
+    """
+    check_number("l2", l2, at_least=0)
+    cross_entropy = supervised(model)
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        total = cross_entropy(params, graph, context)
+        return total + l2 / 2 * params["convs.0.lin.weight"].square().sum() if l2 else total
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return together(
+            evaluate_on(method, union, trained), evaluate_clients(method, clients, trained)
+        )
+
+    own = node_scores(model, test=False)
+
+    def validate(params: Params, graph: Graph) -> float:
+        return own(params, graph).get("val_accuracy", float("nan"))
+
+    method = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
+    return Task(clients, method, scores, "val_accuracy", validate, union)
+
+
+@dataclass(frozen=True)
+class OverlappingNodes:
+    """Nodes of clients that draw them from one graph, and overlap; FedGL's protocol.
+
+    Example:
+        >>> task = OverlappingNodes(proportions=("0.3", "0.5"), per_class=20).load(seed=0)
+        >>> len(task.clients), task.whole.num_nodes < 2708
+        (2, True)
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int | None = None
+    """How many clients; as many as there are proportions."""
+    proportions: tuple[str, ...] = ("D4",)
+    """What share of the nodes each client draws: D1 to D4, or numbers."""
+    overlap: float | None = None
+    """Share of the nodes that all clients hold."""
+    per_class: int | None = None
+    """Training nodes of a class, drawn; the public ones where this is not given."""
+    hidden: int = 16
+    """Width of the hidden layer."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    l2: float = 5e-4
+    """Weight of the squared norm of the first layer."""
+    local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=10)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        check_number("hidden", self.hidden, at_least=1, integer=True)
+        check_number("dropout", self.dropout, at_least=0, at_most=1)
+        check_number("l2", self.l2, at_least=0)
+        if self.per_class is not None:
+            check_number("per_class", self.per_class, at_least=1, integer=True)
+        if self.overlap is not None:
+            check_number("overlap", self.overlap, at_least=0, at_most=1)
+        if self.clients not in (None, len(self.shares)):
+            raise ValueError(
+                f"Expected clients to be {len(self.shares)}, one per proportion, "
+                f"but got {self.clients}"
+            )
+
+    @property
+    def shares(self) -> list[float]:
+        """The share of each client."""
+        known = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
+        return list(known or map(float, self.proportions))
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides who holds what, a drawn split and the initial model."""
+        graph = data.normalize_features(data.load(self.dataset))
+        if self.per_class is not None or graph.train_mask is None:
+            count = 20 if self.per_class is None else self.per_class
+            graph = data.class_capped_split(
+                graph, train_per_class=count, num_val=500, num_test=1000, seed=seed
+            )
+        graph = graph.replace(backend=self.sparse).to(self.device)
+        parts = data.overlapping_partition(graph, self.shares, common=self.overlap, seed=seed)
+        union, clients = data.union_graph(graph, parts), data.partition_graph(graph, parts)
+        sizes: Any = union.num_features, self.hidden, union.num_classes
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            model = GCN(*sizes, dropout=self.dropout, drop_input=True).to(self.device)
+        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
+        return overlapping_node_task(union, clients, model, train, l2=self.l2)

@@ -1,0 +1,303 @@
+"""Nodes and links of clients that have test sets of their own (FedVGAE's protocols)."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from .. import data, losses
+from ..checks import check_number
+from ..data import EdgeSplit
+from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
+from ..federation.method import Loss
+from ..federation.minibatches import num_steps
+from ..graph import Graph
+from ..methods import own_models
+from ..nn import VGAE
+from ..sparse import SparseMatrix
+from .nodes import PARTITIONS
+from .scores import Score, evaluate_own, link_scores, node_scores
+from .task import Local, Task
+from .weights import send_by_nodes
+
+
+def own_node_task(
+    clients: Sequence[Graph], model: VGAE, train: Training, *, kl: float = 1.0
+) -> Task:
+    """Classify a client's nodes with a variational encoder and an MLP.
+
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``. A client weighs as many as it has nodes, keeps
+    the model that it trained, and is scored with it on its own test nodes; metrics that end in
+    ``_before`` are those of the model it started its round from.
+
+    Args:
+        clients: graphs with labels and masks of their own.
+        model: with a classifier.
+        train: local training; in each of its steps the noise of z is drawn anew.
+        kl: weight of the divergence, at least 0.
+
+    Example:
+        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> model = fgl.nn.VGAE(clients[0].num_features, 8, 4, num_classes=7)
+        >>> own_node_task(clients, model, fgl.Training(num_steps=2)).select
+        'val_accuracy'
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024
+    """
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        logits, total = encoded(model, params, graph, context, kl)
+        return total + losses.cross_entropy(logits, graph.y, graph.train_mask)  # type: ignore[arg-type]
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        for _ in range(num_steps(train)):
+            yield graph, {**context, "noise": noise(model, graph)}
+
+    method = _method(model, loss, replace(train, num_steps=None, batches=batches))
+    return _task(clients, method, lambda test: node_scores(model, test=test), "val_accuracy")
+
+
+def link_task(
+    splits: Sequence[EdgeSplit],
+    model: VGAE,
+    train: Training,
+    *,
+    kl: float = 1.0,
+    recon: Literal["sampled", "dense", "dense_weighted"] = "sampled",
+) -> Task:
+    """Predict a client's links with a variational graph auto-encoder.
+
+    ``L = reconstruction + kl / n KL``; scores are those of a client's own held-out edges against
+    pairs without an edge. Otherwise as `own_node_task`.
+
+    Args:
+        splits: one per client; its graph has the training edges alone.
+        model: without a classifier.
+        train: local training; in each of its steps noise and negative edges are drawn anew.
+        kl: weight of the divergence, at least 0.
+        recon: which pairs are reconstructed.
+
+    Raises:
+        ValueError: if no client has enough edges to split.
+
+    Example:
+        >>> splits = [fgl.data.edge_split(fgl.data.load("synthetic"))]
+        >>> model = fgl.nn.VGAE(1433, 8, 4)
+        >>> link_task(splits, model, fgl.Training(num_steps=2)).select
+        'val_auc'
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024
+    """
+    idle = [client for client, own in enumerate(splits) if own.trains_only]
+    if len(idle) == len(splits):
+        raise ValueError(
+            f"Expected a client to have enough edges to split, but got none of {len(splits)}"
+        )
+    if idle:
+        warnings.warn(
+            f"Expected all clients to have enough edges to split, but got too few in {idle}: they "
+            "train and are not scored",
+            stacklevel=2,
+        )
+    edges = {own.graph: own.edges(both=recon != "sampled") for own in splits}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        z, total = encoded(model, params, graph, context, kl)
+        there, absent = context["edges"], context["negatives"]
+        edge, none = there.values.mT, absent.values.mT
+        free = absent.mask & (none[0] != none[1])
+        masks = {"mask": there.mask, "negative_mask": free, "node_mask": graph.node_mask}
+        return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        own, n = edges[graph], graph.num_nodes
+        count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
+        kept = Ragged(own.t())
+        for _ in range(num_steps(train)):
+            fresh = {"noise": noise(model, graph), "edges": kept}
+            negatives = data.negative_edges(own, n, count, replacement=True).t()
+            yield graph, {**context, **fresh, "negatives": Ragged(negatives)}
+
+    method = _method(model, loss, replace(train, num_steps=None, batches=batches))
+    clients = [own.graph for own in splits]
+    return _task(clients, method, lambda test: link_scores(model, splits, test=test), "val_auc")
+
+
+def noise(model: VGAE, graph: Graph) -> Ragged:
+    """Standard normal noise for the embeddings of a graph's nodes."""
+    return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
+
+
+def encoded(
+    model: VGAE, params: Params, graph: Graph, context: Any, kl: float
+) -> tuple[Tensor, Tensor]:
+    """The model's output, and the divergence's part of the loss."""
+    options = {"noise": context["noise"].values, "return_embedding": True}
+    out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
+    nodes = graph.node_mask
+    n = nodes.sum().clamp(min=1)
+    return out, kl / n * losses.kl_divergence(mu, log_sigma, mask=nodes)
+
+
+def _method(model: VGAE, loss: Loss, train: Training) -> Method:
+    plain = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
+    return own_models(plain, before=True)
+
+
+def _task(clients: Sequence[Graph], method: Method, score: Any, select: str) -> Task:
+    def scores(made: Method, trained: Sequence[Graph]) -> Evaluate:
+        own: Score = score(True)
+        return evaluate_own(own, made, trained)
+
+    own: Score = score(False)
+
+    def validate(params: Params, graph: Graph) -> float:
+        return own(params, graph).get(select, math.nan)
+
+    return Task(clients, method, scores, select, validate)
+
+
+@dataclass(frozen=True)
+class OwnNodes:
+    """Nodes of disjoint clients, each with a split of its own; FedVGAE's node protocol.
+
+    Example:
+        >>> task = OwnNodes(clients=3, partition="random", hidden=8).load(seed=0)
+        >>> all(bool(graph.test_mask.any()) for graph in task.clients)
+        True
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 10
+    """How many clients."""
+    partition: Literal["louvain", "random"] = "louvain"
+    """How nodes come to clients: communities, or at random."""
+    features: Literal["raw", "normalized", "degree"] = "raw"
+    """Features of the nodes."""
+    hidden: int = 64
+    """Width of the hidden layers."""
+    latent: int = 32
+    """Dimensions of an embedding."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    kl: float = 1.0
+    """Weight of the divergence, which is divided by the number of nodes."""
+    local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        _check_setting(self)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides partition, splits and initial model."""
+        whole, clients = _clients(self, seed)
+        seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
+        split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
+        if _of_degrees(self, whole):
+            split = [data.degree_features(own) for own in split]
+        model = _model(self, split[0], seed, split[0].num_classes)
+        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
+        return own_node_task(split, model, train, kl=self.kl)
+
+
+@dataclass(frozen=True)
+class Links:
+    """Links of disjoint clients, 5 % of them to validate, 10 % for the test; FedVGAE's protocol.
+
+    Example:
+        >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
+        >>> all(graph.train_mask is None for graph in task.clients)
+        True
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 10
+    """How many clients."""
+    partition: Literal["louvain", "random"] = "louvain"
+    """How nodes come to clients: communities, or at random."""
+    features: Literal["raw", "normalized", "degree"] = "raw"
+    """Features of the nodes; degrees are those in a client's training edges."""
+    hidden: int = 64
+    """Width of the hidden layer."""
+    latent: int = 32
+    """Dimensions of an embedding."""
+    dropout: float = 0.0
+    """Share of units set to zero."""
+    kl: float = 1.0
+    """Weight of the divergence, which is divided by the number of nodes."""
+    recon: Literal["sampled", "dense", "dense_weighted"] = "sampled"
+    """Which pairs are reconstructed."""
+    local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=5)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        _check_setting(self)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides partition, splits and initial model."""
+        whole, clients = _clients(self, seed)
+        none = {"train_mask": None, "val_mask": None, "test_mask": None}  # every node is trained on
+        splits = [
+            data.edge_split(own.replace(**none), seed=fold_in(seed, client, "split"))
+            for client, own in enumerate(clients)
+        ]
+        if _of_degrees(self, whole):
+            splits = [replace(own, graph=data.degree_features(own.graph)) for own in splits]
+        model = _model(self, splits[0].graph, seed, None)
+        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
+        return link_task(splits, model, train, kl=self.kl, recon=self.recon)
+
+
+def _check_setting(setting: OwnNodes | Links) -> None:
+    check_number("clients", setting.clients, at_least=1, integer=True)
+    check_number("hidden", setting.hidden, at_least=1, integer=True)
+    check_number("latent", setting.latent, at_least=1, integer=True)
+    check_number("dropout", setting.dropout, at_least=0, at_most=1)
+    check_number("kl", setting.kl, at_least=0)
+
+
+def _clients(setting: OwnNodes | Links, seed: int) -> tuple[Graph, list[Graph]]:
+    """The whole graph and what a partition cuts it into."""
+    graph = data.load(setting.dataset).replace(backend=setting.sparse).to(setting.device)
+    whole = data.normalize_features(graph) if setting.features == "normalized" else graph
+    parts = PARTITIONS[setting.partition](whole, setting.clients, seed=seed)
+    return graph, data.partition_graph(whole, parts)
+
+
+def _of_degrees(setting: OwnNodes | Links, graph: Graph) -> bool:
+    """Whether features are degrees, which would tell of the edges that are kept from a client.
+
+    Then each client counts them in its own training edges.
+    """
+    x, degrees = graph.x, data.degree_features(graph).x
+    if setting.features == "degree" or x.shape != degrees.shape:
+        return setting.features == "degree"
+    here, there = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
+    return torch.equal(here, there)
+
+
+def _model(setting: OwnNodes | Links, graph: Graph, seed: int, classes: int | None) -> VGAE:
+    sizes = graph.num_features, setting.hidden, setting.latent
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        model = VGAE(*sizes, num_classes=classes, dropout=setting.dropout)
+    return model.to(setting.device)

@@ -1,0 +1,158 @@
+"""Scores of a client's own model: on its nodes, and on the edges that were held out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from ..data import EdgeSplit
+from ..federation import Evaluate, Message, Method, Params, check_model, deployed, in_mode
+from ..federation.method import State
+from ..graph import Graph
+from ..losses import pair_scores
+from ..metrics import accuracy, auc, average_precision
+
+Score = Callable[[Params, Graph], dict[str, float]]
+
+
+def node_scores(model: nn.Module, *, test: bool = True) -> Score:
+    """How well a model classifies a client's own nodes.
+
+    Args:
+        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        test: whether to score the test nodes too; a method that validates has no business there.
+
+    Returns:
+        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; without the name of a mask that is
+        missing or empty.
+
+    Example:
+        >>> mask = torch.tensor([True, False])
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> model = fgl.nn.GCN(2, 8, 2)
+        >>> list(node_scores(model)(model.state_dict(), graph.replace(test_mask=mask)))
+        ['test_accuracy']
+    """
+
+    @torch.no_grad()
+    def score(params: Params, graph: Graph) -> dict[str, float]:
+        if graph.y is None:
+            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        with in_mode(model, False):
+            logits = functional_call(model, params, (graph.x, graph.adj))
+        masks = {"val_accuracy": graph.val_mask}
+        if test:
+            masks["test_accuracy"] = graph.test_mask
+        found = {
+            name: accuracy(logits, graph.y, mask)
+            for name, mask in masks.items()
+            if mask is not None
+        }
+        return {name: value for name, value in found.items() if not math.isnan(value)}
+
+    return score
+
+
+def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
+    """How well a model tells a client's held-out edges from pairs without an edge.
+
+    Args:
+        model: called as ``model(graph.x, graph.adj)``, returns embeddings; inner products decode.
+        splits: one per client; the client is known by its ``split.graph``.
+        test: whether to score the test pairs too.
+
+    Returns:
+        ``(params, graph) -> {"val_auc", "val_ap", "auc", "ap"}``, the last two on the test pairs;
+        without the names of pairs that lack edges or negatives, so none for a client that only
+        trains; NaN where a model's scores are, as those of one that has diverged.
+
+    Raises:
+        ValueError: when called, if the graph is that of no split.
+
+    Example:
+        >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> model = fgl.nn.VGAE(1433, 8, 4)
+        >>> list(link_scores(model, [split])(model.state_dict(), split.graph))
+        ['val_auc', 'val_ap', 'auc', 'ap']
+    """
+    of = {split.graph: split for split in splits}  # graphs are told apart by identity
+
+    @torch.no_grad()
+    def score(params: Params, graph: Graph) -> dict[str, float]:
+        split = of.get(graph)
+        if split is None:
+            raise ValueError("Expected graph to be the graph of a split, but got another")
+        if split.trains_only:
+            return {}
+        with in_mode(model, False):
+            z = functional_call(model, params, (graph.x, graph.adj))
+        found = {}
+        kept = {"val_": (split.val_edges, split.val_negatives)}
+        if test:
+            kept[""] = (split.test_edges, split.test_negatives)
+        for prefix, (edges, negatives) in kept.items():
+            if not (edges.shape[1] and negatives.shape[1]):
+                continue
+            scores = pair_scores(z, torch.cat([edges, negatives], 1))
+            positive = torch.arange(len(scores), device=scores.device) < edges.shape[1]
+            diverged = bool(scores.isnan().any())
+            found[f"{prefix}auc"] = math.nan if diverged else auc(scores, positive)
+            found[f"{prefix}ap"] = math.nan if diverged else average_precision(scores, positive)
+        return found
+
+    return score
+
+
+def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Evaluate:
+    """Score each client with the model that it deploys, and with what its last round started from.
+
+    A method may keep the latter in its clients' states, as ``"adopted"``.
+
+    Args:
+        score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
+        method: what deploys.
+        clients: the clients' graphs.
+
+    Returns:
+        ``(outbox, states) ->`` every metric as a mean over the clients that have it, then, where
+        clients keep it, the same with ``_before`` at the end, and ``scored_clients``, how many have
+        all of them. A mean over a client with NaN is NaN.
+
+    Raises:
+        ValueError: when called, if no client has a metric, or a model is not whole.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+        >>> evaluate = evaluate_own(node_scores(model), fgl.fedavg(model), [graph])
+        >>> sorted(evaluate({0: {"model": model.state_dict()}}, {}))
+        ['scored_clients', 'test_accuracy', 'val_accuracy']
+    """
+    models, template = deployed(method, clients), method.model.state_dict()
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        each: list[dict[str, float]] = []
+        used = models(outbox, states)
+        keep = any("adopted" in state for state in states.values())
+        for client, graph in enumerate(clients):
+            found = dict(score(used[client], graph))
+            if keep:
+                started: Any = states.get(client, {}).get("adopted", used[client])
+                check_model(started, template, f"client {client}'s adopted model")
+                found |= {f"{name}_before": v for name, v in score(started, graph).items()}
+            each.append(found)
+        names = dict.fromkeys(name for found in each for name in found)
+        if not names:
+            raise ValueError("Expected a client to have something to test on, but got none")
+        means = {}
+        for metric in names:
+            values = [found[metric] for found in each if metric in found]
+            means[metric] = sum(values) / len(values)
+        return {**means, "scored_clients": float(sum(len(found) == len(names) for found in each))}
+
+    return evaluate

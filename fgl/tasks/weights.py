@@ -1,0 +1,23 @@
+"""Weights of clients in a mean: what stands as ``num_examples`` in a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..federation import Message, Params
+from ..federation.method import State
+from ..graph import Graph
+
+
+def send_by_nodes(
+    params: Params, context: Any, state: State, graph: Graph
+) -> tuple[Message, State]:
+    """FedAvg's send, where a client weighs as much as it has nodes."""
+    return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
+
+
+def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+    """FedAvg's send, where all clients weigh the same."""
+    return {"model": params, "num_examples": torch.tensor(1)}, state

@@ -1,0 +1,605 @@
+"""Experiments: runs, reports, and the command line that is made from types."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar, Literal
+
+import pytest
+import torch
+from federations import graphs, model, script
+
+import fgl
+from fgl.checks import check_choice, check_number
+from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of, to_json
+from fgl.experiment.cli import _help_texts
+from fgl.experiment.flags import build, flags_of, presets_of
+from fgl.federation import Result, Round
+
+KEYS = [
+    *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
+    *("seconds_per_round", "bytes_up", "bytes_down", "config"),
+]
+DEFAULT, ONE_ROUND, TWO_ROUNDS = Run(), Run(rounds=1), Run(rounds=2)
+BASELINE = script("examples/baseline.py")
+
+
+@dataclass(frozen=True)
+class Local:
+    lr: float = 0.1
+    """The learning rate."""
+    steps: int = 2
+    """How many steps there are."""
+
+    def __post_init__(self) -> None:
+        check_number("lr", self.lr, at_least=0)
+        check_number("steps", self.steps, at_least=0, integer=True)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Three clients of a random graph."""
+
+    dataset: str = "synthetic"
+    """The dataset."""
+    clients: int = 3
+    """How many clients there are."""
+    weight_decay: float = 5e-4
+    """The weight decay."""
+    learn: bool = True
+    """Whether anything is learned."""
+    kind: Literal["gcn", "gat"] = "gcn"
+    """Which model it is."""
+    fanouts: tuple[int, ...] = (6, 6)
+    """How many neighbours are drawn at each depth."""
+    cap: int | None = None
+    """How many nodes there may be."""
+    device: str = "cpu"
+    """Where to compute."""
+    local: Local = Local()
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {"Cora": {"lr": 0.5, "clients": 2}}
+
+    def load(self, seed: int) -> Any:
+        return task(self.clients, self.local)
+
+
+def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy") -> Any:
+    """What a `Run` asks of a task, on a few small graphs."""
+    data = graphs((12, 20, 31, 17))[:clients]
+    train = fgl.Training(partial(torch.optim.SGD, lr=local.lr), num_steps=local.steps)
+    return SimpleNamespace(
+        clients=data,
+        fedavg=fgl.fedavg(model(), train=train),
+        evaluate=lambda method: fgl.evaluate_on(method, data[0], data),
+        select=select,
+    )
+
+
+def scaled(fedavg: fgl.Method, *, scale: float = 1.0) -> fgl.Method:
+    """FedAvg whose loss is scaled.
+
+    Args:
+        fedavg: what is changed.
+        scale: how much larger the loss is.
+    """
+    check_number("scale", scale, above=0)
+    return replace(fedavg, loss=lambda *given: scale * fedavg.loss(*given))
+
+
+def main(setting: Setting = Setting(), run: Run = TWO_ROUNDS, scale: float = 1.0) -> Any:
+    """Train on three clients, with a scaled loss.
+
+    Args:
+        scale: How much larger the loss is.
+    """
+    loaded = setting.load(run.seed)
+    return run(scaled(loaded.fedavg, scale=scale), loaded)
+
+
+def parsed(
+    setting: Setting = Setting(), run: Run = DEFAULT, scale: float = 1.0
+) -> tuple[Setting, Run, float]:
+    """What the command line makes of its flags.
+
+    Args:
+        scale: How much larger the loss is.
+    """
+    return setting, run, scale
+
+
+def refused(capsys: pytest.CaptureFixture[str], function: Any, *flags: str, **options: Any) -> str:
+    """What a wrong command is told, on one line."""
+    with pytest.raises(SystemExit) as caught:
+        cli(function, argv=flags, **options)
+    assert caught.value.code == 2
+    return " ".join(capsys.readouterr().err.replace("│", "").split())
+
+
+def helped(capsys: pytest.CaptureFixture[str], function: Any, *flags: str, **options: Any) -> str:
+    with pytest.raises(SystemExit) as caught:
+        cli(function, argv=[*flags, "--help"], **options)
+    assert caught.value.code == 0
+    return " ".join(capsys.readouterr().out.replace("│", "").split())
+
+
+def but_seconds(report: dict[str, Any]) -> dict[str, Any]:
+    return {**report, "seconds_per_round": None}
+
+
+# The report.
+
+
+def told(*rounds: Round, select: str = "val_accuracy") -> dict[str, Any]:
+    what = {"recipe": "fedavg", "dataset": "", "clients": 1, "rounds": 1, "seed": 0, "config": {}}
+    return report(Result({}, {}, {}, list(rounds)), **what, select=select)
+
+
+def scored(index: int, val: float, loss: float, test: float, seconds: float = 1) -> Round:
+    metrics = {"val_accuracy": val, "val_loss": loss, "test_accuracy": test}
+    return Round(index, [0], seconds=seconds, metrics=metrics)
+
+
+def test_best_is_the_round_of_best_validation() -> None:
+    """Highest accuracy, then smallest loss, then the earlier round; never by the test score."""
+    metrics = told(
+        scored(0, 0.70, 0.1, 0.99),
+        scored(1, 0.80, 0.4, 0.50),
+        scored(2, 0.80, 0.2, 0.60),
+        scored(3, 0.80, 0.2, 0.90),
+        scored(4, 0.75, 0.1, 0.70),
+    )["metrics"]
+    assert metrics == {
+        "test_accuracy": {"last": 0.70, "best_val": 0.60},
+        "val_accuracy": {"last": 0.75, "best_val": 0.80},
+    }
+
+
+def test_best_is_a_round_in_which_most_were_scored() -> None:
+    rounds = [Round(0, []), Round(1, [0], metrics={"val_accuracy": 0.5, "test_accuracy": 0.4})]
+    assert told(*rounds)["metrics"]["test_accuracy"] == {"last": 0.4, "best_val": 0.4}
+    few = {"val_accuracy": 0.9, "scored_clients": 1.0}
+    many = {"val_accuracy": 0.5, "scored_clients": 3.0}
+    assert best_round([Round(0, [0], metrics=few), Round(1, [0], metrics=many)]).round == 1
+
+
+def test_without_a_validation_set_the_last_rounds_count() -> None:
+    history = [Round(i, [0], metrics={"f1": i / 10, "a_loss": 1.0}) for i in range(7)]
+    history[1].metrics["early"] = 1.0
+    want = {"f1": {"last": 0.6, "mean_last5": pytest.approx(0.4)}}
+    assert told(*history)["metrics"] == told(*history, select="")["metrics"] == want
+    assert told(*history[::-1], select="f1")["metrics"] == {"f1": {"last": 0.0, "best_val": 0.6}}
+
+
+def test_each_clients_best_round() -> None:
+    one = Round(0, [0], metrics={"f1": 0.5, "f1/0": 0.9, "f1/1": 0.1})
+    two = Round(1, [0], metrics={"f1": 0.4, "f1/0": 0.2, "f1/1": 0.6})
+    assert told(one, two)["metrics"]["f1"]["best_test"] == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "median"),
+    [([90, 80, 3, 1, 2], 2), ([90, 80, 3, 1], 2), ([90, 80, 3], 3), ([4, 2], 3), ([5], 5), ([], 0)],
+)
+def test_seconds_are_the_median_from_the_third_round_on(seconds: list[int], median: int) -> None:
+    rounds = [scored(index, 0.5, 0.5, 0.5, value) for index, value in enumerate(seconds)]
+    assert told(*rounds)["seconds_per_round"] == median
+
+
+def refuse_constants(text: str) -> None:
+    raise ValueError(text)
+
+
+def test_the_report_is_strict_json(tmp_path: Path) -> None:
+    path = tmp_path / "results" / "out.json"
+    run = Run(rounds=1, json=str(path), config={"fanouts": (6, 6), "delta": math.inf})
+    loaded = task()
+    run(loaded.fedavg, loaded, evaluate=lambda *_: {"f1": math.nan, "val_accuracy": 0.5})
+    read = json.loads(path.read_text(), parse_constant=refuse_constants)
+    assert read["metrics"]["f1"] == {"last": None, "best_val": None}
+    assert read["metrics"]["val_accuracy"]["last"] == 0.5
+    assert read["config"] == {"fanouts": [6, 6], "delta": None}
+    text = to_json({"a": [math.inf, (1.0, None)]})
+    assert json.loads(text, parse_constant=refuse_constants) == {"a": [None, [1.0, None]]}
+
+
+# The run.
+
+
+def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = task()
+    summary, result = Run(rounds=2, recipe="fedavg", dataset="tiny")(loaded.fedavg, loaded)
+    assert list(summary) == KEYS
+    assert [summary[key] for key in KEYS[:5]] == ["fedavg", "tiny", 3, 2, 0]
+    assert list(summary["metrics"]) == ["test_accuracy", "val_accuracy"]
+    for values in summary["metrics"].values():
+        assert list(values) == ["last", "best_val"]
+        assert all(type(value) is float for value in values.values())
+    size = sum(p.numel() * p.element_size() for p in result.outbox[0]["model"].values())
+    assert (summary["bytes_down"], summary["bytes_up"]) == (6 * size, 6 * (size + 8))
+    assert [type(summary[key]) for key in ("bytes_up", "bytes_down")] == [int, int]
+    assert summary["seconds_per_round"] > 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.split(" last ")[0] for line in said] == [
+        "fedavg tiny: test_accuracy",
+        "fedavg tiny: val_accuracy",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("rounds", -1, "an integer >= 0"),
+        ("rounds", 2.5, "an integer >= 0"),
+        ("rounds", True, "an integer >= 0"),
+        ("seed", -1, "an integer >= 0"),
+        ("participation", 1.5, "a number > 0 and <= 1"),
+        ("participation", math.nan, "a number > 0 and <= 1"),
+        ("clients_at_once", 0, 'an integer >= 1 or "all"'),
+        ("clients_at_once", "some", 'an integer >= 1 or "all"'),
+        ("threads", 0, "an integer >= 1"),
+        ("patience", 0, "an integer >= 1"),
+    ],
+)
+def test_bounds_hold_in_python(name: str, value: Any, wanted: str) -> None:
+    with pytest.raises((TypeError, ValueError)) as caught:
+        Run(**{name: value})
+    assert str(caught.value) == f"Expected {name} to be {wanted}, but got {value!r}"
+
+
+def test_checks() -> None:
+    check_number("mu", 0, at_least=0)
+    check_choice("rule", "sgd", ("sgd", "adam"))
+    for bad in (math.inf, -math.inf, math.nan, 0, 1):
+        with pytest.raises(ValueError, match=f"Expected mu to be a number > 0 and < 1, .* {bad}"):
+            check_number("mu", bad, above=0, below=1)
+    for bad in ("1", None, True, 1j):
+        with pytest.raises(TypeError, match="Expected mu to be a number, but got"):
+            check_number("mu", bad)
+    with pytest.raises(ValueError, match="Expected rule to be one of 'sgd', 'adam', but got 'x'"):
+        check_choice("rule", "x", ("sgd", "adam"))
+
+
+def test_patience_ends_a_run_and_asks_for_a_validation() -> None:
+    loaded = task()
+    scores = iter([0.1, 0.5, 0.4, 0.3, 0.2, 0.9])
+    run = Run(rounds=6, patience=2)
+    _, result = run(loaded.fedavg, loaded, evaluate=lambda *_: {"val_accuracy": next(scores)})
+    assert len(result.history) == 4
+    blind = task(select="")
+    with pytest.raises(ValueError, match="Expected patience to be None .* validation.* got 2"):
+        run(blind.fedavg, blind)
+
+
+def test_dropped_messages_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    loaded = task()
+
+    def accept(message: Any, *_: Any) -> None:
+        raise ValueError("no")
+
+    with pytest.warns(UserWarning, match="no"):
+        Run(rounds=1)(replace(loaded.fedavg, accept=accept), loaded)
+    assert "run: 3 messages dropped, the first (round, client): (0, 0, " in capsys.readouterr().out
+
+
+def test_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    want, _ = cli(main, argv=["--rounds", "3"])
+
+    def interrupt(num_rounds: int, name: str) -> Any:
+        def stop(record: Round, result: Result) -> None:
+            if record.round == 1:
+                raise KeyboardInterrupt
+
+        return stop
+
+    flags = ["--rounds", "3", "--checkpoint", str(tmp_path / "runs")]
+    with monkeypatch.context() as patch:
+        patch.setattr("fgl.experiment.run.progress", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            cli(main, argv=flags)
+    again, result = cli(main, argv=flags)
+    assert but_seconds(again) == but_seconds(want)
+    assert len(result.history) == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--scale", "2"], "scale"),
+        (["--lr", "0.3"], "lr"),
+        (["--seed", "1"], "seed"),
+        (["--no-learn"], "learn"),
+        (["--dataset", "other"], "dataset"),
+    ],
+)
+def test_checkpoint_of_other_flags_is_refused(
+    flags: list[str], named: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli(main, argv=["--rounds", "1", "--checkpoint", str(tmp_path)])
+    said = refused(capsys, main, "--checkpoint", str(tmp_path), *flags)
+    wanted = said.split("Expected checkpoint ")[1].split(", but got")[0]
+    assert "to be of this run with" in wanted
+    assert named in wanted
+
+
+# The command line.
+
+
+def test_flags_are_flat() -> None:
+    assert [flag.name for flag in flags_of(main)] == [
+        *("dataset", "clients", "weight_decay", "learn", "kind", "fanouts", "cap", "device"),
+        *("lr", "steps"),
+        *("rounds", "seed", "participation", "clients_at_once", "threads", "patience"),
+        *("checkpoint", "json", "scale"),
+    ]
+    words = "--clients 7 --weight-decay 0 --no-learn --kind gat --fanouts 3 4 5 --cap 9 --lr=1"
+    setting, run, scale = cli(parsed, argv=[*words.split(), "--clients-at-once", "all"])
+    assert setting == Setting("synthetic", 7, 0.0, False, "gat", (3, 4, 5), 9, local=Local(1.0))
+    assert run.clients_at_once == "all"
+    assert scale == 1.0
+    setting, run, _ = cli(parsed, argv=["--learn", "--cap", "None", "--clients-at-once", "4"])
+    assert setting == Setting()
+    assert run.clients_at_once == 4
+
+
+def test_the_report_of_a_command(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
+    assert json.loads(path.read_text()) == {
+        **summary,
+        "config": {**summary["config"], "fanouts": [6, 6]},
+    }
+    assert list(summary) == KEYS
+    assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
+    assert summary["config"] == {
+        **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
+        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": 1, "threads": 1},
+        **{"patience": None, "scale": 1.0},
+    }
+
+
+@pytest.mark.parametrize(
+    ("flags", "wanted"),
+    [
+        (["--rounds", "-1"], "--rounds: Expected rounds to be an integer >= 0, but got -1"),
+        (["--lr", "nan"], "--lr: Expected lr to be a number >= 0, but got nan"),
+        (["--scale", "0"], "--scale: Expected scale to be a number > 0, but got 0.0"),
+        (["--json", "."], "--json: Expected json to name a file, but got the folder ."),
+        (["--rounds", "many"], "--rounds: Expected an integer, but got many"),
+        (["--lr", "high"], "--lr: Expected a number, but got high"),
+        (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
+        (["--nonsense", "1"], "--nonsense"),
+        (["--recipe", "mine"], "--recipe"),
+        (["--config", "{}"], "--config"),
+    ],
+)
+def test_bad_flags(
+    flags: list[str], wanted: str, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    assert wanted in refused(capsys, main, *flags)
+
+
+def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:
+    def broken(run: Run = ONE_ROUND) -> Any:
+        loaded = task()
+        evaluate: Any = lambda *_: 3  # noqa: E731
+        return run(loaded.fedavg, loaded, evaluate=evaluate)
+
+    with pytest.raises((TypeError, RuntimeError), match="dict of metrics"):
+        cli(broken, argv=[])
+
+
+def test_presets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    presets = {"cora": {"lr": 0.7, "scale": 3.0}, "pubmed": {"learn": False, "fanouts": (2, 3)}}
+    show = partial(cli, parsed, presets=presets)
+    setting, run, scale = show(argv=["--dataset", "cora"])
+    assert (setting.clients, setting.local.lr, scale) == (2, 0.7, 3.0)
+    assert run.config["lr"] == 0.7
+    assert run.dataset == "cora"
+    setting, _, scale = show(argv=["--lr", "0.1", "--dataset=CORA", "--scale", "1"])
+    assert (setting.clients, setting.local.lr, scale) == (2, 0.1, 1.0)
+    setting, _, _ = show(argv=["--dataset", "pubmed"])
+    assert (setting.learn, setting.fanouts) == (False, (2, 3))
+    assert show(argv=[])[0] == Setting()
+    monkeypatch.setenv("COLUMNS", "200")
+    said = helped(capsys, parsed, presets=presets)
+    assert said.endswith("Cora --lr 0.7 --clients 2 --scale 3.0 pubmed --no-learn --fanouts 2 3")
+    assert "The learning rate. (default: 0.7)" in helped(
+        capsys, parsed, "--dataset", "cora", presets=presets
+    )
+
+
+@pytest.mark.parametrize(
+    ("preset", "wanted"),
+    [
+        ({"rate": 1}, "Expected the preset of acm to name flags, but got rate"),
+        ({"lr": -1.0}, "Expected lr to be a number >= 0, but got -1.0 in the preset of acm"),
+        ({"dataset": "x"}, "Expected the preset of acm to name flags, but got dataset"),
+    ],
+)
+def test_a_wrong_preset_is_an_error_at_start(preset: dict[str, Any], wanted: str) -> None:
+    with pytest.raises(ValueError, match=wanted):
+        cli(parsed, presets={"acm": preset}, argv=["--dataset", "other"])
+
+
+def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+    mains = {"links": main, "nodes": parsed}
+    summary, _ = cli(mains, argv=["links", "--rounds", "1"])
+    assert summary["config"]["task"] == "links"
+    assert summary["recipe"] == "test_experiment"
+    presets = {"nodes": {"cora": {"scale": 4.0}}}
+    assert cli(mains, argv=["nodes", "--dataset", "cora"], presets=presets)[2] == 4.0
+    said = helped(capsys, mains)
+    assert "links Train on three clients, with a scaled loss." in said
+    assert "nodes What the command line makes of its flags." in said
+    assert "Expected task to be one of links, nodes, but got none" in refused(capsys, mains)
+    assert "but got --rounds" in refused(capsys, mains, "--rounds", "3")
+    assert "How much larger the loss is." in helped(capsys, mains, "nodes")
+    with pytest.raises(ValueError, match="Expected presets to be those of links, nodes, .* cora"):
+        cli(mains, argv=["links"], presets={"cora": {}})
+
+
+def test_help_loads_no_dataset(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
+    said = helped(capsys, main)
+    assert "Train on three clients, with a scaled loss." in said
+    for flag in flags_of(main, _help_texts):
+        assert f"--{flag.name.replace('_', '-')}" in said
+        assert flag.help[:20] in said
+
+
+def test_two_flags_of_one_name_are_refused() -> None:
+    def twice(setting: Setting = Setting(), lr: float = 0.1) -> None: ...
+
+    with pytest.raises(TypeError, match="one meaning, but got setting.local.lr and lr"):
+        cli(twice, argv=[])
+
+
+def test_options_of_a_builder() -> None:
+    def builder(fedavg: Any, *, rate: float, rule: str = "sgd", how: Any = None) -> None:
+        """A method.
+
+        Args:
+            rate: how fast it is.
+            rule: which rule it follows.
+        """
+
+    @takes_options_of(partial(builder, how=None))
+    def taken(run: Run = DEFAULT, **options: Any) -> dict[str, Any]:
+        return options
+
+    flags = flags_of(taken, _help_texts)[-2:]
+    assert [(flag.name, flag.help) for flag in flags] == [
+        ("rate", "How fast it is."),
+        ("rule", "Which rule it follows."),
+    ]
+    assert cli(taken, argv=["--rate", "3"]) == {"rate": 3.0, "rule": "sgd"}
+    assert build(taken, {"rate": 1.0})["rate"] == 1.0
+    with pytest.raises(SystemExit):
+        cli(taken, argv=[])
+
+    def unmarked(**options: Any) -> None: ...
+
+    with pytest.raises(TypeError, match=r"marked by takes_options_of, but got \*\*options alone"):
+        flags_of(unmarked)
+
+
+def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    tables = {"method": {"scaled": scaled}, "task": {"nodes": Setting}}
+    assert choose("", ["scaled", "nodes", "--help"], **tables) == (("scaled", "nodes"), ["--help"])
+    for argv in (["--help"], ["scaled", "-h"]):
+        with pytest.raises(SystemExit) as caught:
+            choose("What it does.", argv, **tables)
+        assert caught.value.code == 0
+        said = capsys.readouterr().out
+        assert "What it does." in said
+        assert "  scaled  FedAvg whose loss is scaled.\n" in said
+        assert "  nodes  Three clients of a random graph.\n" in said
+    with pytest.raises(SystemExit) as caught:
+        choose("", ["scaled", "edges"], **tables)
+    assert caught.value.code == 2
+    assert "Expected task to be one of nodes, but got edges" in capsys.readouterr().err
+
+
+def test_everything_but_the_command_line_works_without_tyro() -> None:
+    code = """
+import sys
+sys.modules["tyro"] = sys.modules["docstring_parser"] = None
+from fgl.experiment import Run, cli
+print(Run(rounds=3).rounds)
+try:
+    cli(lambda run=Run(): run, argv=[])
+except ImportError as error:
+    print(error)
+"""
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert out.stdout.splitlines()[0] == "3"
+    assert "pip install 'torch-fgl[examples]'" in out.stdout
+
+
+def test_one_file_imports_tyro() -> None:
+    files = [path for path in Path(fgl.__file__).parent.rglob("*.py") if "tyro" in path.read_text()]
+    assert [path.name for path in files if "import tyro" in path.read_text()] == ["cli.py"]
+
+
+# Any method on any task.
+
+PAIRS = list(product(BASELINE.METHODS, BASELINE.TASKS))
+
+
+@pytest.mark.parametrize(("method", "task"), PAIRS)
+def test_every_flag_of_every_baseline_says_what_it_is(method: str, task: str) -> None:
+    experiment = BASELINE.experiment(method, task)
+    flags = flags_of(experiment, _help_texts)
+    assert not [
+        flag.name for flag in flags if not (flag.help[:1].isupper() and flag.help[-1] == ".")
+    ]
+    presets_of(experiment)
+
+
+TINY = {
+    "louvain-nodes": ["--hidden", "4", "--model", "gcn", "--clients", "2"],
+    "overlapping-nodes": ["--hidden", "4", "--proportions", "0.1", "0.2", "--per-class", "3"],
+    "ego-nodes": ["--hidden", "4", "--clients", "2", "--share", "0.2", "--num-test", "20"],
+    "own-nodes": ["--hidden", "4", "--clients", "2"],
+    "links": ["--hidden", "4", "--latent", "4", "--clients", "2"],
+    "graphs": ["--hidden", "4", "--clients", "2"],
+}
+
+
+@pytest.mark.parametrize(
+    ("method", "task", "flags"),
+    [
+        ("fedavg", "louvain-nodes", []),
+        ("fedprox", "graphs", ["--mu", "0.1"]),
+        ("fedopt", "overlapping-nodes", ["--rule", "adam"]),
+        ("moon", "own-nodes", ["--queue", "2"]),
+        ("ring", "links", []),
+        ("local", "ego-nodes", []),
+        ("centralized", "louvain-nodes", []),
+        ("fedper", "louvain-nodes", ["--shared", "convs.0"]),
+    ],
+)
+def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    argv = [method, task, "--rounds", "1", "--steps", "1", *TINY[task], *flags, "--json", str(path)]
+    summary, _ = BASELINE.main(argv)
+    read = json.loads(path.read_text(), parse_constant=refuse_constants)
+    assert list(read) == KEYS
+    assert (read["recipe"], read["dataset"], read["rounds"]) == (method, "synthetic", 1)
+    assert read["clients"] == summary["clients"] == (1 if method == "centralized" else 2)
+    assert read["config"]["task"] == task
+    for flag, value in zip(flags[::2], flags[1::2], strict=True):
+        kept = read["config"][flag.removeprefix("--")]
+        assert str(kept[0] if isinstance(kept, list) else kept) == value
+    assert not {"recipe", "dataset", "clients", "rounds", "seed", "json"} & set(read["config"])
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [
+        ("centralized graphs", "Expected a task with a whole graph to train on centrally"),
+        ("moon graphs", "return_embedding"),
+        ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
+        ("fedavg graphs --dataset nowhere", "--dataset: "),
+        ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
+    ],
+)
+def test_what_cannot_be_is_told(
+    words: str, wanted: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        BASELINE.main([*words.split(), "--rounds", "1"])
+    assert caught.value.code == 2
+    assert wanted in capsys.readouterr().err
