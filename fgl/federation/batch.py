@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn, optim
 from torch.func import vmap
 
-from ..sparse.stack import Client
+from ..sparse import Member
 from .cohort import ONE_BY_ONE, Cohort
 from .evaluate import in_mode
 from .message import Message, Params
@@ -39,7 +39,7 @@ ELEMENTWISE = (
 )
 
 
-ClientLoss = Callable[[Client, Params, Tensor | None], Tensor]
+ClientLoss = Callable[[Member, Params, Tensor | None], Tensor]
 SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, the same for all clients
 
 
@@ -94,7 +94,7 @@ def train_cohort(
     def loss_of(seen: Cohort, given: Sequence[Message]) -> ClientLoss:
         context_of = seen.stack("context", given)
 
-        def client_loss(client: Client, local: Params, mask: Tensor | None) -> Tensor:
+        def client_loss(client: Member, local: Params, mask: Tensor | None) -> Tensor:
             graph = seen.graph(client)
             if mask is not None:
                 graph = with_train_mask(graph, mask)
@@ -252,10 +252,10 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 def _mapped(loss: Any, cohort: Cohort, stacks: Params, mask: Tensor | None) -> Tensor:
     """Every client's loss ``[K]``; what `vmap` cannot take is named, with the way out."""
     known = cohort.known()
-    clients: list[Client] = []
+    clients: list[Member] = []
 
     def one(index: Tensor, local: Params, mask: Tensor | None, parts: list[Tensor]) -> Tensor:
-        client = Client(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
+        client = Member(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
         clients.append(client)
         value: Tensor = loss(client, local, mask)
         return value

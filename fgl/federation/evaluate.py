@@ -14,7 +14,7 @@ from .. import pseudo
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy, hit_rows
-from ..sparse.stack import Client
+from ..sparse import Member
 from .cohort import Cohort
 from .message import Inbox, Message, check_model
 from .method import State
@@ -172,7 +172,7 @@ def evaluate_graphs(
         constant["majority_accuracy"] = float(torch.stack(hits).mean())
 
     def share(index: Tensor, params: Any) -> Tensor:
-        graph = cohort.graph(Client(index))
+        graph = cohort.graph(Member(index))
         logits = functional_call(model, params, graph.inputs)
         hit = hit_rows(logits, graph.y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs

@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix, row_sum
-from ..sparse.rows import widened
+from ..sparse import Pattern, SparseMatrix, row_sum, widened
 
 BLOCK = 2**23  # similarities that exist at a time
 

@@ -1,4 +1,4 @@
-"""Several sparse matrices as one operator, for `vmap` over clients."""
+"""Batched matrices: a stack of sparse matrices as one operator inside `vmap`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .batched_pattern import Member, PatternStack, StackedPattern
 from .matrix import SparseMatrix
-from .stack import Client, PatternStack, StackedPattern
 
 
 class MatrixStack:
@@ -21,7 +21,7 @@ class MatrixStack:
 
     Example:
         >>> stack = MatrixStack([SparseMatrix.from_dense(torch.eye(n)) for n in (1, 2)])
-        >>> product = lambda index: stack.of(Client(index)) @ torch.ones(2, 1)
+        >>> product = lambda index: stack.of(Member(index)) @ torch.ones(2, 1)
         >>> torch.func.vmap(product)(torch.arange(2)).squeeze(2)
         tensor([[1., 0.],
                 [1., 1.]])
@@ -38,11 +38,12 @@ class MatrixStack:
             self.value = self.patterns.padded(values)
         self._derived: dict[str, MatrixStack] = {}
 
-    def of(self, client: Client) -> SparseMatrix:
-        """The matrix of one client, inside `vmap`."""
-        return _StackedMatrix(self, client)
+    def of(self, member: Member) -> SparseMatrix:
+        """One member's matrix, inside `vmap`."""
+        return _StackedMatrix(self, member)
 
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
+        """The stack of what `make` makes of each part; made once, kept under `name`."""
         if name not in self._derived:
             with torch.inference_mode(False):
                 self._derived[name] = MatrixStack([make(part) for part in self.parts])
@@ -50,17 +51,17 @@ class MatrixStack:
 
 
 class _StackedMatrix(SparseMatrix):
-    def __init__(self, stack: MatrixStack, client: Client) -> None:
-        value = None if stack.value is None else client.part(stack.value)
-        super().__init__(StackedPattern(stack.patterns, client), value)
+    def __init__(self, stack: MatrixStack, member: Member) -> None:
+        value = None if stack.value is None else member.part(stack.value)
+        super().__init__(StackedPattern(stack.patterns, member), value)
         self._stack = stack
-        self._client = client
+        self._member = member
 
     def _once(self, name: str, make: Any) -> SparseMatrix:
         stack = self._stack.derived(name, lambda part: getattr(part, name))
-        return stack.of(self._client)
+        return stack.of(self._member)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
         if self.dtype == dtype:
             return self
-        return self._stack.derived(str(dtype), lambda part: part.astype(dtype)).of(self._client)
+        return self._stack.derived(str(dtype), lambda part: part.astype(dtype)).of(self._member)

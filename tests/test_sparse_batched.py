@@ -12,6 +12,7 @@ from torch.func import grad, vmap
 
 from fgl.sparse import (
     MatrixStack,
+    Member,
     Pattern,
     SparseMatrix,
     row_log_softmax,
@@ -19,7 +20,6 @@ from fgl.sparse import (
     row_sum,
     sampled_product,
 )
-from fgl.sparse.stack import Client
 
 D, WIDTH = torch.float64, 3
 Op = Callable[[SparseMatrix, Tensor, Tensor, Tensor], Tensor]
@@ -141,7 +141,7 @@ def mapped(function: Any, parts: Sequence[SparseMatrix], *args: Any, dims: Any =
     stack = MatrixStack(parts)
 
     def one(index: Tensor, *rest: Any) -> Tensor:
-        return function(stack.of(Client(index)), *rest)
+        return function(stack.of(Member(index)), *rest)
 
     in_dims = (0, *([dims] * len(args) if isinstance(dims, int) else dims))
     return vmap(one, in_dims)(torch.arange(len(parts)), *args)

@@ -1,4 +1,4 @@
-"""Who computes: torch's own CSR kernels, or those of torch-sparse and torch-scatter."""
+"""Kernels of two backends: torch's own for CSR, and those of torch-sparse and torch-scatter."""
 
 from __future__ import annotations
 

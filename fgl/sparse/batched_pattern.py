@@ -1,8 +1,8 @@
-"""Several patterns as one: what a product under `vmap` over clients multiplies with.
+"""Batched patterns: a stack of patterns, and how one member sees it inside `vmap`.
 
-Inside `vmap` a client sees a `SparseMatrix` of its own whose tensors are batched, padded to the
-largest client; the products know the stack behind it and run once on the block-diagonal matrix.
-Padded entries belong to no row: products, sums and softmax pass them over.
+Inside a `vmap` over the members, each member has a `SparseMatrix` of its own. Its tensors are
+batched and padded to the largest member. The products know the stack behind it and run once, on the
+block-diagonal matrix. Padded entries belong to no row: products, sums and softmax skip them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 from torch.autograd import Function
 
-from .function import positional
-from .pattern import Pattern, _kept
+from .autograd import positional
+from .pattern import Pattern, kept
 
 
 class PatternStack:
@@ -54,22 +54,22 @@ class PatternStack:
             row[: tensor.numel()] = tensor
         return out
 
-    @_kept
+    @kept
     def crow(self) -> Tensor:
         crow = self.padded([p.crow for p in self.parts], self.shape[0] + 1)
         for row, part in zip(crow, self.parts, strict=True):
             row[part.shape[0] + 1 :] = part.nnz
         return crow
 
-    @_kept
+    @kept
     def col(self) -> Tensor:
         return self.padded([p.col for p in self.parts])
 
-    @_kept
+    @kept
     def row(self) -> Tensor:
         return self.padded([p.row for p in self.parts])
 
-    @_kept
+    @kept
     def slots(self) -> Tensor | None:
         """Where the entries lie in ``[K, nnz]``, flattened; None where nothing is padded."""
         if all(count == self.nnz for count in self.counts):
@@ -92,7 +92,7 @@ class PatternStack:
             return flat.view(size, self.nnz)
         return flat.new_zeros(size * self.nnz).index_copy(0, self.slots, flat).view(size, self.nnz)
 
-    @_kept
+    @kept
     def start(self) -> Tensor:
         """Where each part's entries begin in the block-diagonal pattern, int64 ``[K + 1]``."""
         return torch.tensor([0, *self.counts], device=self.device).cumsum(0)
@@ -102,23 +102,23 @@ class PatternStack:
         crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
         return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
 
-    @_kept
+    @kept
     def diagonal(self) -> Pattern:
         """The block-diagonal pattern."""
         return _Diagonal(self)
 
-    @_kept
+    @kept
     def tall(self) -> Pattern:
-        """The parts one below the other: for an operand that all clients share."""
+        """The parts one below the other: for an operand that all members share."""
         shape = (len(self.parts) * self.shape[0], self.shape[1])
         return Pattern(*self._joined(0), shape, self.backend)
 
-    @_kept
+    @kept
     def transpose(self) -> tuple[PatternStack, Tensor]:
         parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
         return PatternStack(parts), self.padded(orders)
 
-    @_kept
+    @kept
     def loops(self) -> tuple[PatternStack, Tensor]:
         """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
         parts, sources = zip(*(p.loops for p in self.parts), strict=True)
@@ -146,7 +146,7 @@ class _Diagonal(Pattern):
         super().__init__(*stack._joined(cols), (size * rows, size * cols), stack.backend)
         self._stack = stack
 
-    @_kept
+    @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
         turned, _ = self._stack.transpose
         starts = self._stack.start.tolist()
@@ -155,18 +155,18 @@ class _Diagonal(Pattern):
 
 
 class StackedPattern(Pattern):
-    """One client's view of a stack inside `vmap`: its tensors are batched.
+    """One member's pattern inside `vmap`: its tensors are batched.
 
     Args:
-        stack: the patterns of all clients.
-        client: the one at hand.
+        stack: the patterns of all members.
+        member: the member that `vmap` is at.
     """
 
-    def __init__(self, stack: PatternStack, client: Client) -> None:
+    def __init__(self, stack: PatternStack, member: Member) -> None:
         self.stack = stack
         self.shape = stack.shape
         self.backend = stack.backend
-        self._client = client
+        self._member = member
         self._turned = None
 
     @property
@@ -175,44 +175,44 @@ class StackedPattern(Pattern):
 
     @cached_property
     def crow(self) -> Tensor:  # type: ignore[override]
-        return self._client.part(self.stack.crow)
+        return self._member.part(self.stack.crow)
 
     @cached_property
     def col(self) -> Tensor:  # type: ignore[override]
-        return self._client.part(self.stack.col)
+        return self._member.part(self.stack.col)
 
     @cached_property
     def row(self) -> Tensor:
-        return self._client.part(self.stack.row)
+        return self._member.part(self.stack.row)
 
     @cached_property
     def transpose(self) -> tuple[Pattern, Tensor]:
         stack, order = self.stack.transpose
-        return StackedPattern(stack, self._client), self._client.part(order)
+        return StackedPattern(stack, self._member), self._member.part(order)
 
     @cached_property
     def loops(self) -> tuple[Pattern, Tensor]:
         stack, source = self.stack.loops
-        return StackedPattern(stack, self._client), self._client.part(source)
+        return StackedPattern(stack, self._member), self._member.part(source)
 
     def ones(self, dtype: torch.dtype) -> Tensor:
-        return self._client.part(self.stack.ones(dtype))
+        return self._member.part(self.stack.ones(dtype))
 
     def cleaned(self, value: Tensor) -> Tensor:
         return torch.where(self.ones(torch.bool), value, 0)
 
     def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """Arguments of a product of which one at least is batched over the clients."""
+        """A product's arguments, of which at least one is batched over the members."""
         if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
             return args
         first = args[0].expand(len(self.stack.parts), *args[0].shape)
-        return (_Lift.apply(self._client.index, first), *args[1:])  # type: ignore[no-untyped-call]
+        return (_Lift.apply(self._member.index, first), *args[1:])  # type: ignore[no-untyped-call]
 
     @property
     def inside(self) -> bool:  # type: ignore[override]
-        """Whether a rule runs for a `vmap` inside that over the clients."""
+        """Whether a rule runs for a second `vmap`, inside the one over the members."""
         level = functorch.maybe_current_level()
-        return level is not None and bool(level >= functorch.maybe_get_level(self._client.index))
+        return level is not None and bool(level >= functorch.maybe_get_level(self._member.index))
 
 
 def _batched(tensor: Tensor) -> bool:
@@ -223,18 +223,19 @@ def _batched(tensor: Tensor) -> bool:
     return False
 
 
-class Client:
-    """The client at hand inside `vmap`, which knows its part of every stack.
+class Member:
+    """The member of a stack that `vmap` is at; it knows its part of every stack.
 
     Args:
-        index: int64, batched by `vmap` over the clients.
-        batched: parts known already, by the `id` of their stack.
+        index: int64, batched by `vmap` over the members.
+        batched: parts that are known already, by the `id` of their stack.
 
-    Stacks that it had to lift are in `lifted`: handing them to `vmap` next time is faster.
+    Other stacks have to be lifted first, and are then in `lifted`. Handing these to `vmap` in the
+    next call is faster.
 
     Example:
         >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
-        >>> torch.func.vmap(lambda index: Client(index).part(stack).sum())(torch.arange(2))
+        >>> torch.func.vmap(lambda index: Member(index).part(stack).sum())(torch.arange(2))
         tensor([3., 7.])
     """
 
@@ -244,7 +245,7 @@ class Client:
         self.lifted: list[Tensor] = []
 
     def part(self, stack: Tensor) -> Tensor:
-        """``stack [K, ...]`` as the tensor ``[...]`` of this client, uncopied."""
+        """``stack [K, ...]`` as this member's tensor ``[...]``, not copied."""
         if id(stack) not in self.batched:
             self.batched[id(stack)] = _Lift.apply(self.index, stack)  # type: ignore[no-untyped-call]
             self.lifted.append(stack)
@@ -255,7 +256,7 @@ class _Lift(Function):
     @staticmethod
     @positional
     def forward(index: Tensor, stack: Tensor) -> Tensor:
-        raise RuntimeError("Expected the client's index to be batched by vmap, but it is not")
+        raise RuntimeError("Expected index to be batched by vmap, but got a plain tensor")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -1,11 +1,11 @@
-"""Losses that make a student see its neighbourhood as the teacher does."""
+"""Distillation of structure: the student sees its neighbours as the teacher does."""
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product
-from .precision import weighted_mean, widened
+from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
+from .weighted_mean import weighted_mean
 
 
 def structure_distillation(

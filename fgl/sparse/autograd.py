@@ -1,4 +1,7 @@
-"""Calling an `autograd.Function` cheaply: a small sparse product takes less time than `apply`."""
+"""Helpers of the sparse `autograd.Function` classes.
+
+They make a call cheap: a small sparse product takes less time than `Function.apply` does.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ T = TypeVar("T")
 
 
 def call(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``, or the bare forward where nobody will ask for a gradient."""
+    """``function.apply(*args)``, or only its forward where nobody will ask for a gradient."""
     pattern = args[-1]
     if pattern.stack is not None:
         return function.apply(*pattern.owned(args))
@@ -26,7 +29,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
-    """A rule for a `vmap` inside that over the clients: one call for each of its elements."""
+    """The rule of a second `vmap`, inside the one over the members: one call for each element."""
     parts = [
         arg.unbind(dim) if dim is not None else [arg] * info.batch_size
         for arg, dim in zip(args, in_dims, strict=True)

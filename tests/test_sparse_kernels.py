@@ -97,14 +97,14 @@ def test_an_unknown_backend_is_refused() -> None:
 
 
 def test_a_missing_backend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    from fgl.sparse import backend
+    from fgl.sparse import kernels
 
     def missing(name: str) -> Any:
         raise ImportError(f"No module named {name!r}")
 
-    monkeypatch.setattr(backend.importlib, "import_module", missing)
+    monkeypatch.setattr(kernels.importlib, "import_module", missing)
     with pytest.raises(ImportError, match="extra `sparse`"):
-        backend.TorchSparse()
+        kernels.TorchSparse()
 
 
 def test_the_default_is_torch() -> None:

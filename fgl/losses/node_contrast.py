@@ -1,8 +1,12 @@
-"""Contrast between two sets of embeddings of the same nodes."""
+"""Contrast between two sets of embeddings of the same nodes.
+
+One client's similarities exist a block of rows at a time. Under `vmap`, those of many small clients
+are one masked tensor.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -10,39 +14,13 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from ..sparse.function import positional
-from .contrastive_batch import chunks, contrast_batch
-from .precision import widened
+from ..sparse import widened
+from .unit_rows import unit_rows
 
 DENOMINATORS = ("negatives", "all")
 DIRECTIONS = ("anchor", "symmetric")
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
-
-
-def unit_rows(x: Tensor, eps: float = 1e-6) -> Tensor:
-    """Rows scaled to length 1; a row shorter than `eps` becomes 0 and gets no gradient.
-
-    (So does one so long, 1e19 in float32, that its square is infinite.)
-
-    The gradient of a cosine grows as 1 / length, so one all-zero embedding (a node whose features
-    and edges an augmentation dropped) would otherwise blow up the model.
-
-    Args:
-        x: float ``[rows, width]``.
-        eps: the length below which a row counts as zero.
-
-    Returns:
-        float ``[rows, width]``.
-
-    Example:
-        >>> unit_rows(torch.tensor([[3.0, 4.0], [0.0, 0.0]]))
-        tensor([[0.6000, 0.8000],
-                [0.0000, 0.0000]])
-    """
-    given, x = x.dtype, widened(x)
-    length = x.norm(dim=-1, keepdim=True)
-    unit = x / torch.where(length > eps, length, torch.inf)  # x / inf: no value and no gradient
-    return unit.to(given)
+CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
 
 
 def node_contrast(
@@ -130,7 +108,6 @@ class _Contrast(Function):
     """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
 
     @staticmethod
-    @positional
     def forward(
         anchor: Tensor,
         keys: Tensor,
@@ -171,10 +148,10 @@ class _Contrast(Function):
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
         tensors = _batched(info, in_dims, args)
         parts = [
-            contrast_batch(*chunk, *args[4:6])
+            _contrast_batch(*chunk, *args[4:6])
             if chunk[2].shape[0] > 1
             else [out[None] for out in _Contrast.apply(*(t[0] for t in chunk), *args[4:])]  # type: ignore[no-untyped-call]
-            for chunk in chunks(tensors, args[6])
+            for chunk in _chunks(tensors, args[6])
         ]
         losses, slopes = (torch.cat(out) for out in zip(*parts, strict=True))
         return (losses, slopes), (0, 0)
@@ -184,7 +161,6 @@ class _KeySlopes(Function):
     """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
 
     @staticmethod
-    @positional
     def forward(
         anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
     ) -> Tensor:
@@ -207,10 +183,10 @@ class _KeySlopes(Function):
     def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
         tensors = _batched(info, in_dims, args)
         parts = [
-            contrast_batch(*chunk, *args[4:6], by_keys=True)[1]
+            _contrast_batch(*chunk, *args[4:6], by_keys=True)[1]
             if chunk[2].shape[0] > 1
             else _KeySlopes.apply(*(t[0] for t in chunk), *args[4:])[None]  # type: ignore[no-untyped-call]
-            for chunk in chunks(tensors, args[6])
+            for chunk in _chunks(tensors, args[6])
         ]
         return torch.cat(parts), 0
 
@@ -283,3 +259,80 @@ def _over_all(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, T
         near[:, own].diagonal().zero_()  # a node's own key is no positive
         slope[:, columns][:, own].diagonal().zero_()
     return -near.sum(), slope
+
+
+def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
+    """The tensors in chunks of clients that have at most `block` similarities, or of one client.
+
+    On a GPU the mask is not counted, so that nothing waits for it.
+    """
+    mask = tensors[3]
+    width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
+    block = block if mask.is_cuda else min(block, CACHED)
+    size = max(1, block // max(width**2, 1))
+    yield from zip(*(tensor.split(size) for tensor in tensors), strict=True)
+
+
+def _contrast_batch(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    divide_by_all: bool,
+    include_self: bool,
+    *,
+    by_keys: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Loss ``[K]`` of K clients on scaled unit rows, and its gradient by the anchors or the keys.
+
+    Args:
+        anchor: float ``[K, num_nodes, d]``.
+        keys: float ``[K, num_nodes, d]``.
+        y: int64 ``[K, num_nodes]``.
+        mask: bool ``[K, num_nodes]``.
+        divide_by_all: whether the denominator is the sum over all keys.
+        include_self: whether a node's own key is a positive.
+        by_keys: whether the gradient is by the keys instead of the anchors.
+    """
+    nodes = _taking_part(mask)
+    a, k = _rows(anchor, nodes), _rows(keys, nodes)
+    label, there = y.gather(1, nodes), mask.gather(1, nodes)
+    pairs = there[:, :, None] & there[:, None, :]
+    if not include_self:
+        pairs = pairs & ~torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
+    alike = (label[:, :, None] == label[:, None, :]) & pairs
+    rivals = pairs if divide_by_all else pairs & ~alike
+    count = alike.sum(2, keepdim=True)
+    anchors = (count > 0).sum(1, keepdim=True)
+    scale = torch.where(count > 0, 1 / (count * anchors).clamp(min=1).to(a.dtype), 0)
+    sim = a @ k.mT
+    rest = sim.masked_fill(~rivals, -torch.inf).logsumexp(2, keepdim=True)
+    gap = (rest - sim).masked_fill_(~alike, -torch.inf)
+    if divide_by_all:
+        losses = gap.masked_fill(~alike, 0)
+        pull = alike.to(sim.dtype)
+        strength = count.to(sim.dtype)
+    else:
+        losses = F.softplus(gap, threshold=40)
+        pull = gap.sigmoid()
+        strength = pull.sum(2, keepdim=True)
+    finite = torch.where(rest > -torch.inf, rest, 0)
+    share = (sim - finite).masked_fill_(~rivals, -torch.inf).exp_()
+    slope = (share * strength - pull) * scale
+    slopes = slope.mT @ a if by_keys else slope @ k
+    return (losses * scale).sum((1, 2)), _back(slopes, nodes, anchor)
+
+
+def _taking_part(mask: Tensor) -> Tensor:
+    """Node indices ``[K, m]``, those of the mask first; m is what the largest client needs."""
+    width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
+    order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    return order[:, :width]
+
+
+def _rows(x: Tensor, nodes: Tensor) -> Tensor:
+    return x.gather(1, nodes[:, :, None].expand(-1, -1, x.shape[2]))
+
+
+def _back(rows: Tensor, nodes: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros_like(like).scatter(1, nodes[:, :, None].expand_as(rows), rows)

@@ -1,4 +1,4 @@
-"""Penalties that keep a model near another one."""
+"""Penalties on the distance to a reference model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from .precision import widened
+from ..sparse import widened
 
 
 def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:

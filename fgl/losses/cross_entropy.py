@@ -1,11 +1,12 @@
-"""Supervised losses."""
+"""Cross-entropies over a mask, with labels or with soft labels."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .precision import weighted_mean, widened
+from ..sparse import widened
+from .weighted_mean import weighted_mean
 
 
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
