@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fgl import Graph, SparseMatrix
-from fgl.data import known, load
-from fgl.data.gml import read_gml
-from fgl.data.plaintext import read_acm, read_wiki
-from fgl.data.table import floats, integers
+from fgl.data import catalogue, load
+from fgl.data.readers.gml import read_gml
+from fgl.data.readers.parsing import floats, integers
+from fgl.data.readers.plaintext import read_acm, read_wiki
 
 Files = dict[str, str | bytes]
 ACM: Files = {
@@ -140,7 +140,7 @@ def test_public_wiki() -> None:
 def test_checksum_of_the_unpacked_tfidf() -> None:
     _, folder = public("wiki")
     content = lzma.decompress((folder / "tfidf.txt.xz").read_bytes())
-    assert hashlib.sha256(content).hexdigest() == known.GRAPHS["wiki"].sha256["tfidf.txt"]
+    assert hashlib.sha256(content).hexdigest() == catalogue.GRAPHS["wiki"].sha256["tfidf.txt"]
     blob = b"blob %d\0%b" % (len(content), content)  # the id that git has of the original
     assert hashlib.sha1(blob).hexdigest() == "f89533a68c75aa191159a35cd973672315a94a02"
 

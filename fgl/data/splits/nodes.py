@@ -1,11 +1,11 @@
-"""Splits: which nodes train, validate and test."""
+"""Splits of nodes: which of them train, validate and test."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ..graph import MASKS, Graph
+from ...graph import MASKS, Graph
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
 CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}

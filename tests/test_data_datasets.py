@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import io
 import lzma
 import os
@@ -19,10 +20,10 @@ from test_data_planetoid import NAME, write
 
 import fgl
 from fgl import SparseMatrix
-from fgl.data import download, files, known, load
-from fgl.data.planetoid import PARTS, read_planetoid
+from fgl.data import catalogue, download, load
+from fgl.data.readers.planetoid import PARTS, read_planetoid
 
-GRAPHS, COLLECTIONS = known.GRAPHS, known.COLLECTIONS
+GRAPHS, COLLECTIONS = catalogue.GRAPHS, catalogue.COLLECTIONS
 
 
 def checksum(content: bytes) -> str:
@@ -100,7 +101,8 @@ def test_an_interrupted_download_leaves_nothing(
 ) -> None:
     content = b"x" * 100_000
     broken = Broken(content if error else content[:70_000], error)
-    monkeypatch.setattr(files, "urlopen", lambda url, timeout: broken)
+    module = importlib.import_module("fgl.data.download")  # the function hides it
+    monkeypatch.setattr(module, "urlopen", lambda url, timeout: broken)
     with pytest.raises(type(error) if error else ValueError):
         download("https://example.org/x", tmp_path / "a" / "x", checksum(content))
     assert not [*(tmp_path / "a").iterdir()]
@@ -111,8 +113,8 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A public home on disk, with one known dataset; nothing cached, no FGL_DATA."""
     home = write(tmp_path / "home", "known")
     sums = {file.name: checksum(file.read_bytes()) for file in home.iterdir()}
-    row = known.Known(read_planetoid, sums, home.as_uri())
-    monkeypatch.setattr(known, "GRAPHS", {"known": row})
+    row = catalogue.Entry(read_planetoid, sums, home.as_uri())
+    monkeypatch.setattr(catalogue, "GRAPHS", {"known": row})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.delenv("FGL_DATA", raising=False)
     return home
@@ -251,8 +253,8 @@ def test_packed_file_has_a_checksum_of_its_own(
 ) -> None:
     plain, packed = b"0 1\n", lzma.compress(b"0 1\n")
     sums = {"a.txt": checksum(plain), "a.txt.xz": checksum(packed)}
-    row = known.Known(lambda folder, _: str(folder), sums, (tmp_path / "home").as_uri())
-    monkeypatch.setattr(known, "COLLECTIONS", {"packed": row})
+    row = catalogue.Entry(lambda folder, _: str(folder), sums, (tmp_path / "home").as_uri())
+    monkeypatch.setattr(catalogue, "COLLECTIONS", {"packed": row})
     (tmp_path / "home" / "a.txt").write_bytes(plain)
     folder = tmp_path / "root" / "packed" / "raw"
     assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
@@ -282,8 +284,9 @@ def test_members_of_a_zip_file(
     contents = {"a.txt": b"0 1\n", "b.txt": b"1 2\n"}
     members = {"x/a.txt": b"0 1\n", "x/deep/b.txt": b"1 2\n", "../c.txt": b"", "x/README": b"!"}
     url = zipped(tmp_path / "x.zip", members)
-    row = known.Known(lambda folder, _: str(folder), {k: checksum(v) for k, v in contents.items()})
-    monkeypatch.setattr(known, "COLLECTIONS", {"packed": row._replace(url=url)})
+    sums = {k: checksum(v) for k, v in contents.items()}
+    row = catalogue.Entry(lambda folder, _: str(folder), sums)
+    monkeypatch.setattr(catalogue, "COLLECTIONS", {"packed": row._replace(url=url)})
     folder = tmp_path / "root" / "packed" / "raw"
     folder.mkdir(parents=True)
     (folder / "a.txt").write_bytes(contents["a.txt"])
@@ -314,8 +317,8 @@ def test_files_without_an_address(
     offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mine = write(tmp_path / "mine" / "known" / "raw", "known").parents[1]
-    row = known.GRAPHS["known"]._replace(url="", how="unpack them from a.zip")
-    monkeypatch.setattr(known, "GRAPHS", {"known": row})
+    row = catalogue.GRAPHS["known"]._replace(url="", how="unpack them from a.zip")
+    monkeypatch.setattr(catalogue, "GRAPHS", {"known": row})
     monkeypatch.setenv("FGL_DATA", str(mine))
     assert load("known").num_nodes == 12
     (mine / RAW[3]).unlink()

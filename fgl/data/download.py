@@ -1,4 +1,4 @@
-"""Files from the network: checked by sha256, and there whole or not at all."""
+"""Downloads: files checked by sha256, written as a whole or not at all."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ import torch
 from federations import graph, same
 
 import fgl
-from fgl.data import csbm, major, major_label_partition
+from fgl.data import csbm, major_label_partition
+from fgl.data.partitions import major_label
 
 SMALL = csbm(num_nodes=400, num_features=20, words_per_set=5, seed=1)
 DATA = Path(os.environ.get("FGL_DATA", "no"))
@@ -168,13 +169,13 @@ def test_labels_are_needed() -> None:
 
 
 def test_sizes_are_cut_off_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, some = [], major._some
+    asked, some = [], major_label._some
 
     def counted(nodes: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
         asked.append(count)
         return some(nodes, count, generator)
 
-    monkeypatch.setattr(major, "_some", counted)
+    monkeypatch.setattr(major_label, "_some", counted)
     total = len(linked(SMALL))
     shares = {"share": 0.3 + 0.9 / total, "major_rate": 0.83, "global_share": 0.25 + 0.9 / total}
     major_label_partition(SMALL, 1, num_test=20, **shares)

@@ -7,10 +7,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..graph import Graph
-from .edges import undirected
+from ...graph import Graph
+from ..undirected import undirected
 from .matrices import sparse_features
-from .table import bad_row, check_range, contiguous, floats, integers, need
+from .parsing import bad_row, check_range, contiguous, floats, integers
+from .paths import need
 
 
 def read_acm(folder: Path, name: str) -> Graph:

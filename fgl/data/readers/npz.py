@@ -1,4 +1,4 @@
-"""Readers of numpy's archives: the layouts of gnn-benchmark and of GraphSAINT."""
+"""Readers of numpy's archives, in the layouts of gnn-benchmark and of GraphSAINT."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..graph import MASKS, Graph
-from ..sparse import SparseMatrix
-from .edges import one_hot_degree, undirected
+from ...graph import MASKS, Graph
+from ...sparse import SparseMatrix
+from ..features import one_hot_degree
+from ..undirected import undirected
 from .matrices import (
     checked_array,
     checked_csr,
@@ -21,7 +22,8 @@ from .matrices import (
     dense_features,
     sparse_features,
 )
-from .table import need, read_json
+from .parsing import read_json
+from .paths import need
 
 CSR = ("data", "indices", "indptr", "shape")
 

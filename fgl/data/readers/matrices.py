@@ -1,4 +1,4 @@
-"""Arrays and sparse matrices out of files that may say anything."""
+"""Arrays and sparse matrices from files, checked: a file may hold anything."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..sparse import SparseMatrix
+from ...sparse import SparseMatrix
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import fgl
 from fgl.data import EdgeSplit, edge_split, negative_edges
-from fgl.data.link import _keys, _pairs
+from fgl.data.splits.edges import _keys, _pairs
 
 
 def chain(n: int, **options: object) -> fgl.Graph:

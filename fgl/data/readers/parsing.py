@@ -1,4 +1,4 @@
-"""Numbers from text files and JSON, with errors that name the file and the line."""
+"""Numbers in text files, and JSON; the errors name the file and the line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 import math
 import re
 import warnings
-from collections.abc import Sequence
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -18,22 +17,6 @@ from torch import Tensor
 
 INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-
-
-def need(folder: Path, files: Sequence[str]) -> list[Path]:
-    """The paths of files that must be there."""
-    paths = [there(folder, file) for file in files]
-    missing = [file for file, path in zip(files, paths, strict=True) if path is None]
-    if missing:
-        what = "1 file" if len(files) == 1 else f"{len(files)} files"
-        raise ValueError(f"Expected {folder} to hold {what}, but got none named {missing}")
-    return [path for path in paths if path is not None]
-
-
-def there(folder: Path, file: str) -> Path | None:
-    """The path of a file, if it is there; a text may be packed, as ``FILE.txt.xz``."""
-    names = (file, f"{file}.xz") if file.endswith(".txt") else (file,)
-    return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
 def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:

@@ -1,11 +1,11 @@
-"""Clients with major labels, and a graph for the test that none of them holds (FedEgo)."""
+"""Clients with major labels, and a test graph that no client holds (FedEgo)."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ...graph import Graph
 
 
 def major_label_partition(

@@ -9,10 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..graph import Graph
-from .edges import one_hot_degree, undirected
+from ...graph import Graph
+from ..features import one_hot_degree
+from ..undirected import undirected
 from .matrices import dense_features
-from .table import bad_row, check_range, contiguous, floats, integers, need, there
+from .parsing import bad_row, check_range, contiguous, floats, integers
+from .paths import need, there
 
 
 def read_tu(

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..graph import Graph
-from .edges import undirected
+from ...graph import Graph
+from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
-from .table import need, read_json
+from .parsing import read_json
+from .paths import need
 
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 

@@ -1,6 +1,6 @@
-"""The public datasets that are known by name: who reads them, their home, their files' checksums.
+"""Catalogue of the public datasets: who reads each, its home, the checksums of its files.
 
-A file may lie there packed, ``FILE.xz``, where the table has the checksum of that too.
+A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of that file too.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 from torch import Tensor
 
 from ..graph import Graph
-from .gml import read_gml
-from .npz import read_npz, read_saint
-from .plaintext import read_acm, read_wiki
-from .planetoid import read_planetoid
-from .tu import read_tu
-from .wiki_cs import read_wiki_cs
+from .readers.gml import read_gml
+from .readers.npz import read_npz, read_saint
+from .readers.plaintext import read_acm, read_wiki
+from .readers.planetoid import read_planetoid
+from .readers.tu import read_tu
+from .readers.wiki_cs import read_wiki_cs
 
 if TYPE_CHECKING:
     from ..sparse import SparseMatrix
@@ -27,8 +27,8 @@ Result = TypeVar("Result")
 Reader = Callable[..., Result]  # of a folder, a name, and what a reader of its kind can be told
 
 
-class Known(NamedTuple, Generic[Result]):
-    """A row of the table; `url` is a folder or a zip file; without it, `how` says what to do."""
+class Entry(NamedTuple, Generic[Result]):
+    """A dataset; `url` is a folder or a zip file; without it, `how` says how to get the files."""
 
     read: Reader[Result]
     sha256: dict[str, str]
@@ -58,8 +58,8 @@ def _read_cora_full(folder: Path, _: str) -> Graph:
     return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
 
 
-GRAPHS: dict[str, Known[Graph]] = {
-    "cora": Known(
+GRAPHS: dict[str, Entry[Graph]] = {
+    "cora": Entry(
         read_planetoid,
         {
             "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
@@ -75,7 +75,7 @@ GRAPHS: dict[str, Known[Graph]] = {
         },
         PLANETOID,
     ),
-    "citeseer": Known(
+    "citeseer": Entry(
         read_planetoid,
         {
             "ind.citeseer.x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
@@ -93,7 +93,7 @@ GRAPHS: dict[str, Known[Graph]] = {
         },
         PLANETOID,
     ),
-    "pubmed": Known(
+    "pubmed": Entry(
         read_planetoid,
         {
             "ind.pubmed.x": "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
@@ -109,7 +109,7 @@ GRAPHS: dict[str, Known[Graph]] = {
         },
         PLANETOID,
     ),
-    "acm": Known(
+    "acm": Entry(
         read_acm,
         {
             "acm.feature": "9b79821de99b0967e42ed44462e946576a0966285879b90b1d832632bd0a4370",
@@ -118,7 +118,7 @@ GRAPHS: dict[str, Known[Graph]] = {
         },
         f"{AM_GCN}/acm.zip",
     ),
-    "wiki": Known(
+    "wiki": Entry(
         read_wiki,
         {
             "graph.txt": "3cdeb169eebca7bc59393da5b3aa030a3ccb7447379d10897df39fed7dde603a",
@@ -128,7 +128,7 @@ GRAPHS: dict[str, Known[Graph]] = {
         },
         TADW,
     ),
-    "dblp": Known(
+    "dblp": Entry(
         read_npz,
         {"dblp.npz": "82c7af2e7b2ccee69b977f10dd3a94729899a2bd739dfde15ac1672d7c9ce668"},
         how=(
@@ -136,25 +136,25 @@ GRAPHS: dict[str, Known[Graph]] = {
             f"layout can be loaded from a folder of another name"
         ),
     ),
-    "cora_full": Known(
+    "cora_full": Entry(
         _read_cora_full,
         {"cora.npz": "62e054f93be00a3dedb15b7ac15a2a07168ceab68b40bf95f54d2289d024c6bc"},
         GRAPH2GAUSS,
     ),
-    "wiki_cs": Known(
+    "wiki_cs": Entry(
         _read_wiki_cs,
         {"data.json": "9bf8cb3ef8eeae81b25e6ccbe0ea195600c205d7edf63ce04f2ec8d9c7dcb3d8"},
         WIKI_CS,
     ),
-    "polblogs": Known(
+    "polblogs": Entry(
         read_gml,
         {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
         COMMUNITY,
     ),
 }
 
-COLLECTIONS: dict[str, Known[Collection]] = {
-    "NCI1": Known(
+COLLECTIONS: dict[str, Entry[Collection]] = {
+    "NCI1": Entry(
         read_tu,
         {
             "NCI1_A.txt": "2c028eda59a5fe96e2265a63d9ac236901bd9a7dc658498be13cd704a703076d",
@@ -170,7 +170,7 @@ COLLECTIONS: dict[str, Known[Collection]] = {
         },
         f"{GRAPH_NN}/NCI1.zip",
     ),
-    "PROTEINS": Known(
+    "PROTEINS": Entry(
         read_tu,
         {
             "PROTEINS_A.txt": "4c4b33e272fc95cac6d27ed6d5d12b9a852c8610e91fff59f8f0dbdd5a20df67",

@@ -1,4 +1,4 @@
-"""Link prediction: which edges train, validate and test, and pairs that are no edge."""
+"""Splits of edges: which of them train, validate and test, and pairs that are no edge."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..graph import Graph
+from ...graph import Graph
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,11 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ..graph import Graph
-from .edges import one_hot_degree, undirected
-from .table import INTEGER, contiguous, need
+from ...graph import Graph
+from ..features import one_hot_degree
+from ..undirected import undirected
+from .parsing import INTEGER, contiguous
+from .paths import need
 
 TOKEN = re.compile(r'\s*(?:#[^\n]*|(\[)|(\])|"([^"]*)"|([^\s"#\[\]]+))')
 Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values

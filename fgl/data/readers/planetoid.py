@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..graph import Graph
-from ..sparse import SparseMatrix
-from .edges import undirected
+from ...graph import Graph
+from ...sparse import SparseMatrix
+from ..undirected import undirected
 from .matrices import checked_csr
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
