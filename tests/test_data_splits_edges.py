@@ -182,7 +182,7 @@ def test_pairs_of_another_shape(shape: tuple[int, ...]) -> None:
 def test_pairs_of_another_type(dtype: torch.dtype) -> None:
     """The number of a pair of large nodes does not fit in 32 bits."""
     edges = torch.tensor([[0, 70_000], [1, 70_001]]).to(dtype)
-    with pytest.raises(TypeError, match=f"edge_index to be int64, but got {dtype}"):
+    with pytest.raises(TypeError, match=f"edge_index to be an int64 tensor, but got {dtype}"):
         negative_edges(edges, 100_000, 3)
 
 

@@ -1,4 +1,4 @@
-"""How right pseudo labels and pseudo edges are."""
+"""Quality of pseudo labels and pseudo edges: how many are right."""
 
 from __future__ import annotations
 

@@ -213,7 +213,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """``A + I``; an entry on the diagonal stays, beside the 1 that joins its row in front."""
+        """``A + I``; an entry that is on the diagonal already stays beside the new 1."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
@@ -224,7 +224,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, moved, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """What `make` makes, kept; but not where its values hang on a graph of gradients."""
+        """What `make` makes; it is kept, unless the values are being trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:

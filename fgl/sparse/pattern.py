@@ -26,10 +26,10 @@ def kept(make: Callable[[Any], T]) -> cached_property[T]:
 
 
 class Pattern:
-    """Where a matrix has entries: CSR row pointers and columns, and what follows from them.
+    """Where a matrix has entries: CSR row pointers and columns.
 
-    What follows (rows, transpose, self-loops) is made once; matrices that differ only in their
-    values share it.
+    What follows from them (rows, transpose, self-loops) is made once. Matrices that differ only in
+    their values share it.
 
     Args:
         crow: int64 ``[rows + 1]``, where each row's entries begin.
@@ -111,9 +111,9 @@ class Pattern:
 
     @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """The pattern with a diagonal entry more in front of every row; where the others lie.
+        """The pattern with one more diagonal entry, first in every row, and where the others moved.
 
-        Its transpose is known with it: nothing is sorted.
+        Its transpose is made with it, so that nothing is sorted.
         """
         turned, order = self.transpose
         (pattern, front, moved), (other, turned_front, turned_moved) = self._put(), turned._put()

@@ -87,7 +87,7 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
         end += len(text[end:]) - len(text[end:].lstrip())
         raise _bad(path, text, end, "a key and its value", repr(text[end : end + 20]))
     if above or key is not None:
-        raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "that of the file")
+        raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "the end of the file")
     return found["node"], found["edge"]
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...graph.checks import check_index
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,14 +133,7 @@ def negative_edges(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; sampling as in Kipf and Welling 2016
     """
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(
-            f"Expected edge_index to have shape [2, *], but got {list(edge_index.shape)}"
-        )
-    if edge_index.dtype != torch.int64:
-        raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise ValueError(f"Expected edge_index to be in [0, {num_nodes}), but got another node")
+    check_index("edge_index", edge_index, (2, None), num_nodes)
     if num_nodes < 0:
         raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
     keys = _keys(edge_index)
