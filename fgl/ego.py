@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from .graph import Graph
+from .graph.checks import check_index
 from .sparse import SparseMatrix
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
@@ -109,7 +110,7 @@ class EgoSampler:
             TypeError: if `centres` is no int64 tensor.
             ValueError: if it has another shape, or a centre is no node of the graph.
         """
-        _check_ids(centres, "centres", 1, self.num_nodes)
+        check_index("centres", centres, (None,), self.num_nodes)
         batch = centres.numel()
         found, parents, width = [centres[:, None]], centres, 1
         for fanout in self.fanouts:
@@ -198,7 +199,7 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     _check_float(values, "values")
     if values.dim() != 2:
         raise ValueError(f"Expected values to have shape [*, *], but got {list(values.shape)}")
-    _check_ids(trees, "trees", 2, len(values))
+    check_index("trees", trees, (None, None), len(values))
     count, size = trees.shape
     batch = max(count, 1) if batch_size is None else index(batch_size)
     if not 1 <= batch <= max(count, 1):
@@ -276,21 +277,6 @@ def _check_float(value: object, name: str) -> None:
         raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
     if value.layout != torch.strided:
         raise TypeError(f"Expected {name} to be a dense tensor, but got {value.layout}")
-
-
-def _check_ids(ids: object, name: str, dim: int, num_nodes: int) -> None:
-    if not isinstance(ids, Tensor) or ids.dtype != torch.int64:
-        got = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
-    if ids.dim() != dim:
-        shape = ", ".join("*" * dim)
-        raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(ids.shape)}")
-    if ids.numel():
-        low, high = (int(end) for end in ids.aminmax())
-        if low < 0 or high >= num_nodes:
-            raise ValueError(
-                f"Expected {name} to be in [0, {num_nodes}), but got {low if low < 0 else high}"
-            )
 
 
 def _draws(

@@ -1,4 +1,4 @@
-"""Metrics."""
+"""Metrics: accuracy, area under the ROC curve, average precision."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
-    """Share of the masked nodes whose largest logit is their label's; NaN is no logit's.
+    """Share of the masked nodes whose largest logit is their label's; a row with a NaN is a miss.
 
     Args:
         logits: float ``[num_nodes, num_classes]``.
@@ -39,7 +39,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
-    """Of each row, whether its largest logit is its label's; a row with a NaN is a miss.
+    """Whether each row's largest logit is its label's; a row with a NaN is a miss.
 
     Args:
         logits: float ``[n, num_classes]``.

@@ -1,4 +1,4 @@
-"""What a client keeps for itself, and how it mixes its own with what is global."""
+"""Personalization: the part of a model that travels, and mixing one's own with what is global."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ Params = dict[str, Tensor]
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """The part of a model that travels: what lies under some names.
 
-    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ...; with no
-    prefix it is the whole model. What does not travel stays with each client, as in FedPer.
+    ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
+    ``conv10.bias``; with no prefix it is the whole model. The `rest` stays with each client, as in
+    FedPer.
 
     Args:
         params: name to tensor.
@@ -43,31 +44,41 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     return {k: v for k, v in params.items() if whole or any(_under(k, p) for p in prefixes)}
 
 
-def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple[Params, Params]:
-    """Parameters whose names begin with one of `prefixes`, and the others.
-
-    A prefix ends at a dot: ``"conv"`` is the layer ``conv.weight``, not ``convs.0.weight``.
+def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
+    """What `part` leaves out: the tensors that lie under none of the names.
 
     Args:
         params: name to tensor.
-        prefixes: names of layers, e.g. ``["reduction"]``.
+        prefixes: as for `part`; with no prefix nothing is left out.
 
     Returns:
-        The two parts, in the order of `params`; the tensors are not copied.
+        The same tensors under their full names, in the order of `params`.
 
     Raises:
-        ValueError: if a prefix names no layer.
+        ValueError: if there is nothing under a prefix.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
-        >>> shared, own = split_layers(model.state_dict(), ["0"])
-        >>> list(shared), list(own)
-        (['0.weight', '0.bias'], ['1.weight', '1.bias'])
+        >>> list(rest(model.state_dict(), "0"))
+        ['1.weight', '1.bias']
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    first = part(params, *prefixes) if prefixes else {}
-    return first, {name: value for name, value in params.items() if name not in first}
+    chosen = part(params, *prefixes)
+    return {name: value for name, value in params.items() if name not in chosen}
+
+
+def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple[Params, Params]:
+    """`part` and `rest` together; without prefixes, nothing and all.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+        >>> [list(half) for half in split_layers(model.state_dict(), ["0"])]
+        [['0.weight', '0.bias'], ['1.weight', '1.bias']]
+    """
+    if not prefixes:
+        return {}, dict(params)
+    return part(params, *prefixes), rest(params, *prefixes)
 
 
 def interpolate(
@@ -127,8 +138,8 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
         mask: bool ``[n]``; default all.
 
     Returns:
-        float ``[num_classes]`` that sums to 1; zeros where nothing is masked in, which
-        `earth_mover` refuses: who has no label has no distribution.
+        float ``[num_classes]`` that sums to 1; zeros where nothing is masked in;
+        `earth_mover` refuses these.
 
     Raises:
         TypeError: if `y` is not int64, or `mask` not bool.
@@ -159,7 +170,7 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
 
 
 def is_distribution(share: Tensor) -> bool:
-    """Whether no share is negative and their sum is 1, up to 1e-3; one with a NaN is none.
+    """Whether no share is negative and their sum is 1, up to 1e-3; False for a NaN.
 
     Example:
         >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
@@ -248,10 +259,9 @@ def adaptive_aggregation(
         received: what the server sent, name to tensor.
         own: this client's own after its last local training, the same names and shapes.
         validate: a model's score on this client's validation sample, higher is better.
-        last: the score that this function returned in the round before; NaN if there was none, and
-            then the received model is taken as it is. So it is where a score is NaN.
-        phi: share of one's own (`interpolate` takes that of the other), in ``[0, 1]``; 0 takes the
-            received model bit for bit.
+        last: the score that this function returned in the round before; NaN if there was none. A
+            NaN, here or as a new score, never asks for another mix.
+        phi: share of one's own model, in ``[0, 1]``; 0 takes the received model bit for bit.
         delta: by how much a score may drop.
         max_adjust: how often to mix; 0 only scores.
         strict: whether a drop of exactly `delta` is still accepted (the text); if not, it is mixed

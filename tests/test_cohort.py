@@ -16,15 +16,14 @@ from torch.func import vmap
 import fgl
 from fgl.federation.cohort import ONE_BY_ONE, Cohort
 from fgl.graph import MASKS
-from fgl.sparse import SparseMatrix
-from fgl.sparse.stack import Client
+from fgl.sparse import Member, SparseMatrix
 
 SIZES = (12, 20, 31, 17)
 
 
 def inside(cohort: Cohort, function: Callable[[fgl.Graph], Any]) -> Any:
     """The function of every client's graph, under `vmap`."""
-    return vmap(lambda index: function(cohort.graph(Client(index))))(cohort.index)
+    return vmap(lambda index: function(cohort.graph(Member(index))))(cohort.index)
 
 
 def bare(num_nodes: int = 5, **changes: Any) -> fgl.Graph:
@@ -175,14 +174,14 @@ def test_what_all_share_is_passed_on_uncopied() -> None:
     seen = []
 
     def look(index: Tensor) -> Tensor:
-        context = of(Client(index))
+        context = of(Member(index))
         seen.append(context["model"])
         return context["own"]
 
     vmap(look)(torch.arange(3))
     assert seen[0] is model
     deeper = stacked([{"model": {"w": model["w"], "b": torch.rand(2)}} for _ in range(2)])
-    vmap(lambda i: seen.append(deeper(Client(i))["model"]["w"]) or i)(torch.arange(2))
+    vmap(lambda i: seen.append(deeper(Member(i))["model"]["w"]) or i)(torch.arange(2))
     assert seen[1] is model["w"]
 
 
@@ -194,7 +193,7 @@ def test_tensors_are_padded_with_zeros(
 ) -> None:
     tensors = [(torch.ones(n, *rest) * (i + 1)).to(dtype) for i, n in enumerate(lengths)]
     of = stacked([{"deep": {"t": tensor}} for tensor in tensors])
-    got = vmap(lambda index: of(Client(index))["deep"]["t"])(torch.arange(3))
+    got = vmap(lambda index: of(Member(index))["deep"]["t"])(torch.arange(3))
     assert got.dtype == dtype
     assert got.shape == (3, max(lengths), *rest)
     for row, tensor in zip(got, tensors, strict=True):
@@ -204,14 +203,14 @@ def test_tensors_are_padded_with_zeros(
 
 def test_scalars_are_stacked() -> None:
     of = stacked([{"n": torch.tensor(i)} for i in range(3)])
-    assert vmap(lambda index: of(Client(index))["n"])(torch.arange(3)).tolist() == [0, 1, 2]
+    assert vmap(lambda index: of(Member(index))["n"])(torch.arange(3)).tolist() == [0, 1, 2]
 
 
 def test_sparse_matrices_in_a_context() -> None:
     parts = [sparse(data).x for data in graphs(SIZES)]
     of = stacked([{"A": part} for part in parts])
     weight = torch.rand(FEATURES, 2)
-    got = vmap(lambda index: of(Client(index))["A"] @ weight)(torch.arange(4))
+    got = vmap(lambda index: of(Member(index))["A"] @ weight)(torch.arange(4))
     for row, part in zip(got, parts, strict=True):
         torch.testing.assert_close(row[: part.shape[0]], part @ weight)
         assert not row[part.shape[0] :].any()

@@ -11,7 +11,7 @@ from federations import METHODS, close, end, fedavg, graphs, model, same, script
 
 import fgl
 from fgl.federation import Cohort, Training
-from fgl.sparse import Client, SparseMatrix
+from fgl.sparse import Member, SparseMatrix
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU is at hand")
 
@@ -71,7 +71,7 @@ def test_the_batched_step_can_be_captured_as_a_cuda_graph() -> None:
         optimizer = adam(list(leaves.values()))
 
         def loss(index: torch.Tensor, params: Any) -> torch.Tensor:
-            return method.loss(params, cohort.graph(Client(index)), {})
+            return method.loss(params, cohort.graph(Member(index)), {})
 
         def step() -> None:
             optimizer.zero_grad(set_to_none=True)

@@ -138,7 +138,7 @@ def test_folds_refuse() -> None:
     for call in (dirichlet_partition, stratified_folds, balanced_classes):
         rest: Any = {dirichlet_partition: {"num_clients": 2, "alpha": 1.0}}
         rest |= {stratified_folds: {"num_folds": 2}, balanced_classes: {}}
-        with pytest.raises(ValueError, match=r"y to have shape \['\*'\], but got \[6, 1\]"):
+        with pytest.raises(ValueError, match=r"y to have shape \[\*\], but got \[6, 1\]"):
             call(torch.zeros(6, 1, dtype=torch.int64), **rest[call])
         with pytest.raises(TypeError, match="y to be an int64 tensor, but got torch.float32"):
             call(torch.zeros(6), **rest[call])

@@ -18,8 +18,8 @@ from torch_geometric.io import read_npz as pyg_read_npz
 
 import fgl
 from fgl import Graph, SparseMatrix
-from fgl.data import known, load, read_wiki_cs
-from fgl.data.npz import read_npz, read_saint
+from fgl.data import catalogue, load, read_wiki_cs
+from fgl.data.readers.npz import read_npz, read_saint
 
 ADJ = scipy.sparse.csr_matrix(
     ([1.0, 2.0, 1.0, 0.0, 5.0], ([0, 1, 2, 3, 3], [1, 0, 3, 0, 3])), (4, 4)
@@ -271,11 +271,11 @@ def test_cora_full_has_features_of_ones_as_in_pyg(
 ) -> None:
     path = write(tmp_path / "cora_full" / "raw", npz()).joinpath("tiny.npz")
     path = path.rename(path.with_name("cora.npz"))
-    row = known.GRAPHS["cora_full"]
+    row = catalogue.GRAPHS["cora_full"]
     with pytest.raises(ValueError, match=r"cora\.npz to have sha256 62e054f9"):
         load("cora_full", tmp_path)
     sums = {"cora.npz": hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(known.GRAPHS, "cora_full", row._replace(sha256=sums))
+    monkeypatch.setitem(catalogue.GRAPHS, "cora_full", row._replace(sha256=sums))
     graph = load("cora_full", tmp_path)
     assert isinstance(graph.x, SparseMatrix)
     assert torch.equal(graph.x.to_dense(), torch.from_numpy(X > 0).float())
@@ -335,12 +335,12 @@ def test_wiki_cs_by_name_is_downloaded_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = wiki_cs(tmp_path / "home") / "data.json"
-    row = known.GRAPHS["wiki_cs"]._replace(url=path.parent.as_uri())
-    monkeypatch.setitem(known.GRAPHS, "wiki_cs", row)
+    row = catalogue.GRAPHS["wiki_cs"]._replace(url=path.parent.as_uri())
+    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row)
     with pytest.raises(ValueError, match=r"data\.json to have sha256 9bf8cb3e"):
         load("wiki_cs", tmp_path / "root")
     sums = {"data.json": hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(known.GRAPHS, "wiki_cs", row._replace(sha256=sums))
+    monkeypatch.setitem(catalogue.GRAPHS, "wiki_cs", row._replace(sha256=sums))
     assert torch.equal(load("wiki_cs", tmp_path / "root").x, read_wiki_cs(path.parent).x)
     assert (tmp_path / "root" / "wiki_cs" / "raw" / "data.json").is_file()
 

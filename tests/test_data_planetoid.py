@@ -16,7 +16,7 @@ import torch
 from torch_geometric.io import read_planetoid_data
 
 from fgl import Graph, SparseMatrix
-from fgl.data.planetoid import PARTS, read_planetoid
+from fgl.data.readers.planetoid import PARTS, read_planetoid
 
 NAME = "tiny"
 PUBLIC = {  # edges, public masks, missing test ids

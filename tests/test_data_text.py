@@ -14,10 +14,10 @@ import pytest
 import torch
 
 from fgl import Graph, SparseMatrix
-from fgl.data import known, load
-from fgl.data.gml import read_gml
-from fgl.data.plaintext import read_acm, read_wiki
-from fgl.data.table import floats, integers
+from fgl.data import catalogue, load
+from fgl.data.readers.gml import read_gml
+from fgl.data.readers.parsing import floats, integers
+from fgl.data.readers.plaintext import read_acm, read_wiki
 
 Files = dict[str, str | bytes]
 ACM: Files = {
@@ -140,7 +140,7 @@ def test_public_wiki() -> None:
 def test_checksum_of_the_unpacked_tfidf() -> None:
     _, folder = public("wiki")
     content = lzma.decompress((folder / "tfidf.txt.xz").read_bytes())
-    assert hashlib.sha256(content).hexdigest() == known.GRAPHS["wiki"].sha256["tfidf.txt"]
+    assert hashlib.sha256(content).hexdigest() == catalogue.GRAPHS["wiki"].sha256["tfidf.txt"]
     blob = b"blob %d\0%b" % (len(content), content)  # the id that git has of the original
     assert hashlib.sha1(blob).hexdigest() == "f89533a68c75aa191159a35cd973672315a94a02"
 
@@ -240,9 +240,9 @@ WRONG_GML = [
     (NODE + "node [ id 2 value 0 ] ]", "line 4, to be a node with an id of its own, .* 2 again"),
     (NODE + "node [ id 3 ] ]", "line 4, to be the begin of .* integer 'value', but got none"),
     (NODE + "node [ value 3 ] ]", "line 4, to be the begin of .* integer 'id', but got none"),
-    (NODE + "node [ id 3 value 0", "line 4, to be the end of 'node', but got that of the file"),
-    (NODE, "line 4, to be the end of 'graph', but got that of the file"),
-    (NODE + "]\nCreator", "line 5, to be the end of 'Creator', but got that of the file"),
+    (NODE + "node [ id 3 value 0", "line 4, to be the end of 'node', but got the end of the file"),
+    (NODE, "line 4, to be the end of 'graph', but got the end of the file"),
+    (NODE + "]\nCreator", "line 5, to be the end of 'Creator', but got the end of the file"),
     (NODE + "]\n]", r"line 5, to be a key and its value, but got '\]'"),
     (NODE + "id ]\n]", r"line 4, to be a key and its value, but got '\]'"),
     (NODE + "[ ]\n]", r"line 4, to be a key and its value, but got '\['"),

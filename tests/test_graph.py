@@ -77,7 +77,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     (
         {"edge_index": EDGES.T},
         ValueError,
-        r"Expected edge_index to have shape \[2, '\*'\], but got \[6, 2\]",
+        r"Expected edge_index to have shape \[2, \*\], but got \[6, 2\]",
     ),
     ({"edge_index": EDGES[0]}, ValueError, r"edge_index to have shape .* but got \[6\]"),
     (

@@ -11,7 +11,7 @@ from torch_geometric.data import Batch, Data
 
 from fgl import Graph, SparseMatrix
 from fgl.federation.cohort import Cohort
-from fgl.sparse.stack import Client
+from fgl.sparse import Member
 
 NONE = torch.zeros(2, 0, dtype=torch.int64)
 
@@ -176,7 +176,7 @@ def test_a_cohort_pools_as_each_client_alone() -> None:
     cohort = Cohort(clients)
 
     def pooled(index: torch.Tensor) -> Any:
-        graph = cohort.graph(Client(index))
+        graph = cohort.graph(Member(index))
         counts = graph.num_graphs, graph.num_train, graph.num_nodes
         ends = (graph.y, graph.train_mask, graph.example_mask, graph.batch)
         return graph.inputs[2] @ (graph.adj @ graph.x), counts, ends
@@ -201,7 +201,7 @@ def test_a_cohort_without_masks_trains_on_graphs_alone() -> None:
     clients = [Graph.join([one(3), one(2)], torch.tensor([0, 1])), Graph.join([one(9)])]
     clients[1] = clients[1].replace(y=torch.tensor([1]))
     cohort = Cohort(clients)
-    mask = vmap(lambda index: cohort.graph(Client(index)).train_mask)(cohort.index)
+    mask = vmap(lambda index: cohort.graph(Member(index)).train_mask)(cohort.index)
     assert mask.tolist() == [[True, True], [True, False]]
 
 

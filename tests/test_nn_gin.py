@@ -16,7 +16,7 @@ from fgl import Graph, SparseMatrix
 from fgl.federation.cohort import Cohort
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
-from fgl.sparse.stack import Client
+from fgl.sparse import Member
 
 
 class Twin(nn.Module):
@@ -95,7 +95,7 @@ def test_clients_at_once(pooling: Any) -> None:
     cohort = Cohort(clients)
 
     def logits(index: torch.Tensor) -> Any:
-        return functional_call(model, params, cohort.graph(Client(index)).inputs)
+        return functional_call(model, params, cohort.graph(Member(index)).inputs)
 
     out = vmap(logits)(cohort.index)
     for k, client in enumerate(clients):

@@ -16,7 +16,7 @@ import fgl
 from fgl.ego import EgoSampler, levels, mash
 from fgl.federation.cohort import Cohort
 from fgl.nn import SAGE, EgoSAGE, SAGEConv, child_mean
-from fgl.sparse.stack import Client
+from fgl.sparse import Member
 
 
 def lonely() -> fgl.Graph:
@@ -233,7 +233,7 @@ def test_under_vmap_over_clients(sparse: bool) -> None:
     tree_of = cohort.stack("trees", trees)
 
     def both(index: Any, params: Any) -> Any:
-        client = Client(index)
+        client = Member(index)
         member = cohort.graph(client)
         on_trees = functional_call(nets[0], params, (member.x,), {"trees": tree_of(client)})
         return on_trees, functional_call(nets[0], params, (member.x, member.adj))

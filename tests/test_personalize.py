@@ -17,6 +17,8 @@ from fgl.personalize import (
     interpolate,
     label_distribution,
     mixing_coefficient,
+    part,
+    rest,
     split_layers,
 )
 
@@ -29,6 +31,10 @@ def test_split_by_prefix() -> None:
     assert all(own[name] is params[name] for name in own)
     assert list(split_layers(params, ["convs.0", "head"])[0])[-1] == "head.weight"
     assert split_layers(params, []) == ({}, dict(params))
+    assert list(rest(params, "convs.0", "head")) == [
+        k for k in params if k not in part(params, "convs.0", "head")
+    ]
+    assert not rest(params)
 
 
 @pytest.mark.parametrize("prefix", ["conv", "reductio", "reduction.w", ""])

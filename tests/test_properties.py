@@ -188,8 +188,11 @@ def test_default_dtype() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ((torch.tensor([[0.0], [1.0]]), 2), "edge_index to be int64, but got torch.float32"),
-        ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, num_edges\], but got \[2\]"),
+        (
+            (torch.tensor([[0.0], [1.0]]), 2),
+            "edge_index to be an int64 tensor, but got torch.float32",
+        ),
+        ((torch.tensor([0, 1]), 2), r"edge_index to have shape \[2, \*\], but got \[2\]"),
         ((torch.tensor([[0], [2]]), 2), r"edge_index to be in \[0, 2\), but got 2"),
         ((torch.tensor([[0], [-1]]), 2), r"edge_index to be in \[0, 2\), but got -1"),
         ((torch.tensor([[0], [1]]), -1), "nodes to be a number >= 0 or a batch, but got -1"),

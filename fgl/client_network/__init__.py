@@ -1,4 +1,4 @@
-"""Who should learn from whom (GPFL): what clients are like, and a network learned from it."""
+"""Networks of clients (GPFL): features of the clients, and who should learn from whom."""
 
 from .autoencoder import (
     encode,

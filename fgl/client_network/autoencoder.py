@@ -1,4 +1,4 @@
-"""The graph auto-encoder that rebuilds the network of clients (GPFL)."""
+"""Auto-encoder of a network of clients; it is trained to rebuild the network (GPFL)."""
 
 from __future__ import annotations
 

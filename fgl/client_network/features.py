@@ -1,4 +1,4 @@
-"""What a client is like: its parameters, pooled, and what its model says about random graphs."""
+"""Features of clients: their pooled parameters, and their models' answers on random graphs."""
 
 from __future__ import annotations
 

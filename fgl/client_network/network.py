@@ -1,4 +1,4 @@
-"""Networks of clients: from similarities, kept from round to round, made discrete."""
+"""Networks of clients: made from similarities, kept from round to round, turned into shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Matrices with one row per client: checked, centred, scaled."""
+"""Checks and scaling of matrices with one row per client."""
 
 from __future__ import annotations
 

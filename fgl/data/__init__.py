@@ -1,22 +1,33 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .datasets import load, load_graphs
-from .dirichlet import balanced_classes, dirichlet_partition, fold_clients, stratified_folds
+from .download import download
 from .features import degree_features, normalize_features
-from .files import download
-from .link import EdgeSplit, edge_split, negative_edges
-from .major import major_label_partition
-from .partition import (
+from .partitions import (
     PROPORTIONS,
+    dirichlet_partition,
     louvain_partition,
+    major_label_partition,
     overlapping_partition,
     partition_graph,
     random_partition,
     union_graph,
 )
-from .splits import CLASS_CAPPED, class_capped_split, public_split, random_split, split
+from .readers.wiki_cs import read_wiki_cs
+from .splits import (
+    CLASS_CAPPED,
+    EdgeSplit,
+    balanced_classes,
+    class_capped_split,
+    edge_split,
+    fold_clients,
+    negative_edges,
+    public_split,
+    random_split,
+    split,
+    stratified_folds,
+)
 from .synthetic import csbm, small_graphs
-from .wiki_cs import read_wiki_cs
 
 __all__ = [
     "CLASS_CAPPED",

@@ -1,4 +1,4 @@
-"""Datasets by name: downloaded once, checked, read."""
+"""Datasets by name: downloaded once, checked and read."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from torch import Tensor
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
-from . import known
-from .files import download, unpack, verify
-from .known import Known, Reader, Result
+from . import catalogue
+from .catalogue import Entry, Reader, Result
+from .download import download, unpack, verify
+from .readers.paths import there
 from .synthetic import csbm, small_graphs
-from .table import there
 
 
 def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool = False) -> Graph:
@@ -57,12 +57,12 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
         (2708, 1433, 7)
 
     Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
-    the homes of the others are in ``fgl/data/known.py``
+    the homes of the others are in ``fgl/data/catalogue.py``
     """
     if name == "synthetic":
         graph = csbm()
     else:
-        graph = _read(name, _places(root), known.GRAPHS, known.GRAPH_LAYOUTS)
+        graph = _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS)
     if dense and isinstance(graph.x, SparseMatrix):
         graph = graph.replace(x=graph.x.to_dense())
     return graph
@@ -125,11 +125,11 @@ def load_graphs(
     places = _places(root)
     options = {} if attributes else {"attributes": False}
     options |= {"edge_labels": True} if edge_labels else {}
-    return _read(name, places, known.COLLECTIONS, known.COLLECTION_LAYOUTS, **options)
+    return _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
-    """Folders of datasets, in order; the last is that for downloads."""
+    """Folders of datasets, in order; downloads go to the last one."""
     if root is not None:
         return [Path(root).expanduser()]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fgl"
@@ -144,39 +144,39 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
 def _read(
     name: str,
     places: list[Path],
-    table: Mapping[str, Known[Result]],
+    entries: Mapping[str, Entry[Result]],
     layouts: Mapping[str, Reader[Result]],
     **options: bool,
 ) -> Result:
-    """What the reader of a dataset makes of its files, downloaded if need be."""
-    if name in table:
-        return table[name].read(_public(name, table[name], places), name, **options)
+    """What a dataset's reader makes of its files, which are downloaded if they are missing."""
+    if name in entries:
+        return entries[name].read(_public(name, entries[name], places), name, **options)
     found = _found(places, layouts)
     if name not in found:
         where = " or ".join(str(place) for place in places)
-        rows = {row for row in table if any((place / row).is_dir() for place in places)}
+        rows = {row for row in entries if any((place / row).is_dir() for place in places)}
         raise ValueError(
-            f"Expected name to be one of {_names(table)}, or a folder in {where} with "
+            f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*found} | rows)) or 'none'}), "
-            f"but got {name!r}{_elsewhere(name, table)}"
+            f"but got {name!r}{_elsewhere(name, entries)}"
         )
     folder, read = found[name]
     return read(folder, name, **options)
 
 
-def _names(table: Mapping[str, Any]) -> str:
-    return ", ".join([*table, "synthetic"])
+def _names(entries: Mapping[str, Any]) -> str:
+    return ", ".join([*entries, "synthetic"])
 
 
-def _elsewhere(name: str, table: Mapping[str, Any]) -> str:
+def _elsewhere(name: str, entries: Mapping[str, Any]) -> str:
     """A hint for a name that the other function knows."""
-    if name in known.COLLECTIONS:
+    if name in catalogue.COLLECTIONS:
         return ", which load_graphs reads"
-    return ", which load reads" if name in known.GRAPHS else ""
+    return ", which load reads" if name in catalogue.GRAPHS else ""
 
 
-def _public(name: str, entry: Known[Any], places: list[Path]) -> Path:
+def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
     """The folder with a known dataset's files, each of them checked."""
     needed = [file for file in entry.sha256 if not file.endswith(".xz")]
     folders = [folder for place in places for folder in (place / name / "raw", place / name)]
@@ -205,14 +205,14 @@ def _public(name: str, entry: Known[Any], places: list[Path]) -> Path:
     return folder
 
 
-def _there(folder: Path, file: str, entry: Known[Any]) -> Path | None:
+def _there(folder: Path, file: str, entry: Entry[Any]) -> Path | None:
     """The path of a file, if it is there in a form whose checksum is known."""
     path = there(folder, file)
     return path if path is not None and path.name in entry.sha256 else None
 
 
-def _first_missing(folders: list[Path], files: list[str], entry: Known[Any]) -> str:
-    """Of the folder that lacks the fewest."""
+def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> str:
+    """The first file that is missing in the folder that lacks the fewest."""
     missing = [[file for file in files if not _there(f, file, entry)] for f in folders]
     return min(missing, key=len)[0]
 

@@ -1,12 +1,14 @@
-"""Feature matrices."""
+"""Features of nodes: rows of sum 1, and degrees for nodes that have none."""
 
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from ..graph import Graph
-from ..sparse import SparseMatrix, row_sum
-from .edges import one_hot_degree
+from ..sparse import Pattern, SparseMatrix, row_sum
+
+DEGREES = 64
 
 
 def normalize_features(graph: Graph) -> Graph:
@@ -39,7 +41,7 @@ def normalize_features(graph: Graph) -> Graph:
 def degree_features(graph: Graph) -> Graph:
     """Features for nodes that have none: the degree in this very graph, one-hot.
 
-    A graph of training edges so tells nothing of the others, which degrees in the whole graph do.
+    So a graph of training edges tells nothing of the other edges; degrees in the whole graph would.
 
     Args:
         graph: both directions of every edge.
@@ -58,3 +60,10 @@ def degree_features(graph: Graph) -> Graph:
     """
     x = one_hot_degree(graph.edge_index.cpu(), graph.num_nodes).to(graph.device)
     return graph.replace(x=x.using(str(graph.backend)))
+
+
+def one_hot_degree(edge_index: Tensor, num_nodes: int) -> SparseMatrix:
+    """Features of nodes that have none: the degree, one-hot, 63 standing for all above too."""
+    degree = edge_index[1].bincount(minlength=num_nodes).clamp(max=DEGREES - 1)
+    pattern = Pattern(torch.arange(num_nodes + 1), degree, (num_nodes, DEGREES))
+    return SparseMatrix(pattern, torch.ones(num_nodes))

@@ -1,4 +1,4 @@
-"""Synthetic attributed graphs: a contextual stochastic block model."""
+"""Synthetic graphs with features and labels: one large graph, or many small ones."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from ..graph import Graph
-from ..sparse import Pattern, SparseMatrix
-from .edges import undirected
+from ..sparse import SparseMatrix
+from .undirected import undirected
 
 CORA_CLASSES = (351, 217, 418, 818, 426, 298, 180)
 
@@ -119,13 +119,12 @@ def csbm(
 
     place = torch.randperm(num_nodes, generator=generator)  # so that ids do not tell the class
     pair = (place[node] * num_features + word).unique()
-    row = pair // num_features
-    crow = torch.cat([row.new_zeros(1), row.bincount(minlength=num_nodes).cumsum(0)])
-    pattern = Pattern(crow, pair % num_features, (num_nodes, num_features))
+    ends = (pair // num_features, pair % num_features)
+    x = SparseMatrix.from_entries(*ends, (num_nodes, num_features), torch.ones(pair.numel()))
     labels = torch.empty_like(y)
     labels[place] = y
     return Graph(
-        SparseMatrix(pattern, torch.ones(pattern.nnz)),
+        x,
         undirected(place[edges], num_nodes),
         y=labels,
         num_classes=len(class_weights),

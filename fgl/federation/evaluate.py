@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import accuracy, hit_rows
-from ..sparse.stack import Client
+from ..sparse import Member
 from .checks import check_model
 from .executors.cohort import Cohort
 from .inbox import Inbox
@@ -198,7 +198,7 @@ def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Gr
     majority = float(torch.stack(hits).mean())
 
     def share(index: Tensor, params: Any) -> Tensor:
-        graph = cohort.graph(Client(index))
+        graph = cohort.graph(Member(index))
         logits = functional_call(model, params, graph.inputs)
         hit = hit_rows(logits, graph.y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs

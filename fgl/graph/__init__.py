@@ -1,4 +1,4 @@
-"""One graph, or a collection of them, checked on the way in."""
+"""`Graph`: one graph or a collection of graphs, checked when it is made."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Graph:
 
     @property
     def num_examples(self) -> int:
-        """Number of what has a label: nodes, or graphs where there is a `batch`."""
+        """Number of examples: nodes, or graphs where there is a `batch`."""
         return self.num_nodes if self.batch is None else self.num_graphs
 
     @cached_property
@@ -149,17 +149,17 @@ class Graph:
 
     @property
     def node_mask(self) -> Tensor:
-        """Which nodes are there: all, but in a batch of clients, where a loss meets padding."""
+        """Which nodes are real: all, except in a batch of clients, where some are padding."""
         return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
 
     @property
     def example_mask(self) -> Tensor:
-        """As `node_mask`, of what has a label: which nodes are there, or with `batch` graphs."""
+        """Which examples are real: as `node_mask`, but for graphs where there is a `batch`."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
 
     @cached_property
     def adj(self) -> SparseMatrix:
-        """Adjacency with ``A[target, source]``, made once; without self-loops of its own making."""
+        """Adjacency with ``A[target, source]``, made once; it adds no self-loops."""
         with torch.inference_mode(False):  # or training could not use what evaluation made
             adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
             return adj if self.backend == "torch" else adj.using(str(self.backend))

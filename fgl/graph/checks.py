@@ -1,4 +1,4 @@
-"""What a `Graph` refuses on its way in."""
+"""Checks of a `Graph`'s fields."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ def check_features(x: Any) -> None:
 
 
 def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int | None) -> None:
+    """Raise unless `index` is int64, of this shape (None: any size), in ``[0, bound)``."""
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
@@ -39,8 +40,8 @@ def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int
         want in (None, have) for want, have in zip(shape, index.shape, strict=True)
     )
     if not fits:
-        want = ["*" if size is None else size for size in shape]
-        raise ValueError(f"Expected {name} to have shape {want}, but got {list(index.shape)}")
+        want = ", ".join("*" if size is None else str(size) for size in shape)
+        raise ValueError(f"Expected {name} to have shape [{want}], but got {list(index.shape)}")
     if index.numel() == 0:
         return
     low, high = (int(v) for v in index.aminmax())

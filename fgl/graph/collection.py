@@ -1,4 +1,4 @@
-"""Many graphs as one: joined, and chosen from, without a loop over graphs."""
+"""Collections of graphs: many graphs joined into one, and some of them chosen again."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
-    """The fields of a collection that hold what the graphs' nodes and edges are."""
+    """The fields of a collection that come from the graphs' nodes and edges."""
     for i, graph in enumerate(graphs):
         if graph.batch is not None or graph.num_nodes == 0:
             got = "none" if graph.num_nodes == 0 else "a batch"

@@ -1,17 +1,14 @@
-"""Losses: pure functions of tensors."""
+"""Losses: pure functions of tensors, one file each."""
 
-from .contrastive import node_contrast, unit_rows
-from .distillation import structure_distillation
+from .cross_entropy import cross_entropy, soft_cross_entropy
+from .kl_divergence import kl_divergence
 from .model_contrast import model_contrast
-from .penalty import distance_per_entry, proximal
-from .reconstruction import (
-    dense_reconstruction,
-    kl_divergence,
-    pair_scores,
-    reconstruction_loss,
-    sampled_reconstruction,
-)
-from .supervised import cross_entropy, soft_cross_entropy
+from .node_contrast import node_contrast
+from .pair_scores import pair_scores
+from .proximal import distance_per_entry, proximal
+from .reconstruction_loss import dense_reconstruction, reconstruction_loss, sampled_reconstruction
+from .structure_distillation import structure_distillation
+from .unit_rows import unit_rows
 
 __all__ = [
     "cross_entropy",

@@ -1,12 +1,12 @@
-"""Contrast between models: near the received one, far from one's own earlier ones."""
+"""Contrast between models: near the received model, far from one's own earlier ones."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
-from .contrastive import unit_rows
-from .precision import weighted_mean
+from .unit_rows import unit_rows
+from .weighted_mean import weighted_mean
 
 
 def model_contrast(

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Linear
 
-from ..sparse import Pattern, SparseMatrix
-from ..sparse.pattern import pointers
+from ..sparse import SparseMatrix
 from .layers import Edges, Features, adjacency, coarse_scale
 
 POOLINGS = ("sum", "mean")
@@ -173,5 +172,5 @@ def _membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
     if num_nodes and int(batch.min()) < 0:
         raise ValueError(f"Expected pool to be at least 0, but got {int(batch.min())}")
     count = int(batch.max()) + 1 if num_nodes else 0
-    order = batch.argsort(stable=True)
-    return SparseMatrix(Pattern(pointers(batch, count), order, (count, num_nodes)))
+    nodes = torch.arange(num_nodes, device=batch.device)
+    return SparseMatrix.from_entries(batch, nodes, (count, num_nodes))

@@ -1,4 +1,4 @@
-"""What the convolutions share: a linear map of dense or sparse features, and the stack."""
+"""Layers that the networks share: linear map, dropout, a stack of convolutions."""
 
 from __future__ import annotations
 

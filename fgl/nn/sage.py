@@ -24,8 +24,8 @@ class SAGEConv(nn.Module):
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
-        `SparseMatrix` with ``A[target, source]``, whose weights only say by a 0 that there is no
-        edge; output: ``[num_nodes, out_channels]``.
+        `SparseMatrix` with ``A[target, source]``, where a weight of 0 means no edge and other
+        weights do not count; output: ``[num_nodes, out_channels]``.
 
     Example:
         >>> SAGEConv(4, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape

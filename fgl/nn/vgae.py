@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..losses import pair_scores
 from .gcn import GCNConv
 from .layers import Edges, Features, adjacency, dropout
 from .mlp import MLP
@@ -78,8 +79,8 @@ class VGAE(nn.Module):
 
     @staticmethod
     def decode(z: Tensor, pairs: Tensor) -> Tensor:
-        """Logits ``[num_pairs]`` of links between pairs of nodes, int64 ``[2, num_pairs]``."""
-        return (z.index_select(0, pairs[0]) * z.index_select(0, pairs[1])).sum(1)
+        """Logits ``[num_pairs]`` of links: `fgl.losses.pair_scores` of int64 ``[2, num_pairs]``."""
+        return pair_scores(z, pairs)
 
     def forward(
         self,

@@ -1,4 +1,4 @@
-"""Numbers that describe a graph, for one graph or for thousands at once."""
+"""Properties: numbers that describe a graph, for one graph or for thousands at once."""
 
 from .measures import (
     PROPERTIES,

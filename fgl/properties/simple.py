@@ -1,4 +1,4 @@
-"""Edges of many graphs as simple undirected ones, checked on the way in."""
+"""Simple undirected graphs, many at once, made from checked edges."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import numpy as np
 import scipy.sparse
 import torch
 from torch import Tensor
+
+from ..graph.checks import check_index
 
 
 @dataclass(frozen=True)
@@ -91,17 +93,7 @@ def _batch(nodes: int | Tensor, num_graphs: int | None) -> Tensor:
 
 
 def _check_edges(edge_index: Tensor, batch: Tensor) -> None:
-    if edge_index.dtype != torch.int64:
-        raise TypeError(f"Expected edge_index to be int64, but got {edge_index.dtype}")
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        got = list(edge_index.shape)
-        raise ValueError(f"Expected edge_index to have shape [2, num_edges], but got {got}")
-    if not edge_index.numel():
-        return
-    low, high = (int(end) for end in edge_index.aminmax())
-    if low < 0 or high >= batch.numel():
-        bad = low if low < 0 else high
-        raise ValueError(f"Expected edge_index to be in [0, {batch.numel()}), but got {bad}")
+    check_index("edge_index", edge_index, (2, None), batch.numel())
     ends = batch.index_select(0, edge_index.reshape(-1)).view(2, -1)
     if not torch.equal(ends[0], ends[1]):
         edge = int((ends[0] != ends[1]).nonzero()[0])

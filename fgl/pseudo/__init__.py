@@ -1,4 +1,4 @@
-"""Global pseudo labels and pseudo graph (FedGL): what a server fuses from its clients."""
+"""Pseudo labels and a pseudo graph that a server makes of its clients' predictions (FedGL)."""
 
 from .fusion import FILLS, check_rows, check_upload, fuse, pseudo_labels
 from .graph import (

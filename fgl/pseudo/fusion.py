@@ -1,4 +1,4 @@
-"""What clients say of the nodes that they share, fused node by node."""
+"""Fusion, node by node, of what several clients say of the same nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The global pseudo graph: built in blocks, projected to a client, joined to its own."""
+"""Pseudo graph: built in blocks, cut to a client's nodes, joined to the client's own graph."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix, row_sum
-from ..sparse.rows import widened
+from ..sparse import Pattern, SparseMatrix, row_sum, widened
 
 BLOCK = 2**23  # similarities that exist at a time
 
@@ -135,7 +134,7 @@ def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> Spar
 def augmented_operator(
     adj: SparseMatrix, pseudo: SparseMatrix, *, beta: float = 0.1, symmetric: bool = True
 ) -> SparseMatrix:
-    """What a GCN multiplies with (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
+    """The operator of a GCN (FedGL, Eq. 9): ``norm(A + I) + beta D^-1/2 P D^-1/2``.
 
     D are the row sums of P (0 where a row is empty). With ``symmetric`` P is first replaced by
     ``(P + P^T) / 2``: otherwise nothing scales the columns, and a few nodes that are similar to

@@ -1,4 +1,4 @@
-"""Quality of pseudo labels and pseudo edges: how right they are."""
+"""Quality of pseudo labels and pseudo edges: how many are right."""
 
 from __future__ import annotations
 

@@ -1,15 +1,18 @@
-"""Sparse matrices: CSR products with gradients to values and operands, row softmax."""
+"""Sparse matrices: products with gradients to values and operands, sums and softmax over rows.
 
+Inside `vmap` a stack of them multiplies as one block-diagonal matrix.
+"""
+
+from .batched_matrix import MatrixStack
+from .batched_pattern import Member
 from .matrix import SparseMatrix
-from .matrix_stack import MatrixStack
 from .pattern import Pattern
 from .product import sampled_product, weighted_product
-from .rows import row_log_softmax, row_softmax, row_sum
-from .stack import Client
+from .rows import row_log_softmax, row_softmax, row_sum, widened
 
 __all__ = [
-    "Client",
     "MatrixStack",
+    "Member",
     "Pattern",
     "SparseMatrix",
     "row_log_softmax",
@@ -17,4 +20,5 @@ __all__ = [
     "row_sum",
     "sampled_product",
     "weighted_product",
+    "widened",
 ]

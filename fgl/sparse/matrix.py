@@ -1,7 +1,7 @@
-"""Sparse matrices as CSR.
+"""`SparseMatrix`: a matrix as CSR.
 
-An entry whose value is zero counts as absent: dropping edges sets values to zero and keeps the
-pattern, so shapes, transposes and everything cached on the pattern stay valid.
+An entry whose value is zero counts as absent. Dropping edges sets values to zero and keeps the
+pattern, so shapes, transposes and all that is cached on the pattern stay valid.
 """
 
 from __future__ import annotations
@@ -84,17 +84,26 @@ class SparseMatrix:
                 f"Expected edge_weight to have shape [{source.numel()}], "
                 f"but got {list(edge_weight.shape)}"
             )
-        shape = (num_nodes, num_nodes)
-        order = row_major(target, source, num_nodes)
-        pattern = Pattern(pointers(target, num_nodes), source[order], shape)
-        return SparseMatrix(pattern, None if edge_weight is None else edge_weight[order])
+        return SparseMatrix.from_entries(target, source, (num_nodes, num_nodes), edge_weight)
+
+    @staticmethod
+    def from_entries(
+        row: Tensor, col: Tensor, shape: tuple[int, int], value: Tensor | None = None
+    ) -> SparseMatrix:
+        """A matrix from the rows and columns of its entries, int64 ``[nnz]``, in any order.
+
+        They are not checked. Repeated entries stay separate, so a product adds them up.
+        """
+        order = row_major(row, col, shape[1])
+        pattern = Pattern(pointers(row, shape[0]), col[order], shape)
+        return SparseMatrix(pattern, None if value is None else value[order])
 
     @staticmethod
     def from_dense(dense: Tensor) -> SparseMatrix:
         """The nonzero entries of a dense matrix."""
         row, col = dense.nonzero(as_tuple=True)
-        pattern = Pattern(pointers(row, dense.shape[0]), col, (dense.shape[0], dense.shape[1]))
-        return SparseMatrix(pattern, dense[row, col])
+        shape = (dense.shape[0], dense.shape[1])
+        return SparseMatrix.from_entries(row, col, shape, dense[row, col])
 
     @staticmethod
     def from_scipy(matrix: Any, dtype: torch.dtype = torch.float32) -> SparseMatrix:
@@ -216,7 +225,7 @@ class SparseMatrix:
 
     @property
     def plus_identity(self) -> SparseMatrix:
-        """``A + I``; an entry on the diagonal stays, beside the 1 that joins its row in front."""
+        """``A + I``; an entry that is on the diagonal already stays beside the new 1."""
         return self._once("plus_identity", self._joined)
 
     def _joined(self) -> SparseMatrix:
@@ -227,7 +236,7 @@ class SparseMatrix:
         return SparseMatrix(pattern, value.index_copy(0, moved, self.value))
 
     def _once(self, name: str, make: Callable[[], SparseMatrix]) -> SparseMatrix:
-        """What `make` makes, kept; but not where its values hang on a graph of gradients."""
+        """What `make` makes; it is kept, unless the values are being trained."""
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:

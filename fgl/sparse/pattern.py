@@ -1,4 +1,4 @@
-"""The sparsity pattern of a matrix, and what follows from it alone."""
+"""`Pattern`: the places of a matrix's entries, and all that follows from them alone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from .backend import backend as kernels
+from .kernels import backend as kernels
 
 T = TypeVar("T")
 
 
-def _kept(make: Callable[[Any], T]) -> cached_property[T]:
+def kept(make: Callable[[Any], T]) -> cached_property[T]:
     """`cached_property` that training can use even if evaluation in inference mode made it."""
 
     @wraps(make)
@@ -26,10 +26,10 @@ def _kept(make: Callable[[Any], T]) -> cached_property[T]:
 
 
 class Pattern:
-    """Where a matrix has entries: CSR row pointers and columns, and what follows from them.
+    """Where a matrix has entries: CSR row pointers and columns.
 
-    What follows (rows, transpose, self-loops) is made once; matrices that differ only in their
-    values share it.
+    What follows from them (rows, transpose, self-loops) is made once. Matrices that differ only in
+    their values share it.
 
     Args:
         crow: int64 ``[rows + 1]``, where each row's entries begin.
@@ -47,8 +47,9 @@ class Pattern:
         (tensor([0, 0, 1]), 3)
     """
 
-    stack: Any = None  # of a client's pattern in a cohort: all clients' patterns
-    inside = False  # of such a pattern: whether a rule runs for a `vmap` inside that over clients
+    # A member of a stack says otherwise: see `StackedPattern`.
+    stack: Any = None
+    inside = False
 
     def __init__(
         self, crow: Tensor, col: Tensor, shape: tuple[int, int], backend: str = "torch"
@@ -65,13 +66,13 @@ class Pattern:
     def nnz(self) -> int:
         return self.col.numel()
 
-    @_kept
+    @kept
     def row(self) -> Tensor:
         """Row of every entry, int64 ``[nnz]``."""
         rows = torch.arange(self.shape[0], device=self.crow.device)
         return torch.repeat_interleave(rows, self.crow.diff(), output_size=self.nnz)
 
-    @_kept
+    @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
         """The transposed pattern, and the permutation that takes values there."""
         order = argsort(self.col, self.shape[1])
@@ -91,7 +92,7 @@ class Pattern:
             self._turned = (value, value._version, value.index_select(0, order))
         return pattern, self._turned[2]
 
-    @_kept
+    @kept
     def loops(self) -> tuple[Pattern, Tensor]:
         """The pattern with a full diagonal, and each entry's index in ``cat([value, ones(n)])``."""
         n = self.shape[0]
@@ -108,11 +109,11 @@ class Pattern:
         pattern = self.like(pointers(row, n), col[order], self.shape)
         return pattern, torch.cat([off, source])[order]
 
-    @_kept
+    @kept
     def joined(self) -> tuple[Pattern, Tensor]:
-        """The pattern with a diagonal entry more in front of every row; where the others lie.
+        """The pattern with one more diagonal entry, first in every row, and where the others moved.
 
-        Its transpose is known with it: nothing is sorted.
+        Its transpose is made with it, so that nothing is sorted.
         """
         turned, order = self.transpose
         (pattern, front, moved), (other, turned_front, turned_moved) = self._put(), turned._put()
@@ -152,7 +153,7 @@ class Pattern:
         return self.like(self.crow.to(device), self.col.to(device), self.shape)
 
     def cleaned(self, value: Tensor) -> Tensor:
-        """`value` with 0 in entries that only pad a cohort."""
+        """`value` with 0 in entries that are only padding."""
         return value
 
     def like(self, crow: Tensor, col: Tensor, shape: tuple[int, int]) -> Pattern:
@@ -161,12 +162,14 @@ class Pattern:
 
 
 def pointers(row: Tensor, num_rows: int) -> Tensor:
+    """Where each row's entries begin, int64 ``[num_rows + 1]``."""
     crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
     torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=crow[1:])
     return crow
 
 
 def row_major(row: Tensor, col: Tensor, num_cols: int) -> Tensor:
+    """The order of entries by row, then column; stable."""
     key = row * max(num_cols, 1) + col
     if bool((key[1:] >= key[:-1]).all()):  # often so, and a look is cheaper than a sort
         return torch.arange(key.numel(), device=key.device)

@@ -1,4 +1,4 @@
-"""Products with a sparse pattern, differentiable, `vmap`-able."""
+"""Products with a sparse pattern; they have gradients and `vmap` rules."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 from torch.autograd import Function
 
-from .backend import backend
-from .function import call, one_by_one, positional
+from .autograd import call, one_by_one, positional
+from .batched_pattern import StackedPattern
+from .kernels import backend
 from .pattern import Pattern
-from .stack import StackedPattern
 
 
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:

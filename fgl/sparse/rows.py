@@ -1,4 +1,4 @@
-"""Sums and softmax over the entries of each row, differentiable, `vmap`-able."""
+"""Sums and softmax over the entries of each row; they have gradients and `vmap` rules."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .backend import backend
-from .function import call, one_by_one, positional
+from .autograd import call, one_by_one, positional
+from .batched_pattern import StackedPattern
+from .kernels import backend
 from .pattern import Pattern
-from .stack import StackedPattern
 
 
 def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
@@ -77,7 +77,18 @@ def row_log_softmax(pattern: Pattern, logit: Tensor) -> Tensor:
 def widened(value: Tensor) -> Tensor:
     """The tensor in float32 if it is a float16 or bfloat16, else itself.
 
-    A float16 plus 1 stays at 2,048, a bfloat16 at 256.
+    Sums need it: a float16 plus 1 stays at 2,048, a bfloat16 at 256. A float16 ends at 65,504 and
+    at 6e-8.
+
+    Args:
+        value: of any dtype.
+
+    Returns:
+        A tensor of the same shape.
+
+    Example:
+        >>> widened(torch.ones(2, dtype=torch.float16)).dtype
+        torch.float32
     """
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
@@ -93,7 +104,7 @@ def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
 
 
 def _row_wise(function: Any, info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> Any:
-    """A function of the entries of each row, for all clients at once."""
+    """A function of the entries of each row, for all members at once."""
     value = value.movedim(in_dims[0], 0)
     if isinstance(pattern, StackedPattern):
         return function.apply(pattern.stack.pack(value), pattern.stack.diagonal)

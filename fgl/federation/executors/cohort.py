@@ -14,14 +14,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from ...graph import MASKS, Graph
-from ...sparse import MatrixStack, SparseMatrix
-from ...sparse.stack import Client
+from ...sparse import MatrixStack, Member, SparseMatrix
 from ..ragged import Ragged
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
 
 
-Part = Callable[[Client], Any]
+Part = Callable[[Member], Any]
 
 
 def _late(make: Callable[[], Part]) -> Part:
@@ -45,7 +44,7 @@ class Cohort:
         >>> cohort = Cohort(graphs)
         >>> cohort.num_nodes, cohort.padding
         (4, 0.25)
-        >>> torch.func.vmap(lambda index: cohort.graph(Client(index)).num_nodes)(cohort.index)
+        >>> torch.func.vmap(lambda index: cohort.graph(Member(index)).num_nodes)(cohort.index)
         tensor([2, 4])
     """
 
@@ -103,7 +102,7 @@ class Cohort:
         """Add to `known`, weakly: a context's stack goes with its round."""
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
-    def graph(self, client: Client) -> Graph:
+    def graph(self, client: Member) -> Graph:
         """The graph of one client, inside `vmap`."""
         return _Member(self, client)
 
@@ -202,7 +201,7 @@ class _Member(Graph):
     Its numbers of nodes, edges and training nodes are the client's own: tensors, not integers.
     """
 
-    def __init__(self, cohort: Cohort, client: Client) -> None:
+    def __init__(self, cohort: Cohort, client: Member) -> None:
         self.__dict__.update(cohort=cohort, client=client, num_classes=cohort.graphs[0].num_classes)
 
     def __getattribute__(self, name: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.func import vmap
 
-from ...sparse.stack import Client
+from ...sparse import Member
 from ..message import Params
 from ..method import Method
 from ..minibatches import with_train_mask
@@ -62,7 +62,7 @@ class View:
             self._parts[key] = made
         return self._parts[key]
 
-    def context(self, client: Client) -> Any:
+    def context(self, client: Member) -> Any:
         """The context of the client at hand."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
@@ -74,7 +74,7 @@ class View:
     def losses(self, stacks: Params) -> Tensor:
         """Every client's loss ``[K]`` at its own parameters, stacked as they are laid out."""
 
-        def loss(client: Client, mask: Tensor | None, local: Params) -> Tensor:
+        def loss(client: Member, mask: Tensor | None, local: Params) -> Tensor:
             graph = self.cohort.graph(client)
             if mask is not None:
                 graph = with_train_mask(graph, mask)
@@ -90,7 +90,7 @@ class View:
     def hook(self, function: Hook) -> Hook:
         """`Training.adjust` or `settle` for all clients: of stacks, with each client's context."""
 
-        def one(client: Client, mask: Tensor | None, first: Params, second: Params) -> Params:
+        def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
             return function(first, second, self.context(client))
 
         def all_at_once(first: Params, second: Params, context: Any) -> Params:
@@ -102,10 +102,10 @@ class View:
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
         """A function of each client; what `vmap` cannot take is named, with the way out."""
         known = self.cohort.known()
-        clients: list[Client] = []
+        clients: list[Member] = []
 
         def one(index: Tensor, mask: Tensor | None, parts: list[Tensor], *own: Params) -> Any:
-            client = Client(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
+            client = Member(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
             clients.append(client)
             return function(client, mask, *own)
 
@@ -132,7 +132,7 @@ class View:
 class _Context(Mapping[str, Any]):
     """One client's context inside `vmap`: an entry is stacked when the loss reads it."""
 
-    def __init__(self, view: View, client: Client) -> None:
+    def __init__(self, view: View, client: Member) -> None:
         self._view, self._client = view, client
 
     def __getitem__(self, key: str) -> Any:

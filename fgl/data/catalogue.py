@@ -1,0 +1,202 @@
+"""Catalogue of the public datasets: who reads each, its home, the checksums of its files.
+
+A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of that file too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
+
+from torch import Tensor
+
+from ..graph import Graph
+from .readers.gml import read_gml
+from .readers.npz import read_npz, read_saint
+from .readers.plaintext import read_acm, read_wiki
+from .readers.planetoid import read_planetoid
+from .readers.tu import read_tu
+from .readers.wiki_cs import read_wiki_cs
+
+if TYPE_CHECKING:
+    from ..sparse import SparseMatrix
+
+Collection = tuple[list[Graph], Tensor]
+Result = TypeVar("Result")
+Reader = Callable[..., Result]  # of a folder, a name, and what a reader of its kind can be told
+
+
+class Entry(NamedTuple, Generic[Result]):
+    """A dataset; `url` is a folder or a zip file; without it, `how` says how to get the files."""
+
+    read: Reader[Result]
+    sha256: dict[str, str]
+    url: str = ""
+    how: str = ""
+
+
+RAW = "https://raw.githubusercontent.com"
+PLANETOID = f"{RAW}/kimiyoung/planetoid/af6abf468a772cc055bec88c52e4d6f51b7c37e3/data"
+TADW = f"{RAW}/thunlp/TADW/b4978d814c347f641fa279af225410a4b0ad2111/wiki"
+COMMUNITY = f"{RAW}/qinyuenlp/CommunityDetection/8bc22634570438922e3660f147bf9069ff6ffb6d/data"
+AM_GCN = f"{RAW}/zhumeiqiBUPT/AM-GCN/1ce29649f47a67e27b89337cc37eb67ba096308a/data"
+GRAPH_DATA = f"{RAW}/EdisonLeeeee/GraphData/f8022c26b917346f2a461ffec0ec5ae24b36de68/datasets"
+WIKI_CS = f"{RAW}/pmernyei/wiki-cs-dataset/f5207315d649377f936edb66d7d93f5342f01d81/dataset"
+# Not of one commit: which one the file of this checksum came with is not known.
+GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
+GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
+
+
+def _read_wiki_cs(folder: Path, _: str) -> Graph:
+    return read_wiki_cs(folder)
+
+
+def _read_cora_full(folder: Path, _: str) -> Graph:
+    """The authors' ``cora.npz``; features are 1 where the file has one, as in PyG's CoraFull."""
+    graph = read_npz(folder, "cora")
+    return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
+
+
+GRAPHS: dict[str, Entry[Graph]] = {
+    "cora": Entry(
+        read_planetoid,
+        {
+            "ind.cora.x": "23cfa55d91c6f624233f5eb7b6e3f141f1bd2b2ae39608a63cf5d084bb27baab",
+            "ind.cora.tx": "b9afbaa4a400df991f6f02ef677e1e44da55ffc04801fd02f9e673987829226a",
+            "ind.cora.allx": "9419ba2f26f5c35243db64aba110e0f35a04851609e0dc5433450676ca6b8543",
+            "ind.cora.y": "94465c14eb53e04ca262198dcbb2521ee8af60fb3f3d546cd6ca24a511b0e7d1",
+            "ind.cora.ty": "41f5ac76596a1699cc33f53084a2419e92961c42bb75f36fc38e616d348532ad",
+            "ind.cora.ally": "2b998f5cc7fedc86e7f97ca2498f47a1ffc1462c29e2d578b23bf3f62b6e7d71",
+            "ind.cora.graph": "58f13302f39dde8852dad6fe6d15b89b077b6d7f837626bce671ef80344b383d",
+            "ind.cora.test.index": (
+                "297ce89af2b51a6a194181c7dbe1796c6a1cf9cd9349a88383b1b1e227867875"
+            ),
+        },
+        PLANETOID,
+    ),
+    "citeseer": Entry(
+        read_planetoid,
+        {
+            "ind.citeseer.x": "d20de19150741e555de0ed037195630fc194114ebc7fd72ced62810148aa22f6",
+            "ind.citeseer.tx": "539a8906a2da97628d212f2fdd668c109a8b3f0d36574b59e5d3fd5b5303da21",
+            "ind.citeseer.allx": "2ac30345d95c9ec933a817ee0bdd6a5f077f8c184a20e696910192d534414668",
+            "ind.citeseer.y": "8ba87e515d8e3ee3cf52f6d2c5b86aa73f11ecad825a808455209ec26cd54924",
+            "ind.citeseer.ty": "55e5bd1ba1e733a04598753ad1a8d57957f4b8f89e74519f41f4f4938767e4ce",
+            "ind.citeseer.ally": "f704b2d986dde6c2669934de1f3ae5696a6cf9455c0f6b2646a2d135ea0a1c95",
+            "ind.citeseer.graph": (
+                "d79a4ef9d3e7169aee8946145f6b7306e35bc79bffad26346cfb94e10e9912a7"
+            ),
+            "ind.citeseer.test.index": (
+                "2af990671580b6b2df5d158d1038f8292e30c9cd821b5453f399659b25b723d4"
+            ),
+        },
+        PLANETOID,
+    ),
+    "pubmed": Entry(
+        read_planetoid,
+        {
+            "ind.pubmed.x": "fbe9cb5c47200d1b7769a26e579be3b7130b556831f9d850e77c4c74f2599b33",
+            "ind.pubmed.tx": "4eb5f5d0f30f26497eb0ac6ac9719d09c67e284f1ed0385c93f3ef27a671da3d",
+            "ind.pubmed.allx": "508e538e2abdccdd54c4d3e9f49d638b4af7107d85845f66ddea5a5152658b7e",
+            "ind.pubmed.y": "e6c807633307a07ed659249006536a147c7999c797f11a2560752990181b41b3",
+            "ind.pubmed.ty": "ee2e0d4819d9fbcc403689c3bf2e49face401b605932f093bc58ab6461130fdd",
+            "ind.pubmed.ally": "0c37bbe3b5014ec365e9d393cf4791925e5ed94fb194305d74f064a8d7b50f0e",
+            "ind.pubmed.graph": "5b89f0036ca22909471f1e6558eb42fa06e0c730a577bde5b058b40638f81dc9",
+            "ind.pubmed.test.index": (
+                "b101d421688bbaecbd82e8a18f1e282378d6830f3a37666f28ebc47f844341b5"
+            ),
+        },
+        PLANETOID,
+    ),
+    "acm": Entry(
+        read_acm,
+        {
+            "acm.feature": "9b79821de99b0967e42ed44462e946576a0966285879b90b1d832632bd0a4370",
+            "acm.label": "db4872c037fb5e6b2c4e49316e455d5b7347d4798ad230eb9862445badc35f84",
+            "acm_PAP.edge": "d4a9d755cb194fa33a3e065178991b6b1169e0211687afce2989210383101c33",
+        },
+        f"{AM_GCN}/acm.zip",
+    ),
+    "wiki": Entry(
+        read_wiki,
+        {
+            "graph.txt": "3cdeb169eebca7bc59393da5b3aa030a3ccb7447379d10897df39fed7dde603a",
+            "group.txt": "783708cb88bc7b785355a8cdefe9cdd94ad00171dda7d11328849b1a56d99f9e",
+            "tfidf.txt": "a475c9fec88f147d0a9a3ed45d2adfccbb0fdd8227f328b1a7d9c1238843ee43",
+            "tfidf.txt.xz": "157a24f198b3722b762dcff7fe4d136b73f417cbbae91588149f301fa5b706f4",
+        },
+        TADW,
+    ),
+    "dblp": Entry(
+        read_npz,
+        {"dblp.npz": "82c7af2e7b2ccee69b977f10dd3a94729899a2bd739dfde15ac1672d7c9ce668"},
+        how=(
+            f"it is {GRAPH_DATA}/dblp.npz without pickles; another file of the gnn-benchmark "
+            f"layout can be loaded from a folder of another name"
+        ),
+    ),
+    "cora_full": Entry(
+        _read_cora_full,
+        {"cora.npz": "62e054f93be00a3dedb15b7ac15a2a07168ceab68b40bf95f54d2289d024c6bc"},
+        GRAPH2GAUSS,
+    ),
+    "wiki_cs": Entry(
+        _read_wiki_cs,
+        {"data.json": "9bf8cb3ef8eeae81b25e6ccbe0ea195600c205d7edf63ce04f2ec8d9c7dcb3d8"},
+        WIKI_CS,
+    ),
+    "polblogs": Entry(
+        read_gml,
+        {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
+        COMMUNITY,
+    ),
+}
+
+COLLECTIONS: dict[str, Entry[Collection]] = {
+    "NCI1": Entry(
+        read_tu,
+        {
+            "NCI1_A.txt": "2c028eda59a5fe96e2265a63d9ac236901bd9a7dc658498be13cd704a703076d",
+            "NCI1_graph_indicator.txt": (
+                "ffe5acfa754b057d5ce0dc725c5aadb631628161886cc040d38c719635257dc5"
+            ),
+            "NCI1_graph_labels.txt": (
+                "fae44681e70113f496256ae87eaac33b7836e3a97fe8e023933b84fde6a5c8a2"
+            ),
+            "NCI1_node_labels.txt": (
+                "dc0a22b6cbff0c939de00373e823977ba32b358f560e4288d7602f7b51407ee2"
+            ),
+        },
+        f"{GRAPH_NN}/NCI1.zip",
+    ),
+    "PROTEINS": Entry(
+        read_tu,
+        {
+            "PROTEINS_A.txt": "4c4b33e272fc95cac6d27ed6d5d12b9a852c8610e91fff59f8f0dbdd5a20df67",
+            "PROTEINS_graph_indicator.txt": (
+                "8d4ff1e852a5c28561e9bffb44cf9490bc552b13a3b6156dd12dc7f44e9afc4a"
+            ),
+            "PROTEINS_graph_labels.txt": (
+                "c0ef9810c440775252872318d0c8adc385588e14bc4c47a2c34aa96ee3c7cdcd"
+            ),
+            "PROTEINS_node_attributes.txt": (
+                "54eef829abb37e458a5fbf3a3c581e48e5810e220463c2cd951856b9ceb08f07"
+            ),
+            "PROTEINS_node_labels.txt": (
+                "f758e8ad3d6e3c026b50833d75f6f90735b94eb3345e4243707f495ca8afea8d"
+            ),
+        },
+        f"{GRAPH_NN}/PROTEINS.zip",
+    ),
+}
+
+# A file in a folder NAME that tells the layout of its files.
+GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
+    "ind.{name}.*": read_planetoid,
+    "{name}.npz": read_npz,
+    "adj_full.npz": read_saint,
+    "data.json": _read_wiki_cs,
+    "{name}.gml": read_gml,
+}
+COLLECTION_LAYOUTS: dict[str, Reader[Collection]] = {"{name}_A.txt": read_tu}

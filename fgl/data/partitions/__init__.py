@@ -1,0 +1,19 @@
+"""Partitions: which client gets which nodes or graphs."""
+
+from .dirichlet import dirichlet_partition
+from .graphs import partition_graph, union_graph
+from .louvain import louvain_partition
+from .major_label import major_label_partition
+from .overlapping import PROPORTIONS, overlapping_partition
+from .random import random_partition
+
+__all__ = [
+    "PROPORTIONS",
+    "dirichlet_partition",
+    "louvain_partition",
+    "major_label_partition",
+    "overlapping_partition",
+    "partition_graph",
+    "random_partition",
+    "union_graph",
+]

@@ -1,0 +1,76 @@
+"""Label skew: clients of equal size, each with its own mix of classes (GPFL)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...graph.checks import check_index
+from .checks import check_num_clients
+
+
+def dirichlet_partition(
+    y: Tensor, num_clients: int, *, alpha: float, cap: float = 0.95, seed: int = 0
+) -> list[Tensor]:
+    """Examples dealt to clients of equal size, each with its own mix of classes (GPFL).
+
+    With n examples, a client gets ``floor(n / num_clients)``, the first ``n mod num_clients`` one
+    more. Its mix is ``p_i ~ Dirichlet(alpha 1)``; what an entry has above `cap` is spread evenly
+    over the others, once, which may lift another of three or more above `cap`. Again and again a
+    random client with room draws a class from its mix, again if the class is used up, and takes the
+    last example of it that is left.
+
+    What the rule leaves open: where a client's mix has nothing left that it could draw, all classes
+    with examples left are equally likely.
+
+    Args:
+        y: classes, int64 ``[n]``.
+        num_clients: number of clients, at most n.
+        alpha: small for clients of one class, large for clients alike.
+        cap: share of a class in a mix above which it is cut.
+        seed: of the mixes and of the dealing.
+
+    Returns:
+        One sorted int64 tensor of examples per client; every example is in exactly one.
+
+    Raises:
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape or a negative class, `num_clients` is not in
+            ``[1, n]``, `alpha` is not positive, or `cap` is not in ``[1 / num_classes, 1]``.
+
+    Example:
+        >>> y = torch.arange(2).repeat(20)
+        >>> parts = dirichlet_partition(y, 3, alpha=0.5)
+        >>> [part.numel() for part in parts]
+        [14, 13, 13]
+
+    Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
+    """
+    check_index("y", y, (None,), None)
+    n = y.numel()
+    check_num_clients(num_clients, n)
+    if not alpha > 0:
+        raise ValueError(f"Expected alpha to be > 0, but got {alpha}")
+    classes = [(y == label).nonzero().squeeze(1).tolist() for label in y.unique()]
+    if len(classes) > 1 and not 1 / len(classes) <= cap <= 1:
+        raise ValueError(f"Expected cap to be in [{1 / len(classes):.4g}, 1], but got {cap}")
+    rng = np.random.default_rng(seed)
+    mix = rng.dirichlet(np.full(len(classes), alpha), num_clients)
+    excess = np.clip(mix - cap, 0, None)
+    if len(classes) > 1:
+        others = (excess.sum(1, keepdims=True) - excess) / (len(classes) - 1)
+        mix = mix - excess + others
+    room = np.full(num_clients, n // num_clients)
+    room[: n % num_clients] += 1
+    left = np.array([len(members) for members in classes])
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    for _ in range(n):
+        client = int(rng.choice(np.flatnonzero(room)))
+        share = mix[client] * (left > 0)  # to draw again until a class has examples left
+        share = share if share.sum() > 0 else (left > 0).astype(float)
+        label = int(rng.choice(len(classes), p=share / share.sum()))
+        parts[client].append(classes[label].pop())
+        room[client] -= 1
+        left[label] -= 1
+    return [torch.tensor(sorted(part), device=y.device) for part in parts]

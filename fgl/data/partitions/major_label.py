@@ -1,0 +1,131 @@
+"""Clients with major labels, and a test graph that no client holds (FedEgo)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+
+
+def major_label_partition(
+    graph: Graph,
+    num_clients: int,
+    *,
+    num_major: int = 3,
+    major_rate: float = 0.8,
+    share: float = 0.5,
+    global_share: float = 0.3,
+    num_test: int = 200,
+    seed: int = 0,
+) -> tuple[Graph, list[Graph]]:
+    """Overlapping clients that draw most of their nodes from a few labels, and a global test graph.
+
+    Isolated nodes are dropped; N remain. ``int(global_share N)`` uniform nodes are the global test
+    graph, and leave the pool for good. Then client after client: of the pool without the test nodes
+    of the clients before, ``S = int(share N)`` nodes, ``int(major_rate S)`` of them (or as many as
+    there are) with one of `num_major` labels, which every client draws by itself, the others from
+    all that remains, and fewer than S where the pool is exhausted. Nodes without an edge inside the
+    sample are dropped, which leaves n in random order. The last `num_test` of them are the client's
+    test nodes, the ``n // 5`` before those its validation nodes, the others train.
+
+    So a training node may be shared by several clients, and a client's test or validation node may
+    be a training node of another one.
+
+    Args:
+        graph: undirected, with labels.
+        num_clients: number of clients.
+        num_major: major labels of a client.
+        major_rate: share of a client's nodes with a major label; 0 draws all from the whole pool.
+        share: of the N nodes in a client.
+        global_share: of the N nodes in the global test graph.
+        num_test: test nodes of a client.
+        seed: of all draws.
+
+    Returns:
+        The global test graph, some of whose nodes the cut isolates, with a test mask of all its
+        nodes; and one graph per client with its masks. `node_id` counts in the given graph.
+
+    Raises:
+        ValueError: if an argument is out of range, or a client has no training node left.
+
+    Example:
+        >>> graph = fgl.data.load("synthetic")
+        >>> test, clients = fgl.data.major_label_partition(graph, 2)
+        >>> test.num_nodes, [int(client.test_mask.sum()) for client in clients]
+        (812, [200, 200])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    _check(graph, num_clients, num_major, num_test)
+    rates = {"major_rate": major_rate, "share": share, "global_share": global_share}
+    for name, value in rates.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"Expected {name} to be in [0, 1], but got {value}")
+    generator = torch.Generator().manual_seed(seed)
+    y: Tensor = graph.y.cpu()  # type: ignore[union-attr]  # checked
+    edges = graph.edge_index.cpu()
+    edges = edges[:, edges[0] != edges[1]]  # a node with itself alone is isolated
+    linked = edges.unique()
+    total = linked.numel()
+    free = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    free[linked] = True
+    held_out = _some(linked, int(global_share * total), generator)
+    free[held_out] = False
+    clients = []
+    for client in range(num_clients):
+        labels = torch.randperm(int(graph.num_classes or 0), generator=generator)[:num_major]
+        wanted = free & torch.isin(y, labels)
+        size = int(share * total)
+        major = _some(wanted.nonzero().squeeze(1), int(major_rate * size), generator)
+        rest = free.clone()
+        rest[major] = False
+        other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)
+        kept = _linked(edges, torch.cat([major, other]), generator)
+        own = _client(graph, kept, num_test)
+        if own.num_train == 0:
+            raise ValueError(
+                f"Expected client {client} to have a training node besides {num_test} test and "
+                f"{own.num_nodes // 5} validation nodes, but got {own.num_nodes} nodes in all"
+            )
+        free[kept[-num_test:]] = False
+        clients.append(own)
+    test = graph.subgraph(held_out.to(graph.device))
+    everything = torch.ones(test.num_nodes, dtype=torch.bool, device=graph.device)
+    return test.replace(train_mask=None, val_mask=None, test_mask=everything), clients
+
+
+def _linked(edges: Tensor, nodes: Tensor, generator: torch.Generator) -> Tensor:
+    """Those of the nodes that have an edge to another one of them, in random order."""
+    inside = torch.isin(edges, nodes).all(0)
+    linked: Tensor = edges[:, inside].unique()
+    return linked[torch.randperm(linked.numel(), generator=generator)]
+
+
+def _client(graph: Graph, nodes: Tensor, num_test: int) -> Graph:
+    """The induced subgraph with its masks: the last nodes test, those before validate."""
+    n = nodes.numel()
+    position = torch.arange(n)
+    test = position >= n - num_test
+    val = ~test & (position >= n - num_test - n // 5)
+    masks = {"train_mask": ~test & ~val, "val_mask": val, "test_mask": test}
+    cut = graph.subgraph(nodes.to(graph.device))
+    return cut.replace(**{name: mask.to(graph.device) for name, mask in masks.items()})
+
+
+def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    """`count` of the nodes, or all where there are fewer."""
+    return nodes[torch.randperm(nodes.numel(), generator=generator)[:count]]
+
+
+def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> None:
+    if graph.y is None:
+        raise ValueError("Expected graph to have labels, but got none")
+    if num_clients < 1:
+        raise ValueError(f"Expected num_clients to be at least 1, but got {num_clients}")
+    if not 1 <= num_major <= int(graph.num_classes or 0):
+        raise ValueError(
+            f"Expected num_major to be in [1, {graph.num_classes}], but got {num_major}"
+        )
+    if num_test < 1:
+        raise ValueError(f"Expected num_test to be at least 1, but got {num_test}")

@@ -1,0 +1,87 @@
+"""Random clients that overlap (FedGL)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+
+# The clients' shares of the nodes in FedGL's settings; D4 is the usual one.
+PROPORTIONS = {
+    "D1": (0.3, 0.4, 0.5),
+    "D2": (0.2, 0.4, 0.6),
+    "D3": (0.5, 0.6, 0.7, 0.8),
+    "D4": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
+}
+
+
+def overlapping_partition(
+    graph: Graph, proportions: Iterable[float], *, common: float | None = None, seed: int = 0
+) -> list[Tensor]:
+    """Every client draws its share of the nodes by itself, so that clients overlap (FedGL).
+
+    Args:
+        graph: the graph.
+        proportions: one share of the nodes in ``[0, 1]`` per client, rounded to whole nodes.
+        common: share of nodes that all clients hold (the paper's overlap ratio, its Table 6): they
+            are drawn first, and no other node is held by all. Default: independent draws, of which
+            about the product of the proportions is common to all.
+        seed: of the draws.
+
+    Returns:
+        One sorted int64 tensor of node ids per client; parts overlap, some nodes may be in none.
+
+    Raises:
+        ValueError: if a share is out of range or smaller than `common`, or if the shares leave no
+            room for a node outside.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
+        >>> [part.numel() for part in fgl.data.overlapping_partition(graph, [0.3, 0.5])]
+        [3, 5]
+
+    Source: FedGL, Information Sciences 2024
+    """
+    n = graph.num_nodes
+    proportions = list(proportions)
+    generator = torch.Generator().manual_seed(seed)
+    low = 0.0 if common is None else common
+    for client, share in enumerate(proportions):
+        if not 0 <= low <= share <= 1:
+            raise ValueError(f"Expected client {client}'s share in [{low}, 1], but got {share}")
+    if not proportions:
+        raise ValueError("Expected proportions to be at least one, but got none")
+    sizes = [round(share * n) for share in proportions]
+    shared = torch.randperm(n, generator=generator)[: round(low * n)]
+    held = torch.zeros(len(sizes), n, dtype=torch.bool)
+    held[:, shared] = True
+    for client, size in enumerate(sizes):
+        order = torch.randperm(n, generator=generator)
+        rest = order[~held[client, order]]
+        held[client, rest[: size - shared.numel()]] = True
+    if common is not None:
+        _move_apart(held, shared, generator)
+    return [own.nonzero().squeeze(1).to(graph.device) for own in held]
+
+
+def _move_apart(held: Tensor, shared: Tensor, generator: torch.Generator) -> None:
+    """Give away what all clients hold besides `shared`: each such node is swapped in one client."""
+    everywhere = held.all(0)
+    everywhere[shared] = False
+    for node in everywhere.nonzero().flatten().tolist():
+        for client in torch.randperm(len(held), generator=generator).tolist():
+            others = held.sum(0) - held[client].int()
+            free = (~held[client] & (others < len(held) - 1)).nonzero().flatten()
+            if free.numel():
+                chosen = free[torch.randint(free.numel(), (), generator=generator)]
+                held[client, node] = False
+                held[client, chosen] = True
+                break
+        else:
+            raise ValueError(
+                "Expected proportions to leave each node outside of some client, but got "
+                f"{held.sum(1).tolist()} of {held.shape[1]} nodes"
+            )

@@ -1,0 +1,1 @@
+"""Readers of files: one format a file, and what they share."""

@@ -1,0 +1,104 @@
+"""Reader of the Graph Modelling Language (Himsolt 1997)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from ...graph import Graph
+from ..features import one_hot_degree
+from ..undirected import undirected
+from .parsing import INTEGER, contiguous
+from .paths import need
+
+TOKEN = re.compile(r'\s*(?:#[^\n]*|(\[)|(\])|"([^"]*)"|([^\s"#\[\]]+))')
+Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values
+
+
+def read_gml(folder: Path, name: str) -> Graph:
+    """``NAME.gml``, the class of a node in its ``value``, as in the political blogs.
+
+    Features are the node's degree, one-hot, 64 wide, the last column for 63 and above: the format
+    has none. The graph is undirected, without self-loops and repeats, whatever the file says of
+    directions. Classes are renumbered from 0 in their order.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: Adamic & Glance, The Political Blogosphere and the 2004 U.S. Election, LinkKDD 2005
+    """
+    (path,) = need(folder, [f"{name}.gml"])
+    text = path.read_bytes().decode(errors="replace")
+    nodes, ends = _records(path, text)
+    position: dict[int, int] = {}
+    for place, fields in nodes:
+        node = _integer(path, text, place, fields, "id")
+        if node in position:
+            raise _bad(path, text, place, "a node with an id of its own", f"{node} again")
+        position[node] = len(position)
+    value = [_integer(path, text, place, fields, "value") for place, fields in nodes]
+    edges = np.empty((2, len(ends)), np.int64)
+    for i, (place, fields) in enumerate(ends):
+        for row, key in enumerate(("source", "target")):
+            node = _integer(path, text, place, fields, key)
+            if node not in position:
+                raise _bad(path, text, place, f"an edge whose {key} is a node", node)
+            edges[row, i] = position[node]
+    y, num_classes = contiguous(path, np.array(value, np.int64))
+    edge_index = undirected(torch.from_numpy(edges), len(nodes))
+    x = one_hot_degree(edge_index, len(nodes))
+    return Graph(x, edge_index, y=y, num_classes=num_classes)
+
+
+def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
+    """The nodes and edges of the graph."""
+    found: dict[str, list[Record]] = {"node": [], "edge": []}
+    above: list[str] = []  # the keys of the brackets that are open
+    key: str | None = None
+    end = 0
+    for match in TOKEN.finditer(text):
+        if match.start() != end:
+            break  # at a character that begins no token
+        end = match.end()
+        opens, closes, quoted, word = match.groups()
+        value = word if quoted is None else quoted
+        start = match.start(match.lastindex) if match.lastindex else end
+        if opens is closes is value is None:  # a comment
+            continue
+        if key is None and closes and above:
+            above.pop()
+        elif key is None and word is not None:
+            key = word
+        elif key is not None and opens:
+            above.append(key)
+            if len(above) == 2 and above[0] == "graph" and key in found:
+                found[key].append((start, {}))
+            key = None
+        elif key is not None and value is not None:
+            if len(above) == 2 and above[0] == "graph" and above[1] in found:
+                found[above[1]][-1][1][key] = value
+            key = None
+        else:
+            raise _bad(path, text, start, "a key and its value", repr(match[0].strip()))
+    if text[end:].strip():
+        end += len(text[end:]) - len(text[end:].lstrip())
+        raise _bad(path, text, end, "a key and its value", repr(text[end : end + 20]))
+    if above or key is not None:
+        raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "the end of the file")
+    return found["node"], found["edge"]
+
+
+def _integer(path: Path, text: str, place: int, fields: dict[str, str], key: str) -> int:
+    value = fields.get(key)
+    if value is None or not INTEGER.fullmatch(value):
+        got = "none" if value is None else repr(value)
+        raise _bad(path, text, place, f"the begin of a record with an integer {key!r}", got)
+    return int(value)
+
+
+def _bad(path: Path, text: str, place: int, be: str, got: object) -> ValueError:
+    line = text.count("\n", 0, place) + 1
+    return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")

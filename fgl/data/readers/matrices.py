@@ -1,0 +1,84 @@
+"""Arrays and sparse matrices from files, checked: a file may hold anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...sparse import SparseMatrix
+
+
+def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
+    """A scipy csr_matrix, its indices checked: those of a file may point anywhere."""
+    from scipy.sparse import csr_matrix
+
+    try:
+        matrix = csr_matrix((data, indices, indptr), shape=shape)
+        matrix.check_format(full_check=True)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"Expected {path} to hold a csr_matrix, but got {error}") from error
+    return matrix
+
+
+def checked_array(name: str, value: Any, kinds: str, shape: tuple[int | None, ...]) -> NDArray[Any]:
+    """A value as an array, of a dtype among `kinds` (numpy's letters) and of this shape."""
+    try:
+        array = np.asarray(value)
+    except (ValueError, OverflowError) as error:  # rows of different lengths
+        raise ValueError(f"Expected {name} to be an array, but got {error}") from error
+    fits = array.ndim == len(shape) and all(
+        want in (None, have) for want, have in zip(shape, array.shape, strict=True)
+    )
+    # An empty list has no dtype of its own: numpy makes it float.
+    if not fits or (array.dtype.kind not in kinds and array.size):
+        want = ["*" if size is None else size for size in shape]
+        what = {"biu": "bool or 0/1", "iu": "integers", "biuf": "numbers"}[kinds]
+        raise ValueError(
+            f"Expected {name} to be {what} {want}, but got {array.dtype} {list(array.shape)}"
+        )
+    return array
+
+
+def checked_labels(name: str, value: Any, num_nodes: int) -> Tensor:
+    """Labels of nodes, int64 ``[num_nodes]``."""
+    labels = checked_array(name, value, "iu", (num_nodes,)).astype(np.int64)
+    if labels.size and labels.min() < 0:
+        raise ValueError(f"Expected {name} to be at least 0, but got {labels.min()}")
+    return torch.from_numpy(labels)
+
+
+def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor:
+    """Ends of edges, int64 ``[2, *]`` in ``[0, num_nodes)``."""
+    out = (edges < 0) | (edges >= num_nodes)
+    if out.any():
+        raise ValueError(f"Expected {name} to be in [0, {num_nodes}), but got {edges[out][0]}")
+    return torch.from_numpy(edges)
+
+
+def sparse_features(path: Path, matrix: Any) -> SparseMatrix:
+    """A scipy matrix as float32, without its zeros."""
+    csr = matrix.tocsr()
+    csr.data = _finite(path, csr.data)
+    csr.eliminate_zeros()
+    return SparseMatrix.from_scipy(csr)
+
+
+def dense_features(path: Path, array: NDArray[Any]) -> Tensor:
+    """A dense matrix as float32."""
+    return torch.from_numpy(np.ascontiguousarray(_finite(path, array)))
+
+
+def _finite(path: Path, values: NDArray[Any]) -> NDArray[np.float32]:
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        bad = values.size - np.isfinite(values).sum()
+        raise ValueError(
+            f"Expected the features in {path} to be finite as float32, but got {bad} that are not"
+        )
+    return values

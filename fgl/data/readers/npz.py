@@ -1,0 +1,151 @@
+"""Readers of numpy's archives, in the layouts of gnn-benchmark and of GraphSAINT."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...graph import MASKS, Graph
+from ...sparse import SparseMatrix
+from ..features import one_hot_degree
+from ..undirected import undirected
+from .matrices import (
+    checked_array,
+    checked_csr,
+    checked_edges,
+    checked_labels,
+    dense_features,
+    sparse_features,
+)
+from .parsing import read_json
+from .paths import need
+
+CSR = ("data", "indices", "indptr", "shape")
+
+
+def read_npz(folder: Path, name: str) -> Graph:
+    """``NAME.npz`` of gnn-benchmark: ``adj_*`` and ``attr_*`` are CSR matrices, and ``labels``.
+
+    Features may be dense instead (``attr_matrix``), or missing: then they are the node's degree,
+    one-hot, 64 wide, the last column for 63 and above. The graph is undirected, without self-loops
+    and repeats; weights of edges are not used. Other arrays in the file are not read, nor is any
+    array that would need pickle.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: https://github.com/shchur/gnn-benchmark
+    """
+    (path,) = need(folder, [f"{name}.npz"])
+    keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
+    arrays = _load(path, [*keys, "attr_matrix", "labels"])
+    edges, n = _edges(path, arrays, "adj_")
+    x: Tensor | SparseMatrix
+    if any(f"attr_{part}" in arrays for part in CSR):
+        matrix = _csr(path, arrays, "attr_")
+        _same_rows(path, matrix.shape[0], n)
+        x = sparse_features(path, matrix)
+    elif "attr_matrix" in arrays:
+        matrix = checked_array(f"attr_matrix in {path}", arrays["attr_matrix"], "biuf", (n, None))
+        x = dense_features(path, matrix)
+    else:
+        x = one_hot_degree(edges, n)
+    labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
+    return Graph(x, edges, y=labels)
+
+
+def read_saint(folder: Path, name: str) -> Graph:
+    """GraphSAINT's four files: ``adj_full.npz``, ``feats.npy``, ``class_map.json``, ``role.json``.
+
+    A scipy CSR matrix, dense features, a class per node, and the nodes that train (``tr``),
+    validate (``va``) and test (``te``), which become the masks. The graph is undirected, without
+    self-loops and repeats; weights of edges are not used. Nothing is read by pickle.
+
+    Raises:
+        ValueError: for a missing or malformed file, or more than one class per node.
+
+    Source: https://github.com/GraphSAINT/GraphSAINT
+    """
+    files = ["adj_full.npz", "feats.npy", "class_map.json", "role.json"]
+    adj, feats, class_map, role = need(folder, files)
+    edges, n = _edges(adj, _load(adj, CSR), "")
+    matrix = checked_array(str(feats), _array(feats), "biuf", (n, None))
+    classes = read_json(class_map)
+    if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
+        raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
+    labels = checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
+    roles = read_json(role)
+    masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
+    for mask, key in zip(masks, ("tr", "va", "te"), strict=True):
+        if not isinstance(roles, dict) or key not in roles:
+            raise ValueError(f"Expected {role} to have 'tr', 'va' and 'te', but got no {key!r}")
+        what = f"{key!r} in {role}"
+        nodes = checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
+        mask[checked_edges(what, nodes, n)] = True
+    if masks.sum(0).gt(1).any():
+        node = int(masks.sum(0).gt(1).nonzero()[0])
+        raise ValueError(f"Expected {role} to give a node one role, but got several for {node}")
+    return Graph(
+        dense_features(feats, matrix),
+        edges,
+        y=labels,
+        **dict(zip(MASKS, masks, strict=True)),
+    )
+
+
+def _load(path: Path, keys: list[str] | tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Those of the named arrays that are in an archive."""
+    try:
+        with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
+            return {key: file[key] for key in keys if key in file}
+    except Exception as error:  # a malformed archive can raise anything
+        raise _not_arrays(path, error) from error
+
+
+def _array(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except Exception as error:  # a malformed file can raise anything
+        raise _not_arrays(path, error) from error
+
+
+def _not_arrays(path: Path, error: Exception) -> ValueError:
+    got = str(error) or type(error).__name__
+    return ValueError(f"Expected {path} to hold arrays that need no pickle, but got {got}")
+
+
+def _one(path: Path, arrays: dict[str, NDArray[Any]], key: str) -> NDArray[Any]:
+    if key not in arrays:
+        raise ValueError(f"Expected {path} to hold {key}, but got {', '.join(arrays) or 'nothing'}")
+    return arrays[key]
+
+
+def _csr(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> Any:
+    parts = [_one(path, arrays, f"{prefix}{part}") for part in CSR]
+    kinds = ("biuf", "iu", "iu", "iu")
+    data, indices, indptr, shape = (
+        checked_array(f"{prefix}{part} in {path}", array, kind, (None,))
+        for part, kind, array in zip(CSR, kinds, parts, strict=True)
+    )
+    return checked_csr(path, data, indices, indptr, tuple(shape.tolist()))
+
+
+def _edges(path: Path, arrays: dict[str, NDArray[Any]], prefix: str) -> tuple[Tensor, int]:
+    """Undirected edges from an adjacency matrix, and its number of nodes."""
+    matrix = _csr(path, arrays, prefix)
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ValueError(f"Expected {path} to hold a square matrix, but got {matrix.shape}")
+    matrix.eliminate_zeros()  # an explicit zero is an absent edge
+    pairs = matrix.tocoo()
+    edges = np.stack([pairs.row, pairs.col]).astype(np.int64)
+    return undirected(torch.from_numpy(edges), matrix.shape[0]), matrix.shape[0]
+
+
+def _same_rows(path: Path, rows: int, num_nodes: int) -> None:
+    if rows != num_nodes:
+        raise ValueError(f"Expected {path} to hold {num_nodes} rows of features, but got {rows}")

@@ -1,0 +1,123 @@
+"""Numbers in text files, and JSON; the errors name the file and the line."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import warnings
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
+FLOAT = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+def integers(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.int64]:
+    """One row of integers a line, int64 ``[lines, columns]``; without `columns`, as many as come.
+
+    Raises:
+        ValueError: naming the first line that holds something else.
+    """
+    text = _text(path)
+    table = _quickly(text, np.int64, separator)
+    if table is None or columns not in (None, table.shape[1]):
+        table = np.array(_slowly(path, text, INTEGER, columns, separator), np.int64)
+        table = table.reshape(len(table), -1 if len(table) else columns or 0)
+    return table
+
+
+def floats(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.float64]:
+    """One row of finite numbers a line, float64 ``[lines, columns]``; see `integers`."""
+    text = _text(path)
+    table = _quickly(text, np.float64, separator)
+    if table is None or columns not in (None, table.shape[1]) or not np.isfinite(table).all():
+        table = np.array(_slowly(path, text, FLOAT, columns, separator), np.float64)
+        table = table.reshape(len(table), -1 if len(table) else columns or 0)
+    return table
+
+
+def check_range(path: Path, rows: NDArray[Any], low: int, high: int) -> None:
+    """Raise a ValueError for the first row of a file with a number outside ``[low, high)``."""
+    rows = rows[:, None] if rows.ndim == 1 else rows
+    out = (rows < low) | (rows >= high)
+    if out.any():
+        row = int(out.any(1).argmax())
+        raise bad_row(path, row, f"in [{low}, {high})", f"{rows[row][out[row]][0]:.16g}")
+
+
+def bad_row(path: Path, row: int, be: str, got: object) -> ValueError:
+    """The error for a row of a text file, counted from 0 without empty lines."""
+    lines = (i for i, line in enumerate(_text(path).split("\n"), 1) if line.strip())
+    line = next(i for place, i in enumerate(lines) if place == row)
+    return ValueError(f"Expected {path}, line {line}, to be {be}, but got {got}")
+
+
+def contiguous(path: Path, values: NDArray[np.int64]) -> tuple[Tensor, int]:
+    """Labels as 0, 1, ... in the order of their values, int64, and how many there are."""
+    if not values.size:
+        raise ValueError(f"Expected {path} to hold labels, but got none")
+    used, labels = np.unique(values, return_inverse=True)
+    return torch.from_numpy(labels.reshape(values.shape).astype(np.int64)), len(used)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file, of whatever shape."""
+    try:
+        return json.loads(path.read_bytes())
+    except json.JSONDecodeError as error:
+        raise ValueError(
+            f"Expected {path}, line {error.lineno}, to be JSON, but got {error.msg}"
+        ) from error
+    except (UnicodeDecodeError, RecursionError, ValueError) as error:
+        raise ValueError(f"Expected {path} to be JSON, but got {error}") from error
+
+
+def _text(path: Path) -> str:
+    content = path.read_bytes()
+    if path.suffix == ".xz":
+        import lzma
+
+        try:
+            content = lzma.decompress(content)
+        except (lzma.LZMAError, EOFError) as error:
+            raise ValueError(f"Expected {path} to be an xz file, but got {error}") from error
+    return content.decode(errors="replace")
+
+
+def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
+    """The table as numpy reads it; None where it fails or has a doubt."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of an empty file, or a float among integers
+        try:
+            return np.loadtxt(StringIO(text), dtype, None, separator, ndmin=2, encoding=None)
+        except (ValueError, Warning):
+            return None
+
+
+def _slowly(
+    path: Path, text: str, number: re.Pattern[str], columns: int | None, separator: str | None
+) -> list[list[float]]:
+    """The table line by line, to name the line that is wrong."""
+    table: list[list[float]] = []
+    convert = int if number is INTEGER else float
+    what = "integer" if number is INTEGER else "finite number"
+    for i, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        words = [word.strip() for word in line.split(separator)]
+        if columns is None:
+            columns = len(words)
+        row = [convert(word) for word in words if number.fullmatch(word)]
+        if not (len(row) == len(words) == columns and all(map(math.isfinite, row))):
+            be = f"one {what}" if columns == 1 else f"{columns} {what}s"
+            how = f" separated by {separator!r}" if separator and columns > 1 else ""
+            raise ValueError(f"Expected {path}, line {i}, to be {be}{how}, but got {line[:60]!r}")
+        table.append(row)
+    return table

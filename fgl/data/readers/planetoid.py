@@ -1,0 +1,182 @@
+"""Reader of the Planetoid format (Yang et al. 2016): eight files ``ind.NAME.*``."""
+
+from __future__ import annotations
+
+import pickle
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...graph import Graph
+from ...sparse import SparseMatrix
+from ..undirected import undirected
+from .matrices import checked_csr
+
+PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
+NUM_VAL = 500
+
+
+def read_planetoid(folder: Path, name: str) -> Graph:
+    """The graph in ``folder/ind.NAME.*``, equal to what PyG makes of these files.
+
+    The graph is undirected, without self-loops and repeated edges. Ids that are missing from
+    ``test.index`` (15 in CiteSeer) are nodes with zero features and class 0, in no mask.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: https://github.com/kimiyoung/planetoid
+    """
+    paths = {part: folder / f"ind.{name}.{part}" for part in PARTS}
+    missing = [path.name for path in paths.values() if not path.is_file()]
+    if missing:
+        raise ValueError(f"Expected {folder} to hold 8 files, but got none named {missing}")
+    x, tx, allx = (_features(paths[part]) for part in ("x", "tx", "allx"))
+    y, ty, ally = (_array(paths[part], _unpickle(paths[part]), 2) for part in ("y", "ty", "ally"))
+    for features, labels, part in ((x, y, "y"), (tx, ty, "ty"), (allx, ally, "ally")):
+        same = (features.shape[0], allx.shape[1], ally.shape[1])
+        found = (labels.shape[0], features.shape[1], labels.shape[1])
+        if found != same:
+            raise ValueError(
+                f"Expected {paths[part]} and its features to have (rows, features, classes) "
+                f"{same}, but got {found}"
+            )
+    num_known = allx.shape[0]
+    if len(y) > num_known:
+        raise ValueError(
+            f"Expected {paths['y']} to have at most {num_known} rows, as ally, but got {len(y)}"
+        )
+    edges, num_listed = _edges(paths["graph"])
+    n = max(num_known + tx.shape[0], num_listed)
+    if edges.size and (edges.min() < 0 or edges.max() >= n):
+        bad = edges.min() if edges.min() < 0 else edges.max()
+        raise ValueError(f"Expected {paths['graph']} to name nodes in [0, {n}), but got {bad}")
+    test = _test_index(paths["test.index"], tx.shape[0], num_known, n)
+
+    node = np.concatenate([np.arange(num_known), test])  # of each row of allx, then tx
+    onehot = np.zeros((n, ally.shape[1]), np.float32)
+    onehot[node] = np.concatenate([ally, ty])
+    masks = np.zeros((3, n), np.bool_)
+    masks[0, : len(y)] = True
+    masks[1, len(y) : min(len(y) + NUM_VAL, num_known)] = True
+    masks[2, test] = True
+    train_mask, val_mask, test_mask = torch.from_numpy(masks)
+    return Graph(
+        _stack(allx, tx, node, n),
+        undirected(torch.from_numpy(edges), n),
+        y=torch.from_numpy(onehot.argmax(1)),
+        num_classes=ally.shape[1],
+        train_mask=train_mask,
+        val_mask=val_mask,
+        test_mask=test_mask,
+    )
+
+
+class _Unpickler(pickle.Unpickler):
+    """Makes nothing but numpy arrays, lists, dicts, and for a csr_matrix a bag of its fields."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = _ALLOWED.get((module, name))
+        if found is None:
+            raise pickle.UnpicklingError(f"the global {module}.{name}")
+        return found
+
+
+def _dtype(name: str, *_: object) -> np.dtype[Any]:
+    dtype = np.dtype(name)
+    if dtype.kind not in "biuf":
+        raise pickle.UnpicklingError(f"an array of {dtype}")
+    return dtype
+
+
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("scipy.sparse.csr", "csr_matrix"): SimpleNamespace,
+    ("scipy.sparse._csr", "csr_matrix"): SimpleNamespace,
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): _dtype,
+    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
+    ("collections", "defaultdict"): defaultdict,
+    ("__builtin__", "list"): list,
+    ("builtins", "list"): list,
+}
+
+
+def _unpickle(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return _Unpickler(file, encoding="latin1").load()
+    except OSError:
+        raise
+    except Exception as error:  # a malformed pickle can raise anything
+        raise ValueError(
+            f"Expected {path} to be a pickle of arrays, csr_matrix or lists, "
+            f"but got {str(error) or type(error).__name__}"
+        ) from error
+
+
+def _array(path: Path, value: object, dim: int) -> NDArray[Any]:
+    if not isinstance(value, np.ndarray) or value.ndim != dim or value.dtype.kind not in "biuf":
+        got = f"{value.dtype} {value.shape}" if isinstance(value, np.ndarray) else type(value)
+        raise ValueError(f"Expected {path} to hold arrays of {dim} dimensions, but got {got}")
+    return value
+
+
+def _features(path: Path) -> Any:
+    """A scipy csr_matrix."""
+    from scipy.sparse import csr_matrix
+
+    value = _unpickle(path)
+    if not isinstance(value, SimpleNamespace):
+        return csr_matrix(_array(path, value, 2))
+    fields = vars(value)
+    data, indices, indptr = (
+        _array(path, fields.get(name), 1) for name in ("data", "indices", "indptr")
+    )
+    return checked_csr(path, data, indices, indptr, fields.get("_shape"))
+
+
+def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
+    """Features of all nodes, from the rows of `allx` and `tx` and the node of each."""
+    from scipy.sparse import coo_matrix, vstack
+
+    rows = vstack([allx, tx]).tocoo()
+    shape = (num_nodes, allx.shape[1])
+    matrix = coo_matrix((rows.data, (node[rows.row], rows.col)), shape=shape).tocsr()
+    matrix.eliminate_zeros()
+    return SparseMatrix.from_scipy(matrix)
+
+
+def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
+    """All pairs of a node and one it lists, int64 ``[2, *]``, and how many nodes have a list."""
+    graph = _unpickle(path)
+    if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
+        raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
+    ids = [*graph, *(target for targets in graph.values() for target in targets)]
+    if not all(type(node) is int and abs(node) < 2**31 for node in ids):
+        raise ValueError(f"Expected {path} to name nodes by integers, but got something else")
+    nodes = np.array(ids, np.int64)
+    counts = [len(targets) for targets in graph.values()]
+    return np.stack([np.repeat(nodes[: len(graph)], counts), nodes[len(graph) :]]), len(graph)
+
+
+def _test_index(path: Path, size: int, low: int, high: int) -> NDArray[np.int64]:
+    """The node of each row of tx: `size` different ids in ``[low, high)``."""
+    words = path.read_bytes().split()
+    if not all(word.isdigit() and len(word) < 19 for word in words):
+        raise ValueError(f"Expected {path} to hold one node id a line, but got something else")
+    index = np.array([int(word) for word in words], np.int64)
+    if len(index) != size or len(np.unique(index)) != size:
+        raise ValueError(
+            f"Expected {path} to hold {size} different ids, but got "
+            f"{len(np.unique(index))} in {len(index)} lines"
+        )
+    if size and (index.min() < low or index.max() >= high):
+        bad = index.min() if index.min() < low else index.max()
+        raise ValueError(f"Expected {path} to hold ids in [{low}, {high}), but got {bad}")
+    return index

@@ -1,0 +1,125 @@
+"""Reader of the TU format: many small graphs in a few text files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...graph import Graph
+from ..features import one_hot_degree
+from ..undirected import undirected
+from .matrices import dense_features
+from .parsing import bad_row, check_range, contiguous, floats, integers
+from .paths import need, there
+
+
+def read_tu(
+    folder: Path, name: str, *, attributes: bool = True, edge_labels: bool = False
+) -> tuple[list[Graph], Tensor]:
+    """The graphs in ``folder/NAME_*.txt`` and the class of each; `load_graphs` has the options.
+
+    Raises:
+        ValueError: for a missing or malformed file.
+
+    Source: https://chrsmrrs.github.io/datasets/docs/format
+    """
+    files = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
+    pairs, indicator, labels = need(folder, files)
+    graph_of = integers(indicator, 1)[:, 0]
+    y, _ = contiguous(labels, integers(labels, 1)[:, 0])
+    _check_indicator(indicator, graph_of, labels, len(y))
+    n = len(graph_of)
+    edges = integers(pairs, 2, ",")
+    check_range(pairs, edges, 1, n + 1)
+    ends = graph_of[edges - 1]
+    crossing = ends[:, 0] != ends[:, 1]
+    if crossing.any():
+        row = int(crossing.argmax())
+        one, two = ends[row]
+        raise bad_row(pairs, row, "an edge inside a graph", f"one from graph {one} to graph {two}")
+    listed = torch.from_numpy(edges.T - 1)
+    edge_index = undirected(listed, n)
+    x = _features(folder, name, edge_index, n, attributes)
+    if edge_labels:
+        x = torch.cat([x, _edge_label_counts(folder, name, listed, n)], dim=1)
+
+    sizes = torch.from_numpy(np.bincount(graph_of - 1))
+    first = sizes.cumsum(0) - sizes
+    owner = torch.from_numpy(graph_of - 1)[edge_index[1]]  # in order, as targets are
+    inner = edge_index - first[owner]
+    counts = owner.bincount(minlength=len(y)).tolist()
+    graphs = [
+        # Copies, or each graph would keep all others alive.
+        Graph(features.clone(), part.clone(memory_format=torch.contiguous_format))
+        for features, part in zip(x.split(sizes.tolist()), inner.split(counts, 1), strict=True)
+    ]
+    return graphs, y
+
+
+def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
+    """Raise a ValueError unless nodes belong to graph 1, then 2, and so on to the last label."""
+    step = np.diff(graph_of, prepend=0)
+    wrong = (step < 0) | (step > 1)
+    wrong[:1] = graph_of[:1] != 1
+    if wrong.any():
+        row = int(wrong.argmax())
+        known = graph_of[row - 1] if row else 0
+        be = f"graph {known} or {known + 1}" if row else "graph 1"
+        raise bad_row(path, row, f"{be}, as every graph has nodes", graph_of[row])
+    last = int(graph_of[-1]) if len(graph_of) else 0
+    if last > size:
+        raise ValueError(
+            f"Expected {labels} to have {last} lines, one per graph in {path.name}, but got {size}"
+        )
+    if last < size:
+        raise ValueError(
+            f"Expected {path} to have nodes of all {size} graphs in {labels.name}, "
+            f"but got none of graph {last + 1}"
+        )
+
+
+def _features(
+    folder: Path, name: str, edge_index: Tensor, num_nodes: int, with_attributes: bool
+) -> Tensor:
+    """Attributes, then one-hot labels; where there is neither, the degree, one-hot."""
+    parts = []
+    attributes = there(folder, f"{name}_node_attributes.txt")
+    if attributes is not None and with_attributes:
+        values = floats(attributes, None, ",")
+        _check_rows(attributes, len(values), num_nodes)
+        parts.append(dense_features(attributes, values))
+    labels = there(folder, f"{name}_node_labels.txt")
+    if labels is not None:
+        table = integers(labels, None, ",")
+        _check_rows(labels, len(table), num_nodes)
+        for column in table.T:
+            label, size = contiguous(labels, column)
+            parts.append(torch.eye(size)[label])
+    if not parts:
+        return one_hot_degree(edge_index, num_nodes).to_dense()
+    return torch.cat(parts, dim=1)
+
+
+def _edge_label_counts(folder: Path, name: str, edges: Tensor, num_nodes: int) -> Tensor:
+    """How many of a node's edges have each label, float ``[num_nodes, labels]``."""
+    (path,) = need(folder, [f"{name}_edge_labels.txt"])
+    table = integers(path, None, ",")
+    _check_rows(path, len(table), edges.shape[1], "edge")
+    if not len(table):
+        return torch.zeros(num_nodes, 0)
+    counts = []
+    for column in table.T:
+        label, size = contiguous(path, column)
+        for kind in range(size):
+            ends = undirected(edges[:, label == kind], num_nodes)[1]
+            counts.append(ends.bincount(minlength=num_nodes))
+    return torch.stack(counts, dim=1).float()
+
+
+def _check_rows(path: Path, rows: int, wanted: int, of: str = "node") -> None:
+    if rows != wanted:
+        raise ValueError(f"Expected {path} to have {wanted} lines, one per {of}, but got {rows}")

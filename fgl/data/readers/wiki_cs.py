@@ -1,0 +1,93 @@
+"""Reader of Wiki-CS (Mernyei & Cangea 2020): one JSON file, twenty splits."""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from ...graph import Graph
+from ..undirected import undirected
+from .matrices import checked_array, checked_edges, checked_labels, dense_features
+from .parsing import read_json
+from .paths import need
+
+KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
+
+
+def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
+    """The graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
+
+    The graph is undirected, without self-loops and repeats. `val_mask` is that of ``val_masks``;
+    the nodes of ``stopping_masks`` are in no mask. The test nodes are those of every split.
+
+    Args:
+        folder: the folder with ``data.json``.
+        split: which split, in ``[0, 20)`` for Wiki-CS itself.
+
+    Returns:
+        The graph, x a float32 Tensor ``[num_nodes, num_features]``.
+
+    Raises:
+        ValueError: for a missing or malformed file, or a split that it does not have.
+
+    Example:
+        >>> import json, pathlib, tempfile
+        >>> tiny = {"features": [[0.5], [1.0]], "labels": [0, 1], "links": [[1], []]}
+        >>> tiny["train_masks"] = tiny["val_masks"] = [[True, False], [False, True]]
+        >>> tiny["test_mask"] = [False, False]
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     _ = pathlib.Path(folder, "data.json").write_text(json.dumps(tiny))
+        ...     graph = fgl.data.read_wiki_cs(folder, split=1)
+        >>> graph.edge_index.tolist(), graph.train_mask.tolist()
+        ([[1, 0], [0, 1]], [False, True])
+
+    Source: https://github.com/pmernyei/wiki-cs-dataset; https://arxiv.org/abs/2007.02901
+    """
+    (path,) = need(Path(folder), ["data.json"])
+    data = read_json(path)
+    missing = [key for key in KEYS if not isinstance(data, dict) or key not in data]
+    if missing:
+        raise ValueError(f"Expected {path} to have {', '.join(KEYS)}, but got no {missing[0]}")
+    x = dense_features(path, _array(path, data, "features", "biuf", (None, None)))
+    n = len(x)
+    links = data["links"]
+    if not (isinstance(links, list) and len(links) == n and all(type(v) is list for v in links)):
+        raise ValueError(f"Expected links in {path} to be {n} lists, but got something else")
+    what = f"links in {path}"
+    target = checked_array(what, [*chain(*links)], "iu", (None,)).astype(np.int64)
+    source = np.repeat(np.arange(n), [len(targets) for targets in links])
+    edges = torch.stack([torch.from_numpy(source), checked_edges(what, target, n)])
+    train = _masks(path, data, "train_masks", (None, n))
+    val = _masks(path, data, "val_masks", (len(train), n))
+    test = _masks(path, data, "test_mask", (n,))
+    if not 0 <= split < len(train):
+        raise ValueError(f"Expected split to be in [0, {len(train)}), but got {split}")
+    train_mask, val_mask, test_mask = (
+        torch.tensor(mask, dtype=torch.bool) for mask in (train[split], val[split], test)
+    )
+    return Graph(
+        x,
+        undirected(edges, n),
+        y=checked_labels(f"labels in {path}", data["labels"], n),
+        train_mask=train_mask,
+        val_mask=val_mask,
+        test_mask=test_mask,
+    )
+
+
+def _array(path: Path, data: Any, key: str, kinds: str, shape: tuple[int | None, ...]) -> Any:
+    return checked_array(f"{key} in {path}", data[key], kinds, shape)
+
+
+def _masks(path: Path, data: Any, key: str, shape: tuple[int | None, ...]) -> Any:
+    """Booleans, or 0 and 1."""
+    array = _array(path, data, key, "biu", shape)
+    other = array[array.astype(bool) != array]
+    if other.size:
+        raise ValueError(f"Expected {key} in {path} to be 0 or 1, but got {other[0]}")
+    return array

@@ -1,0 +1,19 @@
+"""Splits into train, validation and test: of nodes, of edges, and folds of graphs."""
+
+from .edges import EdgeSplit, edge_split, negative_edges
+from .folds import balanced_classes, fold_clients, stratified_folds
+from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
+
+__all__ = [
+    "CLASS_CAPPED",
+    "EdgeSplit",
+    "balanced_classes",
+    "class_capped_split",
+    "edge_split",
+    "fold_clients",
+    "negative_edges",
+    "public_split",
+    "random_split",
+    "split",
+    "stratified_folds",
+]

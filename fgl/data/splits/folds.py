@@ -1,0 +1,135 @@
+"""Folds of labelled examples for cross-validation, and a choice of as many of every class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+from ...graph.checks import check_index
+
+
+def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
+    """The fold of every example: equal sizes, the classes spread evenly over the folds.
+
+    The shuffled examples, sorted by class, are dealt out in turn; a class's counts differ by
+    at most one, as in scikit-learn's ``StratifiedKFold`` (which orders the classes by their first
+    example, so that another fold may have the one). A class smaller than `num_folds` is missing in
+    some folds.
+
+    Args:
+        y: classes, int64 ``[n]``.
+        num_folds: at least 2, at most n.
+        seed: of the shuffle.
+
+    Returns:
+        int64 ``[n]`` in ``[0, num_folds)``.
+
+    Raises:
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape or a negative class, or `num_folds` is less than 2 or
+            more than n.
+
+    Example:
+        >>> stratified_folds(torch.tensor([0, 0, 1, 1]), 2).bincount()
+        tensor([2, 2])
+
+    Source: GPFL, TMLR 2025
+    """
+    check_index("y", y, (None,), None)
+    n = y.numel()
+    if num_folds < 2:
+        raise ValueError(f"Expected num_folds to be at least 2, but got {num_folds}")
+    if n < num_folds:
+        raise ValueError(f"Expected at least {num_folds} examples, one per fold, but got {n}")
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(n, generator=generator).to(y.device)
+    order = order[torch.argsort(y[order], stable=True)]
+    fold = torch.empty_like(order)
+    fold[order] = torch.arange(n, device=y.device) % num_folds
+    return fold
+
+
+def fold_clients(
+    graph: Graph, parts: Sequence[Tensor], *, fold: int, num_folds: int = 5, seed: int = 0
+) -> tuple[list[Graph], list[Graph]]:
+    """Each client's graphs, cut into those to train on and one fold for the test.
+
+    Args:
+        graph: a collection with labels; its masks are not looked at.
+        parts: each client's graphs (`dirichlet_partition`).
+        fold: the test fold, in ``[0, num_folds)``.
+        num_folds: number of folds, drawn client by client with the same seed.
+        seed: of the folds.
+
+    Returns:
+        The clients' training collections, and their test collections.
+
+    Raises:
+        TypeError, ValueError: if `graph` has no labels, `fold` is out of range, a part names a
+            graph that is not there or one twice, or a client has fewer graphs than folds, naming
+            it.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> y = torch.tensor([0, 1, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(4, 1), none, y=y, batch=torch.arange(4))
+        >>> train, test = fold_clients(graph, [torch.arange(4)], fold=0, num_folds=2)
+        >>> train[0].num_graphs, test[0].num_graphs
+        (2, 2)
+
+    Source: GPFL, TMLR 2025
+    """
+    y = graph.y
+    if y is None:
+        raise ValueError("Expected graph to have labels, but got none")
+    if not 0 <= fold < num_folds:
+        raise ValueError(f"Expected fold to be in [0, {num_folds}), but got {fold}")
+    graph = graph.replace(train_mask=None, val_mask=None, test_mask=None)
+    train, test = [], []
+    for client, part in enumerate(parts):
+        check_index(f"parts[{client}]", part, (None,), graph.num_examples)
+        if part.unique().numel() < part.numel():  # it would train on what it is tested with
+            raise ValueError(f"Expected parts[{client}] to name graphs once, but got repeats")
+        if part.numel() < num_folds:
+            raise ValueError(
+                f"Expected client {client} to have at least {num_folds} graphs, one per fold, "
+                f"but got {part.numel()}"
+            )
+        own = stratified_folds(y[part], num_folds, seed=seed)
+        train.append(graph.select(part[own != fold]))
+        test.append(graph.select(part[own == fold]))
+    return train, test
+
+
+def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
+    """As many examples of every class as the smallest class has, drawn at random.
+
+    Args:
+        y: classes, int64 ``[n]``.
+        seed: of the draw.
+
+    Returns:
+        int64, the examples that stay, in order.
+
+    Raises:
+        TypeError: if `y` is not int64.
+        ValueError: if `y` has another shape or a negative class.
+
+    Example:
+        >>> y = torch.tensor([0, 0, 0, 1, 1, 0])
+        >>> y[balanced_classes(y)].bincount()
+        tensor([2, 2])
+
+    Source: GPFL, TMLR 2025, which cuts Yeast down so
+    """
+    check_index("y", y, (None,), None)
+    if y.numel() == 0:
+        return y
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(y.numel(), generator=generator).to(y.device)
+    members = [order[y[order] == label] for label in y.unique()]
+    least = min(own.numel() for own in members)
+    return torch.cat([own[:least] for own in members]).sort().values

@@ -1,0 +1,157 @@
+"""Splits of nodes: which of them train, validate and test."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...graph import MASKS, Graph
+
+# (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
+CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}
+SPLITS = ("class_capped", "random", "public")
+
+
+def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
+    """A graph with the masks of a split that is chosen by name.
+
+    Args:
+        graph: the graph.
+        name: ``"class_capped"``, ``"random"`` or ``"public"``.
+        dataset: for ``"class_capped"``, the key into `CLASS_CAPPED`; others get the same rule.
+        seed: of the random splits.
+
+    Raises:
+        ValueError: for another name, or as the split itself does.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> graph.num_train
+        1625
+    """
+    if name == "class_capped":
+        train_per_class, num_val = CLASS_CAPPED.get(dataset or "", (None, None))
+        return class_capped_split(
+            graph, train_per_class=train_per_class, num_val=num_val, seed=seed
+        )
+    if name == "random":
+        return random_split(graph, seed=seed)
+    if name == "public":
+        return public_split(graph)
+    raise ValueError(f"Expected name to be one of {', '.join(SPLITS)}, but got {name!r}")
+
+
+def class_capped_split(
+    graph: Graph,
+    *,
+    train_per_class: int | None = None,
+    num_val: int | None = None,
+    num_test: int | None = None,
+    seed: int = 0,
+) -> Graph:
+    """Up to so many training nodes per class, then validation nodes, the rest is for the test.
+
+    A smaller class lies entirely in the training set, so the test set's classes are skewed (FGSSL).
+
+    Args:
+        graph: with labels.
+        train_per_class: by default ``floor(0.6 num_nodes / num_classes)``.
+        num_val: by default ``round(0.2 num_nodes)``.
+        num_test: at most so many test nodes; default all that are left.
+        seed: of the random choice.
+
+    Returns:
+        The graph with its three masks replaced; every node is in one, unless `num_test` is given.
+
+    Raises:
+        ValueError: without labels, for a negative number, or more validation nodes than are left.
+
+    Example:
+        >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(6, 1), torch.tensor([[0], [1]]), y=y)
+        >>> graph = fgl.data.class_capped_split(graph, train_per_class=2, num_val=1)
+        >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
+        (3, 1, 2)
+
+    Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023
+    """
+    if graph.y is None or not graph.num_classes:
+        raise ValueError("Expected graph to have labels, but got none")
+    n = graph.num_nodes
+    if train_per_class is None:
+        train_per_class = int(0.6 * n / graph.num_classes)
+    if num_val is None:
+        num_val = round(0.2 * n)
+    if train_per_class < 0:
+        raise ValueError(f"Expected train_per_class to be at least 0, but got {train_per_class}")
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    y = graph.y.cpu()[order]
+    train = torch.zeros(n, dtype=torch.bool)
+    for label in range(graph.num_classes):
+        train[order[y == label][:train_per_class]] = True
+    rest = order[~train[order]]
+    if not 0 <= num_val <= rest.numel():
+        raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
+    if num_test is not None and num_test < 0:
+        raise ValueError(f"Expected num_test to be at least 0, but got {num_test}")
+    test = rest[num_val:]
+    return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
+
+
+def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
+    """A random share of the nodes trains, another validates, the rest is for the test.
+
+    Args:
+        graph: the graph.
+        train, val: shares of the nodes; ``round(train n)`` train, and ``round((train + val) n)``
+            train or validate.
+        seed: of the permutation.
+
+    Returns:
+        The graph with its three masks replaced; every node is in exactly one.
+
+    Raises:
+        ValueError: unless the shares are at least 0 and their sum at most 1.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(10, 1), torch.tensor([[0], [1]]))
+        >>> graph = fgl.data.random_split(graph, train=0.5, val=0.3)
+        >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
+        (5, 3, 2)
+    """
+    if not (train >= 0 and val >= 0 and train + val <= 1):
+        raise ValueError(
+            f"Expected train and val to be at least 0 and their sum at most 1, "
+            f"but got {train} and {val}"
+        )
+    n = graph.num_nodes
+    first = round(train * n)
+    second = round((train + val) * n)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return _with_masks(graph, order[:first], order[first:second], order[second:])
+
+
+def public_split(graph: Graph) -> Graph:
+    """The graph itself, if it came with the three masks.
+
+    Raises:
+        ValueError: if a mask is missing.
+
+    Example:
+        >>> mask = torch.tensor([True])
+        >>> masks = {"train_mask": mask, "val_mask": ~mask, "test_mask": ~mask}
+        >>> graph = fgl.Graph(torch.ones(1, 1), torch.empty(2, 0, dtype=torch.int64), **masks)
+        >>> fgl.data.public_split(graph) is graph
+        True
+    """
+    missing = [name for name in MASKS if getattr(graph, name) is None]
+    if missing:
+        raise ValueError(f"Expected graph to have a public split, but got no {missing[0]}")
+    return graph
+
+
+def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
+    masks = torch.zeros(len(MASKS), graph.num_nodes, dtype=torch.bool)
+    for mask, chosen in zip(masks, nodes, strict=True):
+        mask[chosen] = True
+    return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))

@@ -1,0 +1,338 @@
+"""Contrast between two sets of embeddings of the same nodes.
+
+One client's similarities exist a block of rows at a time. Under `vmap`, those of many small clients
+are one masked tensor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd import Function
+
+from ..sparse import widened
+from .unit_rows import unit_rows
+
+DENOMINATORS = ("negatives", "all")
+DIRECTIONS = ("anchor", "symmetric")
+BLOCK = 2**23  # entries of the similarity matrix that exist at a time
+CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
+
+
+def node_contrast(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    *,
+    temperature: float = 0.1,
+    mask: Tensor | None = None,
+    denominator: str = "negatives",
+    direction: str = "anchor",
+    include_self: bool = True,
+    block: int = BLOCK,
+) -> Tensor:
+    """Pull a node's embedding to the keys of its class, push it from the others (FGSSL, Eq. 7).
+
+    ``phi_ij = exp(cos(anchor_i, keys_j) / temperature)``,
+    ``loss = -mean_i 1/|P_i| sum_{p in P_i} log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))``
+    with ``P_i = {p: y_p = y_i}``. O(N^2 d) time; O(block + N d) extra memory: similarities exist a
+    block of rows at a time and are made again in the backward. Halves are computed in float32.
+
+    Args:
+        anchor: float ``[num_nodes, d]``, the embeddings being trained.
+        keys: float ``[num_nodes, d]``, of the same nodes: the frozen global model's for FGSSL, the
+            local model's for the setting of its committed code. Gets a gradient if it wants one.
+        y: int64 ``[num_nodes]`` labels.
+        temperature: the paper's tau.
+        mask: bool ``[num_nodes]``, the nodes that take part (usually the training nodes).
+        denominator: ``"negatives"`` as printed above (the paper); ``"all"`` divides by the sum over
+            every key (supervised contrast with the sum outside, the authors' code).
+        direction: ``"anchor"``, or ``"symmetric"`` for the mean with the roles exchanged.
+        include_self: whether a node's own key is a positive; if not, it is left out everywhere.
+        block: largest number of similarities held at a time.
+
+    Returns:
+        Scalar: mean over the anchors that have a positive; 0, with a gradient, if there is none.
+        Rows of length zero have similarity 0 to everything and get no gradient.
+
+    Raises:
+        TypeError: if `mask` is not bool.
+        ValueError: if shapes disagree, the temperature is not positive, or an option is unknown.
+        RuntimeError: from autograd, if a second derivative is asked for.
+
+    Example:
+        >>> h = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> node_contrast(h, h, torch.tensor([0, 1]), temperature=1.0)
+        tensor(0.3133)
+
+    Source: Huang et al., IJCAI 2023, https://doi.org/10.24963/ijcai.2023/426
+    """
+    if anchor.dim() != 2 or anchor.shape != keys.shape:
+        raise ValueError(
+            f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
+            f"but got {list(keys.shape)}"
+        )
+    for name, value in (("y", y), ("mask", mask)):
+        if value is not None and value.shape != anchor.shape[:1]:
+            raise ValueError(
+                f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
+            )
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    if not temperature > 0:
+        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    if denominator not in DENOMINATORS:
+        raise ValueError(
+            f"Expected denominator to be one of {DENOMINATORS}, but got {denominator!r}"
+        )
+    if direction not in DIRECTIONS:
+        raise ValueError(f"Expected direction to be one of {DIRECTIONS}, but got {direction!r}")
+    scale = temperature**-0.5
+    given = anchor.dtype
+    anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))
+    if mask is None:
+        mask = torch.ones_like(y, dtype=torch.bool)
+    options = (y, mask, denominator == "all", include_self, block)
+    loss: Tensor = _Contrast.apply(anchor, keys, *options)[0]  # type: ignore[no-untyped-call]
+    if direction == "symmetric":
+        other = _Contrast.apply(keys, anchor, *options)[0]  # type: ignore[no-untyped-call]
+        loss = (loss + other) / 2
+    return loss.to(given)
+
+
+class _Contrast(Function):
+    """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
+
+    @staticmethod
+    def forward(
+        anchor: Tensor,
+        keys: Tensor,
+        y: Tensor,
+        mask: Tensor,
+        divide_by_all: bool,
+        include_self: bool,
+        block: int,
+    ) -> tuple[Tensor, Tensor]:
+        nodes, counts = _by_class(y, mask)
+        a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
+        total, slopes = anchor.new_zeros(()), torch.zeros_like(a)
+        for rows, loss, slope in _blocks(a, k, counts, divide_by_all, include_self, block):
+            total += loss
+            slopes[rows] = slope @ k
+        return total, torch.zeros_like(anchor).index_copy(0, nodes, slopes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.divide_by_all, ctx.include_self, ctx.block = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1], *tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, twice: Tensor | None) -> Any:
+        if twice is not None:
+            raise RuntimeError("node_contrast has no second derivative")
+        if grad is None:
+            return (None,) * 7
+        slopes, anchor, keys, y, mask = ctx.saved_tensors
+        grad_keys = None
+        if ctx.needs_input_grad[1]:
+            options = (ctx.divide_by_all, ctx.include_self, ctx.block)
+            grad_keys = _KeySlopes.apply(anchor, keys, y, mask, *options) * grad  # type: ignore[no-untyped-call]
+        return slopes * grad, grad_keys, *[None] * 5
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        tensors = _batched(info, in_dims, args)
+        parts = [
+            _contrast_batch(*chunk, *args[4:6])
+            if chunk[2].shape[0] > 1
+            else [out[None] for out in _Contrast.apply(*(t[0] for t in chunk), *args[4:])]  # type: ignore[no-untyped-call]
+            for chunk in _chunks(tensors, args[6])
+        ]
+        losses, slopes = (torch.cat(out) for out in zip(*parts, strict=True))
+        return (losses, slopes), (0, 0)
+
+
+class _KeySlopes(Function):
+    """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
+
+    @staticmethod
+    def forward(
+        anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
+    ) -> Tensor:
+        nodes, counts = _by_class(y, mask)
+        a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
+        slopes = torch.zeros_like(k)
+        for rows, _, slope in _blocks(a, k, counts, *options):
+            slopes += slope.t() @ a[rows]
+        return torch.zeros_like(keys).index_copy(0, nodes, slopes)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, twice: Tensor) -> tuple[Tensor | None, ...]:
+        raise RuntimeError("node_contrast has no second derivative")
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Any) -> tuple[Tensor, int]:
+        tensors = _batched(info, in_dims, args)
+        parts = [
+            _contrast_batch(*chunk, *args[4:6], by_keys=True)[1]
+            if chunk[2].shape[0] > 1
+            else _KeySlopes.apply(*(t[0] for t in chunk), *args[4:])[None]  # type: ignore[no-untyped-call]
+            for chunk in _chunks(tensors, args[6])
+        ]
+        return torch.cat(parts), 0
+
+
+def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
+    """Anchors, keys, labels and masks with the clients in front."""
+    return [
+        a.movedim(dim, 0) if dim is not None else a.expand(info.batch_size, *a.shape)
+        for a, dim in zip(args[:4], in_dims[:4], strict=True)
+    ]
+
+
+def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:
+    """The masked nodes sorted by class, so that a class is a slice; the size of every class."""
+    nodes = mask.nonzero().squeeze(1)
+    labels, order = y.index_select(0, nodes).sort(stable=True)
+    return nodes[order], labels.unique_consecutive(return_counts=True)[1].tolist()
+
+
+def _blocks(
+    anchor: Tensor,
+    keys: Tensor,
+    counts: list[int],
+    divide_by_all: bool,
+    include_self: bool,
+    block: int,
+) -> Iterator[tuple[slice, Tensor, Tensor]]:
+    """Blocks of rows of one class: their part of the loss, its derivative by similarities."""
+    positives = [count - (not include_self) for count in counts]
+    anchors = sum(count for count, p in zip(counts, positives, strict=True) if p)
+    size = max(1, block // max(sum(counts), 1))
+    terms = _over_all if divide_by_all else _over_negatives
+    stop = 0
+    for count, num_positives in zip(counts, positives, strict=True):
+        columns = slice(stop, stop + count)
+        stop += count
+        for first in range(columns.start, stop if num_positives else columns.start, size):
+            rows = slice(first, min(first + size, stop))
+            sim = anchor[rows] @ keys.t()
+            own = None if include_self else slice(rows.start - columns.start, None)
+            loss, slope = terms(sim, columns, own)
+            scale = 1 / (num_positives * anchors)
+            yield rows, loss * scale, slope.mul_(scale)
+
+
+def _over_negatives(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+    """Sum of ``-log(phi_ip / (phi_ip + sum_{k: y_k != y_i} phi_ik))`` over a block's positives."""
+    near = sim[:, columns].clone()
+    sim[:, columns] = -torch.inf
+    rest = sim.logsumexp(1, keepdim=True)
+    gap = rest - near
+    if own is not None:
+        gap[:, own].diagonal().fill_(-torch.inf)  # a node's own key is no positive
+    loss = F.softplus(gap, threshold=40).sum()
+    pull = gap.sigmoid_()
+    share = sim.sub_(torch.where(rest > -torch.inf, rest, 0)).exp_()  # 0 if there is no negative
+    slope = share.mul_(pull.sum(1, keepdim=True))
+    slope[:, columns] = -pull
+    return loss, slope
+
+
+def _over_all(sim: Tensor, columns: slice, own: slice | None) -> tuple[Tensor, Tensor]:
+    """Sum of ``-log(phi_ip / sum_k phi_ik)`` over a block's positives."""
+    if own is not None:
+        sim[:, columns][:, own].diagonal().fill_(-torch.inf)
+    near = sim.log_softmax(1)[:, columns]
+    slope = sim.softmax(1).mul_(near.shape[1] - (own is not None))
+    slope[:, columns] -= 1
+    if own is not None:
+        near[:, own].diagonal().zero_()  # a node's own key is no positive
+        slope[:, columns][:, own].diagonal().zero_()
+    return -near.sum(), slope
+
+
+def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
+    """The tensors in chunks of clients that have at most `block` similarities, or of one client.
+
+    On a GPU the mask is not counted, so that nothing waits for it.
+    """
+    mask = tensors[3]
+    width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
+    block = block if mask.is_cuda else min(block, CACHED)
+    size = max(1, block // max(width**2, 1))
+    yield from zip(*(tensor.split(size) for tensor in tensors), strict=True)
+
+
+def _contrast_batch(
+    anchor: Tensor,
+    keys: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    divide_by_all: bool,
+    include_self: bool,
+    *,
+    by_keys: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Loss ``[K]`` of K clients on scaled unit rows, and its gradient by the anchors or the keys.
+
+    Args:
+        anchor: float ``[K, num_nodes, d]``.
+        keys: float ``[K, num_nodes, d]``.
+        y: int64 ``[K, num_nodes]``.
+        mask: bool ``[K, num_nodes]``.
+        divide_by_all: whether the denominator is the sum over all keys.
+        include_self: whether a node's own key is a positive.
+        by_keys: whether the gradient is by the keys instead of the anchors.
+    """
+    nodes = _taking_part(mask)
+    a, k = _rows(anchor, nodes), _rows(keys, nodes)
+    label, there = y.gather(1, nodes), mask.gather(1, nodes)
+    pairs = there[:, :, None] & there[:, None, :]
+    if not include_self:
+        pairs = pairs & ~torch.eye(nodes.shape[1], dtype=torch.bool, device=nodes.device)
+    alike = (label[:, :, None] == label[:, None, :]) & pairs
+    rivals = pairs if divide_by_all else pairs & ~alike
+    count = alike.sum(2, keepdim=True)
+    anchors = (count > 0).sum(1, keepdim=True)
+    scale = torch.where(count > 0, 1 / (count * anchors).clamp(min=1).to(a.dtype), 0)
+    sim = a @ k.mT
+    rest = sim.masked_fill(~rivals, -torch.inf).logsumexp(2, keepdim=True)
+    gap = (rest - sim).masked_fill_(~alike, -torch.inf)
+    if divide_by_all:
+        losses = gap.masked_fill(~alike, 0)
+        pull = alike.to(sim.dtype)
+        strength = count.to(sim.dtype)
+    else:
+        losses = F.softplus(gap, threshold=40)
+        pull = gap.sigmoid()
+        strength = pull.sum(2, keepdim=True)
+    finite = torch.where(rest > -torch.inf, rest, 0)
+    share = (sim - finite).masked_fill_(~rivals, -torch.inf).exp_()
+    slope = (share * strength - pull) * scale
+    slopes = slope.mT @ a if by_keys else slope @ k
+    return (losses * scale).sum((1, 2)), _back(slopes, nodes, anchor)
+
+
+def _taking_part(mask: Tensor) -> Tensor:
+    """Node indices ``[K, m]``, those of the mask first; m is what the largest client needs."""
+    width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
+    order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
+    return order[:, :width]
+
+
+def _rows(x: Tensor, nodes: Tensor) -> Tensor:
+    return x.gather(1, nodes[:, :, None].expand(-1, -1, x.shape[2]))
+
+
+def _back(rows: Tensor, nodes: Tensor, like: Tensor) -> Tensor:
+    return torch.zeros_like(like).scatter(1, nodes[:, :, None].expand_as(rows), rows)

@@ -1,0 +1,81 @@
+"""Penalties on the distance to a reference model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ..sparse import widened
+
+
+def proximal(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
+    """Half the squared distance to a reference model: ``1/2 ||params - reference||^2``.
+
+    FedProx minimises ``loss + mu * proximal(params, received)``. Only floating-point tensors count;
+    the reference gets no gradient.
+
+    Args:
+        params: the model being trained, name to tensor.
+        reference: the model to stay near, with at least the same names and the same shapes.
+
+    Returns:
+        Scalar; float32 for models in half precision.
+
+    Raises:
+        ValueError: if a name is missing from `reference` or has another shape there.
+
+    Example:
+        >>> proximal({"w": torch.tensor([3.0])}, {"w": torch.tensor([1.0])})
+        tensor(2.)
+
+    Source: Li et al. 2020, https://arxiv.org/abs/1812.06127, Eq. 2
+    """
+    _check(params, reference)
+    terms = [
+        widened(value - reference[name].detach()).square().sum()
+        for name, value in params.items()
+        if value.is_floating_point()
+    ]
+    return torch.stack(terms).sum() / 2 if terms else torch.zeros(())
+
+
+def distance_per_entry(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> Tensor:
+    """Distance to a reference model, per tensor and entry: ``sum_p ||theta_p - ref_p|| / n_p``.
+
+    The penalty of FedEgo's FedProx, whose weight adapts. Tensor p has n_p entries; where it has not
+    moved its gradient is 0.
+
+    Args:
+        params: the model being trained, name to tensor.
+        reference: the model to stay near, with at least the same names and the same shapes.
+
+    Returns:
+        Scalar; float32 for models in half precision.
+
+    Raises:
+        ValueError: if a name is missing from `reference` or has another shape there.
+
+    Example:
+        >>> distance_per_entry({"w": torch.tensor([3.0, 4.0])}, {"w": torch.zeros(2)})
+        tensor(2.5000)
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    _check(params, reference)
+    terms = [
+        widened(value - reference[name].detach()).norm() / max(value.numel(), 1)
+        for name, value in params.items()
+        if value.is_floating_point()
+    ]
+    return torch.stack(terms).sum() if terms else torch.zeros(())
+
+
+def _check(params: Mapping[str, Tensor], reference: Mapping[str, Tensor]) -> None:
+    for name, value in params.items():
+        if name not in reference or reference[name].shape != value.shape:
+            got = list(reference[name].shape) if name in reference else "no such tensor"
+            raise ValueError(
+                f"Expected reference[{name!r}] to have shape {list(value.shape)}, but got {got}"
+            )

@@ -1,0 +1,161 @@
+"""Reconstructions of a graph from its nodes' embeddings: by sampled pairs, or the whole matrix."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..sparse import widened
+from .pair_scores import pair_scores
+from .weighted_mean import mask_weight, weighted_mean
+
+KINDS = ("sampled", "dense", "dense_weighted")
+
+
+def sampled_reconstruction(
+    z: Tensor,
+    edges: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    mask: Tensor | None = None,
+    negative_mask: Tensor | None = None,
+) -> Tensor:
+    """Sampled reconstruction: the edges, and as many pairs that are none (FedVGAE, Eq. 7).
+
+    ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
+    the mean binary cross-entropy of the logits. O(num_edges d) time, nothing of size n x n.
+
+    Args:
+        z: float ``[n, d]``, sampled embeddings.
+        edges: int64 ``[2, num_edges]``, in one direction or both.
+        negatives: int64 ``[2, *]``; by default as many uniform pairs of two different nodes as
+            there are edges, from torch's global generator, and not checked against the edges
+            (`fgl.data.negative_edges` is). A batch of padded clients must give its own.
+        mask: bool ``[num_edges]``, the edges that count; default all.
+        negative_mask: bool ``[*]``, the negatives that count; default all.
+
+    Returns:
+        Scalar; 0, with a gradient, where there is nothing to count.
+
+    Raises:
+        ValueError: if a shape disagrees, or negatives are to be drawn from fewer than two nodes.
+
+    Example:
+        >>> z = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> sampled_reconstruction(z, torch.tensor([[0], [1]]), torch.tensor([[0], [0]]))
+        tensor(1.0032)
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
+    """
+    if negatives is None:
+        negatives = _uniform_pairs(z.shape[0], edges)
+    own = mask_weight("mask", mask, edges.shape[1:], z)
+    other = mask_weight("negative_mask", negative_mask, negatives.shape[1:], z)
+    # What is masked out asks for the pair of node 0 and itself: 0 times infinity is not 0.
+    edges, negatives = _kept(edges, mask), _kept(negatives, negative_mask)
+    given, z = z.dtype, widened(z)
+    loss = torch.cat([F.softplus(-pair_scores(z, edges)), F.softplus(pair_scores(z, negatives))])
+    return weighted_mean(loss, torch.cat([own, other])).to(given)
+
+
+def dense_reconstruction(
+    z: Tensor,
+    edges: Tensor,
+    *,
+    weighted: bool = False,
+    mask: Tensor | None = None,
+    node_mask: Tensor | None = None,
+) -> Tensor:
+    """Reconstruction of the whole adjacency matrix (FedVGAE, Eq. 7). O(n^2) time and memory.
+
+    Literally ``1/n sum_uv BCE(z_u . z_v, A_uv)``, which on a sparse graph is won by "no edge".
+    Weighted, with m ones in A: edges count ``(n^2 - m) / m`` times as much, and the factor is
+    ``n^2 / (2 (n^2 - m))`` times ``1 / n^2``.
+
+    Args:
+        z: float ``[n, d]``, sampled embeddings.
+        edges: int64 ``[2, num_edges]``, the ones of A: both directions of an edge, none twice.
+        weighted: whether edges weigh as much as all the other pairs together.
+        mask: bool ``[num_edges]``, the edges that are there; default all.
+        node_mask: bool ``[n]``, the nodes that are there; default all.
+
+    Returns:
+        Scalar; 0, with a gradient, where there is no node.
+
+    Raises:
+        ValueError: if a shape disagrees.
+
+    Example:
+        >>> z, edges = torch.zeros(2, 1), torch.tensor([[0, 1], [1, 0]])
+        >>> dense_reconstruction(z, edges), dense_reconstruction(z, edges, weighted=True)
+        (tensor(1.3863), tensor(0.6931))
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024; Kipf and Welling 2016
+    """
+    given, z = z.dtype, widened(z)
+    there = mask_weight("mask", mask, edges.shape[1:], z)
+    nodes = mask_weight("node_mask", node_mask, z.shape[:1], z)
+    if node_mask is not None:
+        z = torch.where(node_mask.bool()[:, None], z, 0)
+    n, m = nodes.sum(), there.sum()
+    everywhere = nodes @ F.softplus(z @ z.t()) @ nodes  # as if there were no edge
+    scores = pair_scores(z, edges)
+    absent = n * n - m
+    weight = absent / (m + (m == 0)) if weighted else 1.0
+    total = everywhere + ((weight * F.softplus(-scores) - F.softplus(scores)) * there).sum()
+    scale = 2 * absent if weighted else n
+    return (total / (scale + (scale == 0))).to(given)
+
+
+def reconstruction_loss(
+    z: Tensor,
+    edges: Tensor,
+    negatives: Tensor | None = None,
+    *,
+    kind: str = "sampled",
+    mask: Tensor | None = None,
+    negative_mask: Tensor | None = None,
+    node_mask: Tensor | None = None,
+) -> Tensor:
+    """Reconstruction in the form that is chosen by name (FedVGAE, Eq. 7).
+
+    Args:
+        z: float ``[n, d]``, sampled embeddings.
+        edges: int64 ``[2, num_edges]``; both directions of each for the dense forms.
+        negatives: int64 ``[2, *]``; see `sampled_reconstruction`; of no use to the others.
+        kind: ``"sampled"``: `sampled_reconstruction`; ``"dense"`` (as printed) or
+            ``"dense_weighted"``: `dense_reconstruction`.
+        mask, negative_mask, node_mask: edges, negatives and nodes that count; default all.
+
+    Returns:
+        Scalar.
+
+    Raises:
+        ValueError: if `kind` is another one, or a shape disagrees.
+
+    Example:
+        >>> reconstruction_loss(torch.zeros(2, 1), torch.tensor([[0], [1]]), kind="dense")
+        tensor(1.3863)
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024
+    """
+    if kind == "sampled":
+        return sampled_reconstruction(z, edges, negatives, mask=mask, negative_mask=negative_mask)
+    if kind not in KINDS:
+        raise ValueError(f"Expected kind to be one of {KINDS}, but got {kind!r}")
+    weighted = kind == "dense_weighted"
+    return dense_reconstruction(z, edges, weighted=weighted, mask=mask, node_mask=node_mask)
+
+
+def _uniform_pairs(num_nodes: int, edges: Tensor) -> Tensor:
+    count = edges.shape[1]
+    if count and num_nodes < 2:
+        raise ValueError(f"Expected z to have at least 2 rows, but got {num_nodes}")
+    source = torch.randint(max(num_nodes, 1), (count,), device=edges.device)
+    step = torch.randint(1, max(num_nodes, 2), (count,), device=edges.device)
+    return torch.stack([source, (source + step) % max(num_nodes, 1)])
+
+
+def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:
+    return pairs if mask is None else torch.where(mask.bool(), pairs, 0)

@@ -1,0 +1,32 @@
+"""Means over what counts, and the weights that a mask stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from ..sparse import widened
+
+
+def weighted_mean(each: Tensor, weight: Tensor | None = None) -> Tensor:
+    """``sum_i w_i each_i / sum_i w_i``; 0, with a gradient, where nothing counts."""
+    given, each = each.dtype, widened(each)
+    if weight is None:
+        return (each.sum() / max(each.numel(), 1)).to(given)
+    weight = weight.to(each.dtype)
+    total = weight.sum()
+    return ((each * weight).sum() / (total + (total == 0))).to(given)
+
+
+def mask_weight(name: str, mask: Tensor | None, shape: Sequence[int], like: Tensor) -> Tensor:
+    """A mask as numbers of the dtype of `like`; ones where there is no mask.
+
+    Raises:
+        ValueError: if the mask called `name` does not have this shape.
+    """
+    if mask is None:
+        return like.new_ones(shape)
+    if mask.shape != shape:
+        raise ValueError(f"Expected {name} to have shape {list(shape)}, but got {list(mask.shape)}")
+    return mask.to(like.dtype)

@@ -1,0 +1,267 @@
+"""Batched patterns: a stack of patterns, and how one member sees it inside `vmap`.
+
+Inside a `vmap` over the members, each member has a `SparseMatrix` of its own. Its tensors are
+batched and padded to the largest member. The products know the stack behind it and run once, on the
+block-diagonal matrix. Padded entries belong to no row: products, sums and softmax skip them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import _functorch as functorch
+from torch.autograd import Function
+
+from .autograd import positional
+from .pattern import Pattern, kept
+
+
+class PatternStack:
+    """K patterns, each padded to the most rows, columns and entries.
+
+    Args:
+        parts: the patterns.
+
+    Example:
+        >>> a = Pattern(torch.tensor([0, 1]), torch.tensor([0]), (1, 1))
+        >>> b = Pattern(torch.tensor([0, 1, 3]), torch.tensor([1, 0, 1]), (2, 2))
+        >>> stack = PatternStack([a, b])
+        >>> stack.shape, stack.nnz, stack.diagonal.col
+        ((2, 2), 3, tensor([0, 3, 2, 3]))
+    """
+
+    def __init__(self, parts: Sequence[Pattern]) -> None:
+        self.parts = list(parts)
+        self.shape = (max(p.shape[0] for p in parts), max(p.shape[1] for p in parts))
+        self.backend = parts[0].backend
+        self.counts = [p.nnz for p in parts]
+        self.nnz = max(self.counts)
+        self._ones: dict[torch.dtype, Tensor] = {}
+
+    @property
+    def device(self) -> torch.device:
+        return self.parts[0].col.device
+
+    def padded(self, tensors: Sequence[Tensor], length: int | None = None) -> Tensor:
+        """One tensor per part as ``[K, length]`` (default: one per entry), zeros at the end."""
+        length = self.nnz if length is None else length
+        out = tensors[0].new_zeros(len(tensors), length)
+        for row, tensor in zip(out, tensors, strict=True):
+            row[: tensor.numel()] = tensor
+        return out
+
+    @kept
+    def crow(self) -> Tensor:
+        crow = self.padded([p.crow for p in self.parts], self.shape[0] + 1)
+        for row, part in zip(crow, self.parts, strict=True):
+            row[part.shape[0] + 1 :] = part.nnz
+        return crow
+
+    @kept
+    def col(self) -> Tensor:
+        return self.padded([p.col for p in self.parts])
+
+    @kept
+    def row(self) -> Tensor:
+        return self.padded([p.row for p in self.parts])
+
+    @kept
+    def slots(self) -> Tensor | None:
+        """Where the entries lie in ``[K, nnz]``, flattened; None where nothing is padded."""
+        if all(count == self.nnz for count in self.counts):
+            return None
+        inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
+        return inside.flatten().nonzero().squeeze(1).to(self.device)
+
+    def pack(self, value: Tensor) -> Tensor:
+        """``[K, nnz]`` without its padding, flat."""
+        ones = self._ones.get(value.dtype)
+        if ones is not None and ones.data_ptr() == value.data_ptr():
+            return self.diagonal.ones(value.dtype)  # known, and so is its transpose
+        flat = value.flatten()
+        return flat if self.slots is None else flat.index_select(0, self.slots)
+
+    def unpack(self, flat: Tensor) -> Tensor:
+        """The inverse of `pack`, zeros in the padding."""
+        size = len(self.parts)
+        if self.slots is None:
+            return flat.view(size, self.nnz)
+        return flat.new_zeros(size * self.nnz).index_copy(0, self.slots, flat).view(size, self.nnz)
+
+    @kept
+    def start(self) -> Tensor:
+        """Where each part's entries begin in the block-diagonal pattern, int64 ``[K + 1]``."""
+        return torch.tensor([0, *self.counts], device=self.device).cumsum(0)
+
+    def _joined(self, step: int) -> tuple[Tensor, Tensor]:
+        """The parts one below the other, each `step` columns to the right of the last."""
+        crow = torch.cat([self.start[:1], (self.crow[:, 1:] + self.start[:-1, None]).flatten()])
+        return crow, torch.cat([part.col + i * step for i, part in enumerate(self.parts)])
+
+    @kept
+    def diagonal(self) -> Pattern:
+        """The block-diagonal pattern."""
+        return _Diagonal(self)
+
+    @kept
+    def tall(self) -> Pattern:
+        """The parts one below the other: for an operand that all members share."""
+        shape = (len(self.parts) * self.shape[0], self.shape[1])
+        return Pattern(*self._joined(0), shape, self.backend)
+
+    @kept
+    def transpose(self) -> tuple[PatternStack, Tensor]:
+        parts, orders = zip(*(p.transpose for p in self.parts), strict=True)
+        return PatternStack(parts), self.padded(orders)
+
+    @kept
+    def loops(self) -> tuple[PatternStack, Tensor]:
+        """As `Pattern.loops`; the sources count in ``cat([value, ones(rows)])`` of padded size."""
+        parts, sources = zip(*(p.loops for p in self.parts), strict=True)
+        moved = [
+            source + (source >= part.nnz) * (self.nnz - part.nnz)
+            for source, part in zip(sources, self.parts, strict=True)
+        ]
+        stack = PatternStack(parts)
+        return stack, stack.padded(moved)
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        """``[K, nnz]``, 1 for an entry and 0 for padding."""
+        if dtype not in self._ones:
+            with torch.inference_mode(False):
+                ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
+                self._ones[dtype] = self.unpack(ones)
+        return self._ones[dtype]
+
+
+class _Diagonal(Pattern):
+    """The block-diagonal pattern of a stack; its transpose comes from the parts' own."""
+
+    def __init__(self, stack: PatternStack) -> None:
+        size, (rows, cols) = len(stack.parts), stack.shape
+        super().__init__(*stack._joined(cols), (size * rows, size * cols), stack.backend)
+        self._stack = stack
+
+    @kept
+    def transpose(self) -> tuple[Pattern, Tensor]:
+        turned, _ = self._stack.transpose
+        starts = self._stack.start.tolist()
+        orders = [part.transpose[1] + s for part, s in zip(self._stack.parts, starts, strict=False)]
+        return turned.diagonal, torch.cat(orders)
+
+
+class StackedPattern(Pattern):
+    """One member's pattern inside `vmap`: its tensors are batched.
+
+    Args:
+        stack: the patterns of all members.
+        member: the member that `vmap` is at.
+    """
+
+    def __init__(self, stack: PatternStack, member: Member) -> None:
+        self.stack = stack
+        self.shape = stack.shape
+        self.backend = stack.backend
+        self._member = member
+        self._turned = None
+
+    @property
+    def nnz(self) -> int:
+        return int(self.stack.nnz)
+
+    @cached_property
+    def crow(self) -> Tensor:  # type: ignore[override]
+        return self._member.part(self.stack.crow)
+
+    @cached_property
+    def col(self) -> Tensor:  # type: ignore[override]
+        return self._member.part(self.stack.col)
+
+    @cached_property
+    def row(self) -> Tensor:
+        return self._member.part(self.stack.row)
+
+    @cached_property
+    def transpose(self) -> tuple[Pattern, Tensor]:
+        stack, order = self.stack.transpose
+        return StackedPattern(stack, self._member), self._member.part(order)
+
+    @cached_property
+    def loops(self) -> tuple[Pattern, Tensor]:
+        stack, source = self.stack.loops
+        return StackedPattern(stack, self._member), self._member.part(source)
+
+    def ones(self, dtype: torch.dtype) -> Tensor:
+        return self._member.part(self.stack.ones(dtype))
+
+    def cleaned(self, value: Tensor) -> Tensor:
+        return torch.where(self.ones(torch.bool), value, 0)
+
+    def owned(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """A product's arguments, of which at least one is batched over the members."""
+        if any(isinstance(arg, Tensor) and _batched(arg) for arg in args):
+            return args
+        first = args[0].expand(len(self.stack.parts), *args[0].shape)
+        return (_Lift.apply(self._member.index, first), *args[1:])  # type: ignore[no-untyped-call]
+
+    @property
+    def inside(self) -> bool:  # type: ignore[override]
+        """Whether a rule runs for a second `vmap`, inside the one over the members."""
+        level = functorch.maybe_current_level()
+        return level is not None and bool(level >= functorch.maybe_get_level(self._member.index))
+
+
+def _batched(tensor: Tensor) -> bool:
+    while functorch.is_functorch_wrapped_tensor(tensor):
+        if functorch.is_batchedtensor(tensor):
+            return True
+        tensor = functorch.get_unwrapped(tensor)
+    return False
+
+
+class Member:
+    """The member of a stack that `vmap` is at; it knows its part of every stack.
+
+    Args:
+        index: int64, batched by `vmap` over the members.
+        batched: parts that are known already, by the `id` of their stack.
+
+    Other stacks have to be lifted first, and are then in `lifted`. Handing these to `vmap` in the
+    next call is faster.
+
+    Example:
+        >>> stack = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+        >>> torch.func.vmap(lambda index: Member(index).part(stack).sum())(torch.arange(2))
+        tensor([3., 7.])
+    """
+
+    def __init__(self, index: Tensor, batched: dict[int, Tensor] | None = None) -> None:
+        self.index = index
+        self.batched = {} if batched is None else batched
+        self.lifted: list[Tensor] = []
+
+    def part(self, stack: Tensor) -> Tensor:
+        """``stack [K, ...]`` as this member's tensor ``[...]``, not copied."""
+        if id(stack) not in self.batched:
+            self.batched[id(stack)] = _Lift.apply(self.index, stack)  # type: ignore[no-untyped-call]
+            self.lifted.append(stack)
+        return self.batched[id(stack)]
+
+
+class _Lift(Function):
+    @staticmethod
+    @positional
+    def forward(index: Tensor, stack: Tensor) -> Tensor:
+        raise RuntimeError("Expected index to be batched by vmap, but got a plain tensor")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, index: Tensor, stack: Tensor) -> tuple[Tensor, int]:
+        return stack.view_as(stack), 0  # an output that is an input would come back unbatched

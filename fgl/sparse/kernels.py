@@ -1,0 +1,111 @@
+"""Kernels of two backends: torch's own for CSR, and those of torch-sparse and torch-scatter."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import cache
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+warnings.filterwarnings("ignore", message="Sparse CSR tensor support is in beta")
+
+
+class Backend(Protocol):
+    """Four kernels on a pattern's row pointers `crow`, columns `col` and rows `row`."""
+
+    def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        """``out_i = sum_{e in row i} value_e x_{col(e)}``, float ``[rows, F]``."""
+
+    def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+        """``left_{row(e)} . right_{col(e)}``, float ``[nnz]``."""
+
+    def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
+        """Sum of each row, float ``[rows]``."""
+
+    def row_max(self, pattern: Any, value: Tensor) -> Tensor:
+        """Largest value of each row, ``-inf`` where it is empty."""
+
+
+class Torch:
+    """Torch's CSR kernels."""
+
+    def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        out = x.new_empty(pattern.shape[0], x.shape[1])
+        matrix = _csr(pattern, value)
+        return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
+
+    def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+        rows, cols = pattern.shape
+        if pattern.nnz > rows * cols:  # of repeated entries; torch's kernel refuses so many
+            return (left @ right.t())[pattern.row, pattern.col]
+        matrix = _csr(pattern, pattern.ones(left.dtype))
+        left, right = left.contiguous(), right.contiguous()
+        out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
+        return out
+
+    def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
+        if value.is_cuda:  # index_add adds in another order every time
+            return torch.segment_reduce(value, "sum", offsets=pattern.crow, unsafe=True)
+        return value.new_zeros(pattern.shape[0]).index_add(0, pattern.row, value)
+
+    def row_max(self, pattern: Any, value: Tensor) -> Tensor:
+        top = value.new_full((pattern.shape[0],), -torch.inf)
+        return top.scatter_reduce(0, pattern.row, value, "amax")
+
+
+class TorchSparse:
+    """The kernels of torch-sparse and torch-scatter (the extra `sparse`)."""
+
+    def __init__(self) -> None:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", DeprecationWarning)
+                importlib.import_module("torch_sparse")
+                self.scatter = importlib.import_module("torch_scatter")
+        except ImportError as error:
+            raise ImportError(
+                f"Expected torch_sparse and torch_scatter to be installed (the extra `sparse` of "
+                f"fgl), but got: {error}"
+            ) from error
+
+    def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
+        out: Tensor = torch.ops.torch_sparse.spmm_sum(
+            None, pattern.crow, pattern.col, value.detach(), None, None, x.detach().contiguous()
+        )
+        return out
+
+    def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
+        return (left.index_select(0, pattern.row) * right.index_select(0, pattern.col)).sum(1)
+
+    def row_sum(self, pattern: Any, value: Tensor) -> Tensor:
+        out: Tensor = self.scatter.segment_csr(value, pattern.crow, reduce="sum")
+        return out
+
+    def row_max(self, pattern: Any, value: Tensor) -> Tensor:
+        top = self.scatter.segment_csr(value, pattern.crow, reduce="max")
+        return torch.where(pattern.crow.diff() > 0, top, -torch.inf)
+
+
+KINDS: dict[str, type[Torch] | type[TorchSparse]] = {"torch": Torch, "torch_sparse": TorchSparse}
+
+
+@cache
+def backend(name: str) -> Backend:
+    """The kernels by name.
+
+    Raises:
+        ValueError: for an unknown name.
+        ImportError: if what it needs is not installed.
+    """
+    if name not in KINDS:
+        raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")
+    return KINDS[name]()
+
+
+def _csr(pattern: Any, value: Tensor) -> Tensor:
+    return torch.sparse_csr_tensor(
+        pattern.crow, pattern.col, value, pattern.shape, check_invariants=False
+    )

@@ -1,0 +1,351 @@
+"""Downloads, and datasets by name: where files are looked for, and that they are checked."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+import lzma
+import os
+import re
+import sys
+import zipfile
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from test_data_planetoid import NAME, write
+
+import fgl
+from fgl import SparseMatrix
+from fgl.data import catalogue, download, load
+from fgl.data.readers.planetoid import PARTS, read_planetoid
+
+GRAPHS, COLLECTIONS = catalogue.GRAPHS, catalogue.COLLECTIONS
+
+
+def checksum(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    path = tmp_path / "source"
+    path.write_bytes(os.urandom(200_000))
+    return path
+
+
+@pytest.mark.parametrize("tqdm", [True, False])
+def test_download(
+    tmp_path: Path, source: Path, tqdm: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not tqdm:
+        monkeypatch.setitem(sys.modules, "tqdm", None)
+    target = tmp_path / "a" / "b" / "copy"
+    assert download(source.as_uri(), target, checksum(source.read_bytes())) == target
+    assert target.read_bytes() == source.read_bytes()
+    assert [p.name for p in target.parent.iterdir()] == ["copy"]
+    mask = os.umask(0)
+    os.umask(mask)
+    assert target.stat().st_mode & 0o777 == 0o666 & ~mask  # as readable as any new file
+
+
+def test_download_of_other_content(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "a" / "copy"
+    found, expected = checksum(source.read_bytes()), "0" * 64
+    with pytest.raises(
+        ValueError, match=rf"Expected file:.*source to have sha256 {expected}, but got {found}"
+    ):
+        download(source.as_uri(), target, expected)
+    assert not [*target.parent.iterdir()]
+
+
+def test_download_replaces_only_by_the_right_content(tmp_path: Path, source: Path) -> None:
+    target = tmp_path / "copy"
+    target.write_text("old")
+    with pytest.raises(ValueError, match="sha256"):
+        download(source.as_uri(), target, "0" * 64)
+    assert target.read_text() == "old"
+    download(source.as_uri(), target, checksum(source.read_bytes()))
+    assert target.read_bytes() == source.read_bytes()
+
+
+def test_download_of_what_is_not_there(tmp_path: Path) -> None:
+    target = tmp_path / "a" / "copy"
+    url = (tmp_path / "missing").as_uri()
+    with pytest.raises(OSError, match=rf"Expected {url} to be reachable, but got .*{target}"):
+        download(url, target, "0" * 64)
+    assert not target.parent.exists()
+
+
+class Broken(io.BytesIO):
+    """A connection that breaks after the first block."""
+
+    headers = Message()
+
+    def __init__(self, content: bytes, error: BaseException | None) -> None:
+        super().__init__(content)
+        self.error = error
+
+    def read(self, size: int | None = -1) -> bytes:
+        if self.tell() and self.error:
+            raise self.error
+        return super().read(size)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ConnectionResetError("reset"), None])
+def test_an_interrupted_download_leaves_nothing(
+    tmp_path: Path, error: BaseException | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = b"x" * 100_000
+    broken = Broken(content if error else content[:70_000], error)
+    module = importlib.import_module("fgl.data.download")  # the function hides it
+    monkeypatch.setattr(module, "urlopen", lambda url, timeout: broken)
+    with pytest.raises(type(error) if error else ValueError):
+        download("https://example.org/x", tmp_path / "a" / "x", checksum(content))
+    assert not [*(tmp_path / "a").iterdir()]
+
+
+@pytest.fixture
+def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A public home on disk, with one known dataset; nothing cached, no FGL_DATA."""
+    home = write(tmp_path / "home", "known")
+    sums = {file.name: checksum(file.read_bytes()) for file in home.iterdir()}
+    row = catalogue.Entry(read_planetoid, sums, home.as_uri())
+    monkeypatch.setattr(catalogue, "GRAPHS", {"known": row})
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FGL_DATA", raising=False)
+    return home
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file())
+
+
+RAW = sorted(f"known/raw/ind.known.{part}" for part in PARTS)
+
+
+def test_known_dataset_is_downloaded_once(offline: Path, tmp_path: Path) -> None:
+    graph = load("known")
+    assert graph.num_nodes == 12
+    cache = tmp_path / "cache" / "fgl"
+    assert names(cache) == RAW
+    offline.rename(tmp_path / "gone")
+    assert torch.equal(load("known").edge_index, graph.edge_index)
+    (cache / RAW[3]).unlink()
+    with pytest.raises(OSError, match=rf"Expected file:.*{Path(RAW[3]).name} to be reachable"):
+        load("known")
+
+
+def test_only_missing_files_are_downloaded(offline: Path, tmp_path: Path) -> None:
+    load("known", tmp_path / "root")
+    assert names(tmp_path / "root") == RAW
+    (tmp_path / "root" / RAW[2]).unlink()
+    for file in offline.iterdir():
+        if file.name != Path(RAW[2]).name:
+            file.unlink()
+    load("known", str(tmp_path / "root"))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_corrupt_file_is_named(offline: Path, tmp_path: Path) -> None:
+    load("known")
+    path = tmp_path / "cache" / "fgl" / RAW[0]
+    expected, content = checksum(path.read_bytes()), path.read_bytes()[:-1]
+    path.write_bytes(content)
+    message = rf"Expected {path} to have sha256 {expected}, but got {checksum(content)}"
+    with pytest.raises(ValueError, match=message):
+        load("known")
+
+
+@pytest.mark.parametrize("below", ["raw", "."])
+def test_fgl_data_comes_first_and_is_only_read(
+    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    write(mine / "known" / below, "known")
+    monkeypatch.setenv("FGL_DATA", str(mine))
+    before = names(mine)
+    load("known")
+    assert names(mine) == before
+    assert not (tmp_path / "cache").exists()
+    (mine / "known" / below / "ind.known.tx").unlink()  # incomplete: as if it were not there
+    load("known")
+    assert len(names(mine)) == len(before) - 1
+    assert names(tmp_path / "cache" / "fgl") == RAW
+
+
+def test_fgl_data_must_be_a_folder(offline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FGL_DATA", str(offline / "missing"))
+    with pytest.raises(ValueError, match="Expected FGL_DATA to be a folder, but got '.*missing'"):
+        load("known")
+    monkeypatch.setenv("FGL_DATA", "")  # the same as unset
+    assert load("known").num_nodes == 12
+
+
+@pytest.mark.parametrize("below", ["raw", "."])
+def test_any_folder_with_planetoid_files(
+    offline: Path, tmp_path: Path, below: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = write(tmp_path / "mine" / NAME / below)
+    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
+    assert load(NAME).num_nodes == 12
+    assert load(NAME, tmp_path / "mine").num_nodes == 12
+    (folder / f"ind.{NAME}.graph").unlink()
+    with pytest.raises(ValueError, match=rf"to hold 8 files, but .*ind\.{NAME}\.graph"):
+        load(NAME)
+
+
+@pytest.mark.parametrize("name", ["nothing", "../mine/tiny", "", "other", "Known"])
+def test_unknown_name_lists_what_there_is(
+    offline: Path, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "mine" / NAME / "raw")
+    write(tmp_path / "mine" / "other", "misnamed")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
+    message = rf"be one of known, synthetic, or .*mine.*\(found: {NAME}\), but got '{name}'"
+    with pytest.raises(ValueError, match=message):
+        load(name)
+
+
+def test_a_name_of_the_other_function(offline: Path) -> None:
+    with pytest.raises(
+        ValueError, match=r"\(found: none\), but got 'NCI1', which load_graphs reads"
+    ):
+        load("NCI1")
+    with pytest.raises(
+        ValueError, match=r"NCI1, PROTEINS, synthetic, or .* but got 'known', which load reads"
+    ):
+        fgl.data.load_graphs("known")
+
+
+def test_known_names() -> None:
+    names = ["cora", "citeseer", "pubmed", "acm", "wiki", "dblp"]
+    names += ["cora_full", "wiki_cs", "polblogs"]
+    assert [*GRAPHS] == names
+    assert [*COLLECTIONS] == ["NCI1", "PROTEINS"]
+    for name in names[:3]:
+        assert [*GRAPHS[name].sha256] == [f"ind.{name}.{part}" for part in PARTS]
+    rows = [*GRAPHS.values(), *COLLECTIONS.values()]
+    every = [sha256 for row in rows for sha256 in row.sha256.values()]
+    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 1 + 1 + 4 + 5
+    assert all(len(sha256) == 64 for sha256 in every)
+    assert all(bool(row.url) != bool(row.how) for row in rows)
+
+
+def test_checksums_are_those_of_the_raw_files() -> None:
+    root = os.environ.get("FGL_DATA")
+    if not root or not Path(root, "SHA256SUMS").is_file():
+        pytest.skip("FGL_DATA does not name a folder with the public datasets and SHA256SUMS")
+    sums = dict(line.split()[::-1] for line in Path(root, "SHA256SUMS").read_text().splitlines())
+    for name, row in {**GRAPHS, **COLLECTIONS}.items():
+        for file, sha256 in row.sha256.items():
+            if name in ("cora_full", "wiki_cs") and f"{name}/raw/{file}" not in sums:
+                continue  # checksums that others published
+            if file != "tfidf.txt":  # there only packed; its own checksum is checked elsewhere
+                assert sums[f"{name}/raw/{file}"] == sha256
+
+
+def test_packed_file_has_a_checksum_of_its_own(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, packed = b"0 1\n", lzma.compress(b"0 1\n")
+    sums = {"a.txt": checksum(plain), "a.txt.xz": checksum(packed)}
+    row = catalogue.Entry(lambda folder, _: str(folder), sums, (tmp_path / "home").as_uri())
+    monkeypatch.setattr(catalogue, "COLLECTIONS", {"packed": row})
+    (tmp_path / "home" / "a.txt").write_bytes(plain)
+    folder = tmp_path / "root" / "packed" / "raw"
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert names(folder) == ["a.txt"]  # downloads are plain
+    (folder / "a.txt").unlink()
+    (folder / "a.txt.xz").write_bytes(packed)
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert names(folder) == ["a.txt.xz"]
+    (folder / "a.txt.xz").write_bytes(lzma.compress(b"0 2\n"))
+    with pytest.raises(ValueError, match=r"a\.txt\.xz to have sha256"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    del sums["a.txt.xz"]  # a packed file without a checksum is as if it were not there
+    fgl.data.load_graphs("packed", tmp_path / "root")
+    assert names(folder) == ["a.txt", "a.txt.xz"]
+
+
+def zipped(path: Path, members: dict[str, bytes]) -> str:
+    with zipfile.ZipFile(path, "w") as packed:
+        for member, content in members.items():
+            packed.writestr(member, content)
+    return path.as_uri()
+
+
+def test_members_of_a_zip_file(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contents = {"a.txt": b"0 1\n", "b.txt": b"1 2\n"}
+    members = {"x/a.txt": b"0 1\n", "x/deep/b.txt": b"1 2\n", "../c.txt": b"", "x/README": b"!"}
+    url = zipped(tmp_path / "x.zip", members)
+    sums = {k: checksum(v) for k, v in contents.items()}
+    row = catalogue.Entry(lambda folder, _: str(folder), sums)
+    monkeypatch.setattr(catalogue, "COLLECTIONS", {"packed": row._replace(url=url)})
+    folder = tmp_path / "root" / "packed" / "raw"
+    folder.mkdir(parents=True)
+    (folder / "a.txt").write_bytes(contents["a.txt"])
+    before = (folder / "a.txt").stat().st_mtime_ns
+    assert fgl.data.load_graphs("packed", tmp_path / "root") == str(folder)
+    assert {file.name: file.read_bytes() for file in folder.iterdir()} == contents
+    assert (folder / "a.txt").stat().st_mtime_ns == before  # what was there stays
+    assert not [*tmp_path.glob("**/c.txt")]
+    for bad, message in (
+        ({"x/a.txt": b"0 1\n"}, r"x\.zip to hold b\.txt, but got a\.txt"),
+        (members | {"x/deep/b.txt": b"1 3\n"}, r"b\.txt in file:.*x\.zip to have sha256"),
+    ):
+        (folder / "b.txt").unlink(missing_ok=True)
+        zipped(tmp_path / "x.zip", bad)
+        with pytest.raises(ValueError, match=message):
+            fgl.data.load_graphs("packed", tmp_path / "root")
+        assert names(folder) == ["a.txt"]
+    (tmp_path / "x.zip").write_bytes(b"<html>")
+    with pytest.raises(ValueError, match=r"Expected file:.*x\.zip to be a zip file"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    (tmp_path / "x.zip").unlink()
+    with pytest.raises(OSError, match=rf"x\.zip to be reachable, .* a copy at {folder} would do"):
+        fgl.data.load_graphs("packed", tmp_path / "root")
+    assert names(folder) == ["a.txt"]
+
+
+def test_files_without_an_address(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = write(tmp_path / "mine" / "known" / "raw", "known").parents[1]
+    row = catalogue.GRAPHS["known"]._replace(url="", how="unpack them from a.zip")
+    monkeypatch.setattr(catalogue, "GRAPHS", {"known": row})
+    monkeypatch.setenv("FGL_DATA", str(mine))
+    assert load("known").num_nodes == 12
+    (mine / RAW[3]).unlink()
+    where = rf"{mine}/known/raw or .*cache/fgl/known/raw"
+    file = re.escape(Path(RAW[3]).name)
+    message = rf"Expected {where} to hold ind\..*, but got no {file}: unpack them from a"
+    with pytest.raises(FileNotFoundError, match=message):
+        load("known")
+    write(mine / "known" / "raw", "known", **{"test.index": b"0\n"})
+    with pytest.raises(ValueError, match="test.index to have sha256"):
+        load("known")
+
+
+def test_synthetic_and_dense(offline: Path) -> None:
+    sparse, dense = load("synthetic"), load("synthetic", dense=True)
+    assert isinstance(sparse.x, SparseMatrix)
+    assert isinstance(dense.x, torch.Tensor)
+    assert torch.equal(sparse.x.to_dense(), dense.x)
+    assert torch.equal(sparse.edge_index, fgl.data.csbm().edge_index)
+    known: Any = load("known", dense=True)
+    assert torch.equal(known.x, load("known").x.to_dense())
+
+
+def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    root = os.environ.get("FGL_DATA")
+    if not root:
+        pytest.skip("FGL_DATA does not name a folder with the public datasets")
+    for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
+        graph = load(name)
+        assert (graph.num_nodes, graph.num_edges) == size

@@ -1,0 +1,195 @@
+"""Clients with major labels: the protocol in loops, its counts on the real graphs, bad input."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import graph, same
+
+import fgl
+from fgl.data import csbm, major_label_partition
+from fgl.data.partitions import major_label
+
+SMALL = csbm(num_nodes=400, num_features=20, words_per_set=5, seed=1)
+DATA = Path(os.environ.get("FGL_DATA", "no"))
+
+
+def linked(data: fgl.Graph) -> set[int]:
+    return set(data.edge_index.flatten().tolist())
+
+
+def check(whole: fgl.Graph, share: float, rate: float, num_test: int, seed: int) -> None:
+    """Everything the protocol says, node by node, for five clients."""
+    test, clients = major_label_partition(
+        whole, 5, share=share, major_rate=rate, num_test=num_test, seed=seed
+    )
+    usable = linked(whole)
+    total = len(usable)
+    held_out = set(test.node_id.tolist())
+    assert len(held_out) == test.num_nodes == int(0.3 * total)
+    assert held_out <= usable
+    assert test.test_mask.all() and test.train_mask is None
+    gone: set[int] = set()
+    size = int(share * total)
+    for client in clients:
+        own = client.node_id.tolist()
+        assert not set(own) & (held_out | gone)  # neither the global test nor an earlier one's
+        assert len(own) == len(set(own)) <= size
+        assert len(linked(client)) == client.num_nodes  # nobody is isolated
+        ends = {(a, b) for a, b in whole.edge_index.t().tolist() if a in own and b in own}
+        assert client.num_edges == len(ends)
+        n = client.num_nodes
+        assert client.test_mask.nonzero().flatten().tolist() == list(range(n - num_test, n))
+        val = list(range(n - num_test - n // 5, n - num_test))
+        assert client.val_mask.nonzero().flatten().tolist() == val
+        assert client.train_mask.nonzero().flatten().tolist() == list(range(val[0]))
+        assert same(client.y, whole.y[client.node_id])
+        gone |= set(own[n - num_test :])
+    shared = set(clients[0].node_id.tolist()) & set(clients[1].node_id.tolist())
+    assert shared  # clients overlap
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("share", "rate"), [(0.5, 0.8), (0.3, 0.3), (0.5, 0.0), (0.4, 1.0)])
+def test_protocol(share: float, rate: float, seed: int) -> None:
+    check(SMALL, share, rate, num_test=20, seed=seed)
+
+
+def top_three(client: fgl.Graph) -> float:
+    """Share of the nodes in the three largest labels."""
+    counts = client.y.bincount(minlength=7).sort(descending=True).values
+    return float(counts[:3].sum() / counts.sum())
+
+
+def test_major_labels_skew_the_first_clients() -> None:
+    whole = csbm(num_nodes=3000, num_features=20, words_per_set=5, seed=2)
+    skew = {}
+    for rate in (0.0, 0.3, 0.8):
+        _, clients = major_label_partition(whole, 2, share=0.2, major_rate=rate, num_test=50)
+        skew[rate] = min(top_three(client) for client in clients)
+    assert skew[0.0] < skew[0.3] < skew[0.8]
+    # 0.8 and three of seven labels' share of the other 0.2; isolated nodes change it a bit.
+    assert skew[0.8] > 0.8
+
+
+def test_every_client_draws_its_own_major_labels() -> None:
+    whole = csbm(num_nodes=3000, num_features=20, words_per_set=5, seed=2)
+    seen = []
+    for seed in range(8):
+        _, clients = major_label_partition(
+            whole, 2, share=0.15, major_rate=1.0, num_test=20, seed=seed
+        )
+        seen += [frozenset(client.y.tolist()) for client in clients]
+    assert all(len(labels) == 3 for labels in seen)
+    assert len(set(seen)) > 8  # of 35 triples, in 16 draws
+    assert frozenset.union(*seen) == set(range(7))
+
+
+def test_a_pool_that_is_too_small_is_taken_whole() -> None:
+    test, (client,) = major_label_partition(SMALL, 1, share=1.0, num_test=20)
+    rest = linked(SMALL) - set(test.node_id.tolist())
+    own = set(client.node_id.tolist())
+    inside = {
+        node
+        for pair in SMALL.edge_index.t().tolist()
+        for node in pair
+        if rest.issuperset(pair)
+    }  # fmt: skip
+    assert own == inside
+
+
+def test_the_seed_decides_and_torch_does_not() -> None:
+    first = major_label_partition(SMALL, 3, num_test=20, seed=4)
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    second = major_label_partition(SMALL, 3, num_test=20, seed=4)
+    assert torch.equal(torch.get_rng_state(), state)
+    other = major_label_partition(SMALL, 3, num_test=20, seed=5)
+    for a, b, c in zip([first[0], *first[1]], [second[0], *second[1]], [other[0], *other[1]],
+                       strict=True):  # fmt: skip
+        assert same(a.node_id, b.node_id) and not same(a.node_id, c.node_id)
+
+
+def test_ids_of_a_graph_that_was_cut() -> None:
+    part = SMALL.subgraph(torch.arange(399, 49, -1))
+    test, clients = major_label_partition(part, 3, num_test=20)
+    seen = set(test.node_id.tolist())
+    for client in clients:
+        assert not seen & set(client.node_id[client.test_mask].tolist())
+        assert same(client.y, SMALL.y[client.node_id])
+        seen |= set(client.node_id[client.test_mask].tolist())
+        assert same(client.x.to_dense(), SMALL.x.rows(client.node_id).to_dense())
+
+
+@pytest.mark.skipif(not (DATA / "cora").is_dir(), reason="needs FGL_DATA")
+@pytest.mark.parametrize(
+    ("name", "nodes", "tested", "traffic"),
+    [("cora", 2708, 812, 1545), ("citeseer", 3279, 983, 1769)],
+)
+def test_ego_graph_traffic_is_that_of_the_paper(
+    name: str, nodes: int, tested: int, traffic: float
+) -> None:
+    """Within 8 % (the paper's Table 7, MB in 200 rounds), and so is each of four splits."""
+    whole = fgl.data.load(name)
+    assert len(linked(whole)) == nodes
+    found = []
+    for seed in range(4):
+        test, clients = major_label_partition(whole, 5, seed=seed)
+        assert test.num_nodes == tested
+        batches = sum(-(-client.num_train // 32) for client in clients)
+        found.append(batches * 43 * (512 + whole.num_classes) * 4 * 200 / 2**20)
+    assert all(abs(value / traffic - 1) < 0.08 for value in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_clients": 0}, "num_clients to be at least 1, but got 0"),
+        ({"major_rate": 1.2}, r"major_rate to be in \[0, 1\], but got 1.2"),
+        ({"share": -0.1}, r"share to be in \[0, 1\], but got -0.1"),
+        ({"global_share": 2}, r"global_share to be in \[0, 1\], but got 2"),
+        ({"num_test": 0}, "num_test to be at least 1, but got 0"),
+        ({"num_major": 8}, r"num_major to be in \[1, 7\], but got 8"),
+        ({"num_test": 300}, "client 0 to have a training node besides 300 test"),
+        ({"share": 0.0}, "client 0 to have a training node"),
+    ],
+)
+def test_bad_input(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        major_label_partition(SMALL, **{"num_clients": 2, **options})
+
+
+def test_labels_are_needed() -> None:
+    with pytest.raises(ValueError, match="graph to have labels"):
+        major_label_partition(graph().replace(y=None), 2)
+
+
+def test_sizes_are_cut_off_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, some = [], major_label._some
+
+    def counted(nodes: torch.Tensor, count: int, generator: torch.Generator) -> torch.Tensor:
+        asked.append(count)
+        return some(nodes, count, generator)
+
+    monkeypatch.setattr(major_label, "_some", counted)
+    total = len(linked(SMALL))
+    shares = {"share": 0.3 + 0.9 / total, "major_rate": 0.83, "global_share": 0.25 + 0.9 / total}
+    major_label_partition(SMALL, 1, num_test=20, **shares)
+    size = int(shares["share"] * total)
+    assert int(0.3 * total) <= size < shares["share"] * total
+    wanted = int(0.83 * size)
+    assert 0.83 * size > wanted + 0.5  # 99.6
+    assert asked == [int(shares["global_share"] * total), wanted, size - wanted]
+
+
+def test_a_node_with_a_loop_alone_is_isolated() -> None:
+    loops = torch.arange(20).expand(2, 20)
+    keep = (SMALL.edge_index >= 20).all(0)
+    looped = SMALL.replace(edge_index=torch.cat([SMALL.edge_index[:, keep], loops], 1))
+    test, clients = major_label_partition(looped, 3, num_test=20)
+    for part in (test, *clients):
+        assert int(part.node_id.min()) >= 20

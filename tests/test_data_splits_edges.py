@@ -1,0 +1,214 @@
+"""Edge splits that leak nothing, and pairs that are never an edge."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+import torch
+from torch import Tensor
+
+import fgl
+from fgl.data import EdgeSplit, edge_split, negative_edges
+from fgl.data.splits.edges import _keys, _pairs
+
+
+def chain(n: int, **options: object) -> fgl.Graph:
+    """A cycle, given in one direction only, with a self-loop and a repeat."""
+    nodes = torch.arange(n)
+    edges = torch.stack([nodes, (nodes + 1) % n])
+    edges = torch.cat([edges, torch.tensor([[0, 0], [0, 1]])], 1)
+    return fgl.Graph(torch.ones(n, 1), edges, **options)
+
+
+def pairs(edges: Tensor) -> set[tuple[int, int]]:
+    return {(min(u, v), max(u, v)) for u, v in edges.t().tolist()}
+
+
+@pytest.mark.parametrize("name", ["chain", "synthetic"])
+def test_every_edge_is_in_one_part_and_message_passing_sees_the_training_part(name: str) -> None:
+    graph = chain(100) if name == "chain" else fgl.data.load("synthetic")
+    whole = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
+    parts = edge_split(graph, seed=3)
+    train, val, test = (pairs(e) for e in (parts.train_edges, parts.val_edges, parts.test_edges))
+    assert train | val | test == whole
+    assert len(train) + len(val) + len(test) == len(whole)
+    assert (len(val), len(test)) == (round(0.05 * len(whole)), round(0.1 * len(whole)))
+    for edges in (parts.train_edges, parts.val_edges, parts.val_negatives):
+        assert (edges[0] < edges[1]).all()
+    # No leak: neither direction of an edge that is asked for is in what messages pass along.
+    seen = set(map(tuple, parts.graph.edge_index.t().tolist()))
+    assert seen == {(u, v) for u, v in train} | {(v, u) for u, v in train}
+    assert parts.graph.num_edges == 2 * len(train)
+    dense = parts.graph.adj.to_dense()
+    for u, v in [*val, *test]:
+        assert dense[u, v] == dense[v, u] == 0
+
+
+def test_what_a_kept_edge_joins_does_not_matter_to_the_training_graph() -> None:
+    """The embeddings of a model are those of a graph in which the kept edges never existed."""
+    graph = chain(60)
+    graph = graph.replace(x=torch.eye(60))
+    parts = edge_split(graph)
+    gone = pairs(torch.cat([parts.val_edges, parts.test_edges], 1))
+    mask = [(min(u, v), max(u, v)) not in gone for u, v in graph.edge_index.t().tolist()]
+    rest = graph.edge_index[:, torch.tensor(mask)]
+    rest = torch.cat([rest, rest.flip(0)], 1).unique(dim=1)
+    rest = rest[:, rest[0] != rest[1]]
+    model = fgl.nn.GCN(60, 8, 2).eval()
+    torch.testing.assert_close(model(graph.x, parts.graph.adj), model(graph.x, rest))
+
+
+def test_negatives_are_no_edges_of_the_whole_graph_and_different() -> None:
+    graph = chain(100)
+    parts = edge_split(graph)
+    negatives = torch.cat([parts.val_negatives, parts.test_negatives], 1)
+    assert negatives.shape[1] == len(pairs(negatives)) == 15
+    assert not pairs(negatives) & pairs(graph.edge_index)
+    assert parts.val_negatives.shape == parts.val_edges.shape
+    assert parts.test_negatives.shape == parts.test_edges.shape
+
+
+def test_a_seed_makes_one_split_whatever_was_drawn_before() -> None:
+    def tensors(parts: EdgeSplit) -> list[Tensor]:
+        return [v for k, v in vars(parts).items() if k != "graph"] + [parts.graph.edge_index]
+
+    torch.manual_seed(1)
+    first = tensors(edge_split(chain(80), seed=5))
+    torch.manual_seed(2)
+    again = tensors(edge_split(chain(80), seed=5))
+    other = tensors(edge_split(chain(80), seed=6))
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not any(torch.equal(a, b) for a, b in zip(first, other, strict=True))
+
+
+def test_what_the_nodes_know_stays() -> None:
+    mask = torch.arange(40) < 20
+    graph = chain(40, y=torch.arange(40) % 3, train_mask=mask, node_id=torch.arange(40) + 7)
+    split = edge_split(graph).graph
+    assert split.y is graph.y and split.train_mask is mask and split.node_id is graph.node_id
+    assert split.edge_weight is None
+
+
+def complete(n: int) -> fgl.Graph:
+    return fgl.Graph(torch.ones(n, 1), torch.tensor(list(combinations(range(n), 2))).t())
+
+
+@pytest.mark.parametrize(
+    "graph",
+    [
+        chain(4),  # 5 % of 4 edges is none
+        fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64)),
+        fgl.Graph(torch.ones(0, 1), torch.zeros(2, 0, dtype=torch.int64)),
+        complete(20),  # no pair is left without an edge
+    ],
+    ids=["short", "isolated", "empty", "complete"],
+)
+def test_too_few_to_split_are_all_for_training(graph: fgl.Graph) -> None:
+    parts = edge_split(graph)
+    assert parts.trains_only
+    known = {pair for pair in pairs(graph.edge_index) if pair[0] != pair[1]}
+    assert pairs(parts.train_edges) == known
+    assert parts.graph.num_edges == 2 * len(known)
+    for name in ("val_edges", "val_negatives", "test_edges", "test_negatives"):
+        assert getattr(parts, name).shape == (2, 0)
+    assert not edge_split(chain(40)).trains_only
+
+
+@pytest.mark.parametrize(("val", "test"), [(0.0, 0.1), (0.1, 0.0), (0.0, 0.0)])
+def test_a_share_of_zero_keeps_none_and_leaves_the_other(val: float, test: float) -> None:
+    graph = chain(40)
+    parts = edge_split(graph, val=val, test=test)
+    assert parts.val_edges.shape[1] == parts.val_negatives.shape[1] == 40 * val
+    assert parts.test_edges.shape[1] == parts.test_negatives.shape[1] == 40 * test
+    assert parts.train_edges.shape[1] == 40 * (1 - val - test)
+    assert parts.trains_only == (val == test == 0)
+
+
+@pytest.mark.parametrize("shares", [(-0.1, 0.1), (0.1, -0.1), (0.5, 0.5), (float("nan"), 0.1)])
+def test_shares_out_of_range(shares: tuple[float, float]) -> None:
+    with pytest.raises(ValueError, match="Expected val and test to be at least 0 and their sum"):
+        edge_split(chain(40), val=shares[0], test=shares[1])
+
+
+@pytest.mark.parametrize("replacement", [False, True])
+@pytest.mark.parametrize("density", [0.0, 0.3, 0.95])
+def test_never_an_edge_nor_a_node_with_itself(density: float, replacement: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = (torch.rand(30, 30, generator=generator) < density).nonzero().t()
+    free = 30 * 29 // 2 - len({(u, v) for u, v in pairs(edges) if u != v})
+    for num in {0, 1, free // 2, free}:
+        got = negative_edges(edges, 30, num, replacement=replacement, generator=generator)
+        assert got.shape == (2, num) and got.dtype == torch.int64
+        assert (got[0] < got[1]).all() and not pairs(got) & pairs(edges)
+        assert replacement or len(pairs(got)) == num
+    assert negative_edges(edges, 30, 3 * free, replacement=True).shape == (2, 3 * free)
+
+
+@pytest.mark.parametrize("options", [{}, {"replacement": True}])
+def test_every_free_pair_is_as_likely(options: dict[str, bool]) -> None:
+    edges = torch.tensor([[0, 1, 2, 5, 9], [1, 2, 3, 9, 0]])
+    counts = torch.zeros(10, 10)
+    torch.manual_seed(0)
+    for _ in range(800):
+        got = negative_edges(edges, 10, 5, **options)
+        counts.index_put_((got[0], got[1]), torch.ones(5), accumulate=True)
+    drawn = counts[counts > 0]
+    assert drawn.numel() == 40 and counts.sum() == 4000
+    assert (drawn - 100).abs().max() < 45  # 4.5 standard deviations
+
+
+@pytest.mark.parametrize(
+    ("num", "replacement", "message"),
+    [
+        (2, False, r"num to be in \[0, 1\], the pairs of 5 nodes without an edge, but got 2"),
+        (-1, False, r"num to be in \[0, 1\]"),
+    ],
+)
+def test_nearly_complete(num: int, replacement: bool, message: str) -> None:
+    edges = complete(5).edge_index[:, 1:]
+    assert negative_edges(edges, 5, 1).tolist() == [[0], [1]]
+    with pytest.raises(ValueError, match=message):
+        negative_edges(edges, 5, num, replacement=replacement)
+
+
+@pytest.mark.parametrize("shape", [(5, 2), (2,), (3, 4), (2, 2, 2)])
+def test_pairs_of_another_shape(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"edge_index to have shape \[2, \*\], but got \["):
+        negative_edges(torch.zeros(shape, dtype=torch.int64), 6, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.float32])
+def test_pairs_of_another_type(dtype: torch.dtype) -> None:
+    """The number of a pair of large nodes does not fit in 32 bits."""
+    edges = torch.tensor([[0, 70_000], [1, 70_001]]).to(dtype)
+    with pytest.raises(TypeError, match=f"edge_index to be an int64 tensor, but got {dtype}"):
+        negative_edges(edges, 100_000, 3)
+
+
+def test_complete() -> None:
+    with pytest.raises(ValueError, match=r"num to be in \[0, 0\]"):
+        negative_edges(complete(5).edge_index, 5, 1, replacement=True)
+    assert negative_edges(complete(5).edge_index, 5, 0, replacement=True).shape == (2, 0)
+    with pytest.raises(ValueError, match=r"edge_index to be in \[0, 3\)"):
+        negative_edges(torch.tensor([[0], [3]]), 3, 1)
+
+
+def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
+    v = torch.tensor([1, 2, 3, 10**6, 94_906_266, 10**9, 2 * 10**9])
+    for u in (torch.zeros_like(v), v - 1, v // 2):
+        edges = torch.stack([u, v])
+        for column in edges.t():
+            assert torch.equal(_pairs(_keys(column[:, None]))[:, 0], column)
+
+
+@pytest.mark.parametrize("num_edges", [3, 7])
+def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
+    parts = edge_split(chain(num_edges), val=0.5, test=0.499)
+    assert parts.trains_only
+    assert parts.train_edges.shape[1] == num_edges
+
+
+def test_a_negative_number_of_nodes() -> None:
+    with pytest.raises(ValueError, match="num_nodes to be at least 0, but got -3"):
+        negative_edges(torch.zeros(2, 0, dtype=torch.int64), -3, 2)
