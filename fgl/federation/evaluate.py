@@ -1,4 +1,4 @@
-"""Scores of the models that clients deploy: on one graph, on their own, on their own collections."""
+"""Scores of the models that clients deploy: on one graph, on their own graphs or collections."""
 
 from __future__ import annotations
 
@@ -200,7 +200,8 @@ def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Gr
     def share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
         logits = functional_call(model, params, graph.inputs)
-        hit = hit_rows(logits, graph.y) & graph.example_mask
+        y: Any = graph.y
+        hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs
         return correct
 

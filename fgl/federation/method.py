@@ -295,7 +295,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
         {'w': tensor([0.])}
     """
     _check_has_model(message)
-    params: Any = message["model"]
+    params: Params = message["model"]  # type: ignore[assignment]  # checked where it is used
     return params
 
 

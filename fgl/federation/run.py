@@ -191,7 +191,8 @@ def _check(
     for client, width in enumerate(widths):
         if width != widths[0]:
             raise ValueError(
-                f"Expected client {client} to have {widths[0]} features as client 0, but got {width}"
+                f"Expected client {client} to have {widths[0]} features as client 0, "
+                f"but got {width}"
             )
     if num_rounds < 0:
         raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")

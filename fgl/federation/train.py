@@ -174,7 +174,7 @@ def minimise(
         for batch in batches:
             stepper.zero_grad()
             value = loss(layout.turn(local), *batch)
-            value.backward()  # type: ignore[no-untyped-call]
+            value.backward()
             check_reached(leaves, value)
             if max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)

@@ -88,7 +88,7 @@ def adaptive_fedprox(
         return params, {**context, "start": params, "mu": weight}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        term = context["mu"] * distance(params, context["start"])
+        term: Tensor = context["mu"] * distance(params, context["start"])
         return fedavg.loss(params, graph, context) + term
 
     @torch.no_grad()

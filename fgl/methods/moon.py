@@ -64,7 +64,8 @@ def moon(
         params, context = fedavg.receive(message, state, graph)
         near = embed(context.get("received", params), graph)
         far: Any = state.get("queue", near.new_zeros(len(near), queue, near.shape[1]))
-        taken = torch.arange(queue, device=near.device) < state.get("rounds", 0)
+        rounds: Any = state.get("rounds", 0)
+        taken = torch.arange(queue, device=near.device) < rounds
         return params, {**context, "near": Ragged(near), "far": Ragged(far), "taken": taken}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -83,7 +84,8 @@ def moon(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
         newest = torch.cat([embed(params, graph)[:, None], context["far"].values], 1)
-        rounds = state.get("rounds", 0) + torch.tensor(1)
+        before: Any = state.get("rounds", 0)
+        rounds = before + torch.tensor(1)
         return message, {**kept, "rounds": rounds, "queue": newest[:, :queue].clone()}
 
     return replace(fedavg, receive=receive, loss=loss, send=send)

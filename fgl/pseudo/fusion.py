@@ -101,8 +101,9 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     """Raise a ValueError unless a client's predictions and embeddings are what they should be.
 
     Args:
-        message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without repeats,
-            ``predictions`` ``[n, C]`` whose rows are probabilities, ``embeddings`` ``[n, C]``.
+        message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without
+            repeats, ``predictions`` ``[n, C]`` whose rows are probabilities, and ``embeddings``
+            ``[n, C]``.
         num_nodes: of the federation.
         num_classes: C.
 

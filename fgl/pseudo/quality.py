@@ -92,6 +92,6 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         joined = [k for k, message in sent.items() if "weight" in message]
         edges = [tuple(sent[k][name] for name in ("row", "col", "weight")) for k in joined]
         found = [sent[k]["labels"] for k in labelled]
-        return describe(found, edges, [ids[k] for k in (labelled or joined)], y)  # type: ignore[arg-type]
+        return describe(found, edges, [ids[k] for k in (labelled or joined)], y)
 
     return quality

@@ -29,7 +29,7 @@ from ..federation.method import OptimizerFactory, State
 from ..federation.minibatches import training_examples
 from ..graph import Graph
 from ..losses import soft_cross_entropy
-from ..methods import own_models
+from ..methods.own_models import own_models
 from ..metrics import accuracy
 from ..nn import EgoSAGE
 from ..sparse import SparseMatrix
@@ -46,7 +46,7 @@ def ego_node_task(
     epochs: int = 5,
     batch_size: int = 32,
 ) -> Task:
-    """Classify nodes by their sampled ego-graphs; every client has a model of its own from the start.
+    """Classify nodes by their sampled ego-graphs; every client starts from a model of its own.
 
     A client keeps its optimiser's state, and the model that it trained; all weigh the same. It is
     scored on its own test nodes and on a graph that nobody trained on.

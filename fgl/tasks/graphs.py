@@ -43,7 +43,8 @@ def graph_task(
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
-        >>> own = fgl.Graph(torch.ones(3, 4), none, y=torch.tensor([0, 0, 1]), batch=torch.arange(3))
+        >>> y, batch = torch.tensor([0, 0, 1]), torch.arange(3)
+        >>> own = fgl.Graph(torch.ones(3, 4), none, y=y, batch=batch)
         >>> graph_task([own], [own], fgl.nn.GIN(4, 8, 2), fgl.Training()).select
         ''
     """
@@ -103,7 +104,8 @@ class Graphs:
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs; `seed` decides who holds what."""
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
-        parts = data.dirichlet_partition(graph.y, self.clients, alpha=self.alpha, seed=seed)
+        y: Any = graph.y
+        parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
         which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
         return data.fold_clients(graph, parts, **which)
 

@@ -19,7 +19,7 @@ from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fol
 from ..federation.method import Loss
 from ..federation.minibatches import num_steps
 from ..graph import Graph
-from ..methods import own_models
+from ..methods.own_models import own_models
 from ..nn import VGAE
 from ..sparse import SparseMatrix
 from .nodes import PARTITIONS

@@ -139,8 +139,8 @@ class Cohort:
             return self._stack_dicts(name, values)
         if not isinstance(first, Tensor):
             raise TypeError(
-                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix, Ragged or "
-                f"a dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
+                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix, "
+                f"Ragged or a dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
             )
         stacked = self._padded(name, values)
         self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
@@ -154,7 +154,8 @@ class Cohort:
     def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
         """What has no mask is not padded: its padding would get into the loss in silence."""
         for client, value in zip(self.clients, values, strict=True):
-            shape, want = getattr(value, "shape", None), getattr(values[0], "shape", None)
+            shape: Any = getattr(value, "shape", None)
+            want: Any = getattr(values[0], "shape", None)
             if shape != want:
                 raise ValueError(
                     f"Expected client {client}'s {name} to have shape {list(want)} as client "
