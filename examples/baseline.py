@@ -52,8 +52,8 @@ def experiment(method, task):
     start = Run(recipe=method, config={"task": task})
 
     @takes_options_of(build)
-    def main(setting: setting, run: Run = start, **options):
-        loaded = setting.load(run.seed)
+    def main(task: setting, run: Run = start, **options):
+        loaded = task.load(run.seed)
         if build is centralized:
             loaded = tasks.centralized(loaded)
         return run(build(loaded.fedavg, **options), loaded)
