@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ...graph import Graph
-from ..guard import unchanged
+from ..guard import OwnTensors, unchanged
 from ..message import Message, Params, compact
 from ..method import Method, State
 from ..seeds import fold_in, stage
@@ -56,9 +56,10 @@ class Loop:
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
-    ) -> Iterator[tuple[int, Answer]]:
-        for group in self.groups(who):
-            yield from self._train_group(index, outbox, group)
+    ) -> list[tuple[int, Answer]]:
+        given = OwnTensors()
+        groups = self.groups(who)
+        return [each for group in groups for each in self._answers(index, outbox, group, given)]
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
@@ -80,9 +81,14 @@ class Loop:
         """Which clients train together: here nobody."""
         return [(client,) for client in who]
 
-    def _train_group(
-        self, index: int, outbox: Mapping[int, Message], group: tuple[int, ...]
-    ) -> Iterator[tuple[int, Answer]]:
+    def _answers(
+        self,
+        index: int,
+        outbox: Mapping[int, Message],
+        group: tuple[int, ...],
+        given: OwnTensors,
+    ) -> list[tuple[int, Answer]]:
+        """What the clients of a group make of their messages; their new states are held back."""
         states = [self.states.get(client, {}) for client in group]
         messages = [outbox[client] for client in group]
         received = []
@@ -91,15 +97,18 @@ class Loop:
                 received.append(self.method.receive(message, state, self.clients[client]))
         with stage(self.seed, index, group, "loss"), unchanged(*messages, *states):
             trained = self._minimised(index, group, received, states)
+        answers = []
         for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
             graph = self.clients[client]
             with stage(self.seed, index, client, "send"):
                 told = with_training(context, done)
                 message, new = self.method.send(done.params, told, state, graph)
+                given.add(client, message, new)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[client] = new
-            yield client, Answer(message, done.losses, graph.num_train)
+            answers.append((client, Answer(message, done.losses, graph.num_train)))
+        return answers
 
     def _minimised(
         self,
