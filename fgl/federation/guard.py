@@ -25,7 +25,7 @@ def checked(method: Method) -> Method:
     - `send` returns a message and a state, dicts of detached tensors, and changes neither its
       context nor its state;
     - `aggregate` returns an outbox of known clients, finite, its models of the right names and
-      shapes, and a state, and changes neither the uploads nor its old state;
+      shapes, and a state, and changes neither the uploads, nor a stack of them, nor its old state;
     - `deploy` returns a whole model, and changes nothing.
 
     What local training changes, `unchanged` sees; what one client overwrites of another's,
@@ -57,6 +57,7 @@ def checked(method: Method) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
             made = method.aggregate(inbox, state)
+        inbox.check_unchanged()
         outbox, new = _pair(made, "aggregate", "outbox, state")
         check_message(new, name="state")
         _check_outbox(outbox, inbox.num_clients, template)

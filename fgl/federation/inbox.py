@@ -35,6 +35,7 @@ class Inbox(Mapping[int, Message]):
         self._messages = {client: messages[client] for client in sorted(messages)}
         self.num_clients = num_clients
         self.sent: Mapping[int, Message] = {} if sent is None else sent
+        self._stacks: dict[str, tuple[Tensor, int]] = {}
 
     @property
     def clients(self) -> list[int]:
@@ -60,12 +61,32 @@ class Inbox(Mapping[int, Message]):
             ValueError: if the inbox is empty, a client's message lacks the key, or the keys or
                 shapes of two clients differ.
         """
-        return self._entries(key, _stack)
+        return self._entries(key, self._stack)
+
+    def _stack(self, path: str, tensors: list[Tensor]) -> Tensor:
+        """The stack of an entry, made once: what changes it in place changes it for all."""
+        if path not in self._stacks:
+            stack = _stack(tensors)
+            self._stacks[path] = stack, _version(stack)
+        return self._stacks[path][0]
+
+    def check_unchanged(self) -> None:
+        """Raise if a stack was changed in place: a batch's is no copy of the messages.
+
+        Raises:
+            ValueError: naming the stack.
+        """
+        for path, (stack, version) in self._stacks.items():
+            if _version(stack) != version:
+                raise ValueError(
+                    f"Expected the stack of {path} to stay as it is, but got it changed in place: "
+                    "where clients were a batch the messages change too, make a copy"
+                )
 
     def each(self, key: str) -> Any:
         """As `stack`, but where that would copy, the list of the K tensors."""
         return self._entries(
-            key, lambda tensors: tensors if _whole(tensors) is None else _stack(tensors)
+            key, lambda path, tensors: tensors if _whole(tensors) is None else _stack(tensors)
         )
 
     def changes(self, key: str) -> Any:
@@ -148,7 +169,7 @@ class Inbox(Mapping[int, Message]):
             )
         return stack.unbind()
 
-    def _entries(self, key: str, join: Callable[[list[Tensor]], Any]) -> Any:
+    def _entries(self, key: str, join: Callable[[str, list[Tensor]], Any]) -> Any:
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
         values: dict[int, Any] = {}
@@ -160,16 +181,17 @@ class Inbox(Mapping[int, Message]):
             values[client] = message[key]
         first = next(iter(values.values()))
         if not isinstance(first, Mapping):
-            return join(_checked(values, key))
+            return join(key, _checked(values, key))
         for client, value in values.items():
             if not isinstance(value, Mapping):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
             check_keys(value, first, f"client {client}'s {key}")
-        return {
-            name: join(_checked({c: value[name] for c, value in values.items()}, f"{key}/{name}"))
-            for name in first
-        }
+        out = {}
+        for name in first:
+            path = f"{key}/{name}"
+            out[name] = join(path, _checked({c: v[name] for c, v in values.items()}, path))
+        return out
 
 
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
@@ -199,6 +221,11 @@ def _whole(tensors: list[Tensor]) -> Tensor | None:
         if not same or tensor.storage_offset() != start + i * step:
             return None
     return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
+
+
+def _version(tensor: Tensor) -> int:
+    """How often a tensor was changed in place; an inference tensor does not count."""
+    return 0 if tensor.is_inference() else tensor._version
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:

@@ -21,7 +21,7 @@ from ..train import (
     copies,
     fused,
     load_state,
-    put_back,
+    settle_params,
     state_of,
     trainable,
     training,
@@ -63,9 +63,9 @@ def train_cohort(
         seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
             whatever else the loss draws, which is not what the clients would draw one by one.
         optimizers: state for each client to go on from, after as many steps for all; default none.
-        checked: what was padded when a loss was compared before, ``"nodes"`` or ``"context"``.
-            Where something else is padded now and the loss, in eval mode, draws nothing, the most
-            padded client's loss is compared with its loss alone, and the set grows; default empty.
+        checked: what was padded when a loss was compared before, see `check_padding`. Where
+            something else is padded now and the loss, in eval mode, draws nothing, the most padded
+            client's loss is compared with its loss alone, and the set grows; default empty.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -116,12 +116,11 @@ def train_cohort(
             if how.max_grad_norm is not None:
                 _clip(list(leaves.values()), how.max_grad_norm)
             if how.adjust is not None:
-                change_grads(leaves, view.hook(how.adjust), layout, None)
+                change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
             before = layout.turn(copies(leaves)) if how.settle is not None else {}
             stepper.step()
             if how.settle is not None:
-                made = view.hook(how.settle)(layout.turn(copies(leaves)), before, None)
-                put_back(leaves, layout.turn(made), "settle")
+                settle_params(leaves, before, view.hook("settle", how.settle), layout, None)
             losses.append(loss.detach())
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
@@ -150,7 +149,8 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
     if any(getattr(made, name) for name in HOOKS):
         raise ValueError(
             f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
-            f"with some, which would see the tensors of all clients in one{ONE_BY_ONE}"
+            "with some, which would see the tensors of all clients in one: Training's adjust and "
+            f"settle change a step of each client{ONE_BY_ONE}"
         )
     if type(made) not in ELEMENTWISE:
         known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
