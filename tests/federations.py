@@ -145,11 +145,14 @@ def by_hand(
     seed: int = 0,
     order: Sequence[int] | None = None,
     absent: Callable[[int, int], bool] = lambda index, client: False,
+    start: Result | None = None,
 ) -> Result:
     """What `fgl.run` should do, one call after the other, the clients served in any order."""
     first: Any = {"model": method.initial()}
-    outbox = dict.fromkeys(range(len(clients)), first)
+    outbox: Any = dict.fromkeys(range(len(clients)), first)
     server, states = first, {}
+    if start is not None:
+        outbox, server, states = start.outbox, start.server_state, dict(start.client_states)
     bytes_down = bytes_up = 0
     for index in range(num_rounds):
         inbox = {}
