@@ -93,6 +93,7 @@ class Inbox(Mapping[int, Message]):
         """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
 
         Raises:
+            TypeError: as `stack`, or if a client was sent a tensor where it sends a dict.
             ValueError: as `stack`, or if a client was sent no such entry, or one of another shape.
 
         Example:
@@ -105,6 +106,11 @@ class Inbox(Mapping[int, Message]):
         if isinstance(came, Tensor):
             return came - self._before(went, came, key)
         for client, value in went.items():
+            if not isinstance(value, Mapping):
+                got = type(value).__name__
+                raise TypeError(
+                    f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
+                )
             missing = [name for name in came if name not in value]
             if missing:
                 raise ValueError(
