@@ -1,4 +1,4 @@
-"""A federated method as four small functions and what surrounds them; FedAvg says the rest."""
+"""Methods: four small functions and what surrounds them; FedAvg and the parts it is made of."""
 
 from __future__ import annotations
 

@@ -83,45 +83,32 @@ def train_cohort(
         >>> len(trained), len(trained[0].losses)
         (2, 2)
     """
-    layout, steppable = Layout(params[0], cohort.graphs[0]), trainable(method)
+    layout, names, how = Layout(params[0], cohort.graphs[0]), trainable(method), method.train
     once = {id(own): layout.turn(own) for own in params}
     stacks = _stack([once[id(own)] for own in params])
-    leaves = {name: s.requires_grad_() for name, s in stacks.items() if name in steppable}
-    plan, how = Plan(method.train, cohort, contexts, seeds), method.train
+    leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
+    plan = Plan(how, cohort, contexts, seeds)
     _check_model(method.model, cohort)
     stepper = _optimizer(how, params[0], leaves)
     load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))
-    finished: dict[int, tuple[Params, Params]] = {}
+    last = max(plan.counts)
+    finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
     losses: list[Tensor] = []
     view = View(method, layout)
     checked = set() if checked is None else checked
     with training(method.model, cohort.graphs[0].device, seeds[0]):
-        for step in range(max(plan.counts) + 1):
+        for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
             for client in done:
-                early = stacks if step < max(plan.counts) else {}
+                early = stacks if step < last else {}
                 early = {name: stack.detach()[client].clone() for name, stack in early.items()}
                 finished[client] = early, _own(kept, client)
-            if step == max(plan.counts):
-                break
-            seen, given, mask = plan.at(step)
-            view = view.at(seen, given, mask)
-            left = [client for client, count in enumerate(plan.counts) if count > step]
-            check_padding(view, params, left, checked)
-            stepper.zero_grad()
-            loss = view.losses(stacks)
-            loss.sum().backward()
-            check_reached(leaves, loss)
-            if how.max_grad_norm is not None:
-                _clip(list(leaves.values()), how.max_grad_norm)
-            if how.adjust is not None:
-                change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
-            before = layout.turn(copies(leaves)) if how.settle is not None else {}
-            stepper.step()
-            if how.settle is not None:
-                settle_params(leaves, before, view.hook("settle", how.settle), layout, None)
-            losses.append(loss.detach())
+            if step < last:
+                view = view.at(*plan.at(step))
+                left = [client for client, count in enumerate(plan.counts) if count > step]
+                check_padding(view, params, left, checked)
+                losses.append(_step(view, stacks, leaves, stepper))
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():
@@ -136,6 +123,26 @@ def train_cohort(
         )
         for k, count in enumerate(plan.counts)
     ]
+
+
+def _step(
+    view: View, stacks: Params, leaves: Mapping[str, Tensor], stepper: optim.Optimizer
+) -> Tensor:
+    """One local step of all clients; their losses ``[K]`` before it."""
+    how, layout = view.method.train, view.layout
+    stepper.zero_grad()
+    losses = view.losses(stacks)
+    losses.sum().backward()
+    check_reached(leaves, losses)
+    if how.max_grad_norm is not None:
+        _clip(list(leaves.values()), how.max_grad_norm)
+    if how.adjust is not None:
+        change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
+    before = layout.turn(copies(leaves)) if how.settle is not None else {}
+    stepper.step()
+    if how.settle is not None:
+        settle_params(leaves, before, view.hook("settle", how.settle), layout, None)
+    return losses.detach()
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
