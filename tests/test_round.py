@@ -308,6 +308,23 @@ def test_half_a_model_is_not_deployed(clients_at_once: Any) -> None:
         fgl.run(method, graphs(), score=accuracy, **options)
 
 
+@pytest.mark.parametrize("what", ["message", "state"])
+def test_deploy_changes_nothing(what: str) -> None:
+    plain = fedavg(model())
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return plain.send(params, context, state, data)[0], {"model": params}
+
+    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
+        (message if what == "message" else state)["model"]["convs.0.bias"].add_(1)
+        return plain.deploy(message, state, data)
+
+    method = replace(plain, send=send, deploy=deploy)
+    text = "Round 0, client 0, deploy: .* to stay as they are, but got 'model/convs.0.bias'"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method, graphs(), num_rounds=1, score=accuracy)
+
+
 # What is kept.
 
 
