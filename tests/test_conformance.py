@@ -14,13 +14,13 @@ import torch
 from federations import (
     METHODS,
     SGD,
+    VIEWS,
     by_hand,
     close,
     end,
     graphs,
     model,
     same,
-    script,
     without_training_nodes,
 )
 
@@ -98,9 +98,8 @@ def test_order_in_which_clients_are_served(build: Build) -> None:
 @rows
 def test_names_of_the_clients(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without randomness, who is called client 0 does not matter."""
-    views = script("examples/fgssl.py").VIEWS
-    for view in views:
-        monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
+    for view in VIEWS:
+        monkeypatch.setitem(VIEWS, view, lambda x, adj: (x, adj))
     clients, order = graphs(), [2, 0, 3, 1]
     first = fgl.run(build(model(dropout=0.0)), clients, num_rounds=2)
     renamed = [clients[client] for client in order]
@@ -114,7 +113,7 @@ def test_resume_is_no_interruption(build: Build, tmp_path: Path) -> None:
     clients = graphs()
     options: Any = {"seed": 2, "participation": 0.75, "dropouts": 0.2}
     method = build(model())
-    options["evaluate"] = fgl.evaluate_on(method.model, clients[2])
+    options["evaluate"] = fgl.evaluate_on(method, clients[2], clients)
     want = end(fgl.run(method, clients, num_rounds=4, **options))
     assert any(record["dropped"] for record in want["history"])
     for last in (1, 3):
@@ -236,7 +235,7 @@ def test_loss_runs_under_vmap(build: Build, kind: Any) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
     method = build(model(kind, dropout=0.0))
     net, data = method.model, graphs()[2]
-    context: Any = {"model": method.initial()}
+    _, context = method.receive({"model": method.initial()}, {}, data)
     torch.manual_seed(1)
     several = [{k: v + 0.1 * torch.randn_like(v) for k, v in method.initial().items()}] * 2
     several.append(method.initial())
