@@ -448,6 +448,13 @@ def test_the_first_word_chooses(capsys: pytest.CaptureFixture[str]) -> None:
         cli(mains, argv=["links"], presets={"cora": {}})
 
 
+def test_what_one_main_documents_its_siblings_need_not(capsys: pytest.CaptureFixture[str]) -> None:
+    def other(scale: float = 1.0) -> None:
+        """Like `main`."""
+
+    assert "How much larger the loss is." in helped(capsys, {"main": main, "other": other}, "other")
+
+
 def test_help_loads_no_dataset(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -546,6 +553,16 @@ def test_every_flag_of_every_baseline_says_what_it_is(method: str, task: str) ->
         flag.name for flag in flags if not (flag.help[:1].isupper() and flag.help[-1] == ".")
     ]
     presets_of(experiment)
+
+
+@pytest.mark.parametrize("name", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
+def test_every_flag_of_every_recipe_says_what_it_is(name: str) -> None:
+    recipe = script(f"examples/{name}.py")
+    found = [vars(recipe)[each] for each in ("main", "links", "nodes") if each in vars(recipe)]
+    for each in found:
+        flags = flags_of(each, partial(_help_texts, siblings=tuple(found)))
+        assert all(flag.help[:1].isupper() and flag.help[-1] == "." for flag in flags)
+        presets_of(each, vars(recipe).get("PRESETS"))
 
 
 TINY = {

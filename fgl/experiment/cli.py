@@ -39,7 +39,8 @@ def cli(
 
     Args:
         main: a function with types; or several by name, of which the first word chooses one
-            (``task`` in the report's config).
+            (``task`` in the report's config). A parameter that one of them documents need not be
+            documented by the others.
         presets: dataset to name of a flag to value; where `main` is several, by their names.
         argv: the command line, by default the program's.
         words: words of the command before `argv`, for the help.
@@ -65,6 +66,7 @@ def cli(
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     config: dict[str, Any] = {}
+    mains = [*main.values()] if isinstance(main, Mapping) else [main]
     if isinstance(main, Mapping):
         about = inspect.getdoc(inspect.getmodule(next(iter(main.values())))) or ""
         (word,), argv = choose(about, argv, task=main)
@@ -79,7 +81,7 @@ def cli(
             "Expected tyro to be installed for a command line, but got none: "
             "pip install 'torch-fgl[examples]'"
         )
-    flags = flags_of(main, _help_texts)
+    flags = flags_of(main, functools.partial(_help_texts, siblings=tuple(mains)))
     table = presets_of(main, presets)
     dataset = _dataset(argv, flags)
     program = " ".join([Path(sys.argv[0]).name, *words])
@@ -99,7 +101,7 @@ def cli(
             )
     try:
         return main(**arguments)
-    except (TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         if not _is_the_commands(error):
             raise
         _refuse(program, str(error), values)
@@ -196,12 +198,19 @@ def _field(default: Any) -> Any:
 
 
 @functools.cache
-def _help_texts(documented: Any) -> dict[str, str]:
-    """What each parameter of a function, or each field of a dataclass, is for: sentences."""
+def _help_texts(documented: Any, siblings: tuple[Main, ...] = ()) -> dict[str, str]:
+    """What each parameter of a function, or each field of a dataclass, is for: sentences.
+
+    What a main does not say of itself, its siblings may.
+    """
     import docstring_parser  # comes with tyro
 
     texts: dict[str, str] = {}
-    sources = reversed(documented.__mro__[:-1]) if isinstance(documented, type) else [documented]
+    sources = [documented]
+    if isinstance(documented, type):
+        sources = [*reversed(documented.__mro__[:-1])]
+    elif documented in siblings:
+        sources = [*siblings, documented]
     for source in sources:
         for parameter in docstring_parser.parse_from_object(source).params:
             text = plain(" ".join((parameter.description or "").split()))

@@ -209,7 +209,7 @@ def _parameters(main: Main) -> list[_Parameter]:
         if parameter.kind is not parameter.VAR_KEYWORD:
             found.append(_parameter(main, parameter))
             continue
-        builder = main.__dict__.get("options_of")
+        builder: Any = main.__dict__.get("options_of")
         if builder is None:
             raise TypeError(
                 f"Expected {main.__qualname__} to be marked by takes_options_of, "
