@@ -161,7 +161,7 @@ def resumes() -> Iterator[Any]:
             yield pytest.param(name, task, "all", id=f"{name} | {task} | batch")
 
 
-@pytest.mark.parametrize(("name", "task", "at_once"), resumes())
+@pytest.mark.parametrize(("name", "task", "at_once"), list(resumes()))
 def test_resume_is_no_interruption(name: str, task: str, at_once: Any, tmp_path: Path) -> None:
     """Saved, stopped and gone on with, a run ends as it would have."""
     made = known(task, 0.5, F32)
