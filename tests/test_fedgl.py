@@ -402,7 +402,8 @@ def test_published_setting_and_the_score_is_of_the_union() -> None:
     assert setting.proportions == ("D4",) and len(setting.shares) == 6
     assert setting.local == fgl.tasks.Local("adam", 0.01, weight_decay=0.0, steps=10)
     wanted = {"alpha": 0.2, "beta": 0.1, "threshold": 0.5, "neighbours": 100, "symmetric": True}
-    assert {name: defaults[name] for name in wanted} == wanted
+    options = inspect.signature(fedgl).parameters
+    assert {name: options[name].default for name in wanted} == wanted
     loaded = setting.load()
     assert loaded.fedavg.model.drop_input
     made = fedgl(loaded.fedavg, 2708)
