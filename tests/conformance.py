@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -121,6 +121,7 @@ class Row:
         draws: whether its loss draws, so that a batch draws otherwise than the loop.
         by_place: whether it matters who is client 0, as on a ring.
         by_examples: whether a client without a training example counts for nothing.
+        sends: whether clients send anything; one that sends nothing cannot be refused.
     """
 
     build: Callable[[Task], Method]
@@ -128,6 +129,7 @@ class Row:
     draws: bool = False
     by_place: bool = False
     by_examples: bool = True
+    sends: bool = True
 
 
 def recipe(name: str) -> Any:
@@ -188,7 +190,7 @@ NODES = ("nodes",)
 ROWS: dict[str, Row] = {
     # fgl.methods
     "fedavg": Row(lambda t: t.fedavg, (*ANY, "gat")),
-    "local": Row(lambda t: local(t.fedavg), ANY),
+    "local": Row(lambda t: local(t.fedavg), ANY, sends=False),
     "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), ANY),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
@@ -236,7 +238,19 @@ ROWS: dict[str, Row] = {
         ("nodes", "ego", "links"),
     ),
     "fedopt of fedper": Row(lambda t: fedopt(fedper_(t), server_lr=0.5), ("nodes", "own")),
-    "local of own models": Row(lambda t: local(own_models(t.fedavg)), ("nodes", "graphs")),
+    "local of own models": Row(
+        lambda t: local(own_models(t.fedavg)), ("nodes", "graphs"), sends=False
+    ),
+    "local of fedprox": Row(
+        lambda t: local(fedprox(t.fedavg, mu=0.5)), ("nodes", "links"), sends=False
+    ),
+    "fedgl of fedopt": Row(
+        lambda t: fedgl(replace(t, fedavg=fedopt(t.fedavg, rule="adam"))), ("overlapping",)
+    ),
+    "fedopt of fedgl": Row(lambda t: fedopt(fedgl(t), rule="adam"), ("overlapping",)),
+    "fedgl of fedprox": Row(
+        lambda t: fedgl(replace(t, fedavg=fedprox(t.fedavg, mu=0.5))), ("overlapping",)
+    ),
     "ring of fedprox": Row(
         lambda t: ring(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_place=True,
         by_examples=False,
