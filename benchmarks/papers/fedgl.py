@@ -1,26 +1,59 @@
-"""FedGL's tables: the paper's cells, and the flags that docs/papers/fedgl.md explains."""
+"""FedGL's tables: the paper's cells, and the values that docs/papers/fedgl.md explains."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from tables import Cells, Row, Table
+from harness.machine import example
+from harness.rows import Cells, Loaded, Make, Row, Table, centralized, changed, fedavg, local
+from torch import Tensor
 
-from fgl.data import PROPORTIONS
+from fgl import Method, data, pseudo, tasks
+from fgl.experiment import Run
+from fgl.federation import Evaluate
+from fgl.losses import unit_rows
 
 SIX = 6
 DATASETS = ("cora", "citeseer", "acm", "wiki")
-# Wiki has its own threshold and weight; "*" is every other dataset.
-OWN = {"wiki": ("--threshold", "0.1", "--alpha", "0.1"), "*": ()}
-LITERAL = ("--beta", "1", "--no-symmetric")
-VARIANTS: dict[str, tuple[str, ...]] = {
-    "Centralized": ("--centralized",),
-    "Local": ("--local",),
-    "Federated": ("--no-graph", "--no-labels"),
-    "w/o pseudo graph": ("--no-graph",),
-    "w/o pseudo labels": ("--no-labels",),
-    "FedGL": (),
-    "FedGL, graph as printed": LITERAL,
+NODES = tasks.OverlappingNodes()
+RUN = Run(rounds=300, patience=30)
+WIKI = {"wiki": {"threshold": 0.1, "alpha": 0.1}}
+_build = example("fedgl").fedgl
+
+
+@functools.wraps(_build)
+def fedgl(loaded: Loaded, **options: Any) -> Method:
+    whole: Any = loaded.task.whole
+    num_nodes = int(whole.node_id.max()) + 1
+    return _build(loaded.task.fedavg, num_nodes, **options)
+
+
+def quality(task: tasks.Task) -> Evaluate:
+    """How good the pseudo labels are."""
+    return pseudo.quality_of(task.clients)
+
+
+def cosine(embeddings: Tensor, predictions: Tensor) -> Tensor:
+    """Nodes are alike whose embeddings point the same way."""
+    return unit_rows(embeddings)
+
+
+def predictions(embeddings: Tensor, predictions: Tensor) -> Tensor:
+    """Nodes are alike whose predictions are."""
+    return predictions
+
+
+VARIANTS: dict[str, tuple[Make, dict[str, Any]]] = {
+    "Centralized": (centralized, {}),
+    "Local": (local, {}),
+    "Federated": (fedavg, {}),
+    "w/o pseudo graph": (fedgl, {"neighbours": 0}),
+    "w/o pseudo labels": (fedgl, {"alpha": 0.0}),
+    "FedGL": (fedgl, {}),
+    "FedGL, graph as printed": (fedgl, {"beta": 1.0, "symmetric": False}),
 }
 
 
@@ -29,10 +62,19 @@ def six(*values: float) -> Cells:
     return {(dataset, SIX): 100 * value for dataset, value in zip(DATASETS, values, strict=False)}
 
 
-def row(name: str, paper: Cells, variant: str, *flags: str) -> Row:
-    """A row; "FedGL, D1" is compared with "Federated, D1"."""
-    base = f"Federated,{name.split(',', 1)[1]}" if flags and variant != "Federated" else None
-    return Row(name, "fedgl", (*flags, *VARIANTS[variant]), paper, OWN, base)
+def row(
+    name: str,
+    paper: Cells,
+    variant: str,
+    values: Mapping[str, Any] | None = None,
+    base: str | None = None,
+    **options: Any,
+) -> Row:
+    """A row of a variant, with other `values` of its task and run, and `options` of FedGL."""
+    method, own = VARIANTS[variant]
+    setting, run = changed(NODES, values or {}), changed(RUN, values or {})
+    theirs: dict[str, Any] = {"tuned": WIKI, "scores": quality} if method is fedgl else {}
+    return Row(name, paper, setting, method, {**own, **options}, run, base=base, **theirs)
 
 
 TABLE2 = [
@@ -52,26 +94,31 @@ PER_CLASS = {
 }
 
 
+def against(variant: str, ending: str) -> str | None:
+    """ "FedGL, D1" is compared with "Federated, D1"."""
+    return None if variant == "Federated" else f"Federated, {ending}"
+
+
 def per_class() -> list[Row]:
     """Table 3: fewer labels; where they are fewest, each of FedGL's parts alone too."""
     rows: dict[str, Row] = {}
-    for (few, acm), (fedgl, federated) in PER_CLASS.items():
-        papers = {"FedGL": fedgl, "Federated": federated}
+    for (few, acm), (fedgl_cells, federated) in PER_CLASS.items():
+        papers = {"FedGL": fedgl_cells, "Federated": federated}
         if few == 5:
             papers |= {name: six(0, 0, 0, 0) for name in ("w/o pseudo graph", "w/o pseudo labels")}
         for variant, paper in papers.items():
             for (dataset, clients), value in paper.items():
-                count = str(acm if dataset == "acm" else few)
-                name = f"{variant}, {count} a class"
-                made = rows.get(name) or row(name, {}, variant, "--per-class", count)
+                count = acm if dataset == "acm" else few
+                ending = f"{count} a class"
+                name, base = f"{variant}, {ending}", against(variant, ending)
+                made = rows.get(name) or row(name, {}, variant, {"per_class": count}, base)
                 rows[name] = replace(made, paper={**made.paper, (dataset, clients): value})
-    fewest = {("cora", SIX): 0.0, ("citeseer", SIX): 0.0}
     name = "FedGL, 5 a class"
-    for other in (("threshold", "0.7"), ("threshold", "0.9"), ("alpha", "0.05")):  # of 0.5, 0.2
-        flags = ("--per-class", "5", f"--{other[0]}", other[1])
-        made = replace(rows[name], name=f"{name}, {' '.join(other)}", flags=flags, paper=fewest)
-        rows[made.name] = made
-    return sorted(rows.values(), key=lambda row: int(row.flags[1]))
+    fewest = {("cora", SIX): 0.0, ("citeseer", SIX): 0.0}
+    for option, value in (("threshold", 0.7), ("threshold", 0.9), ("alpha", 0.05)):  # of 0.5, 0.2
+        one = replace(rows[name], name=f"{name}, {option} {value:g}", options={option: value})
+        rows[one.name] = replace(one, paper=fewest)
+    return sorted(rows.values(), key=lambda each: each.setting.per_class)
 
 
 SHARES = {30: (0.822, 0.736, 0.862, 0.696), 50: (0.826, 0.736, 0.886, 0.695)}
@@ -81,8 +128,8 @@ TABLE4 = [  # the paper prints FedGL alone
         f"{variant}, {share} % take part",
         six(*(paper if variant == "FedGL" else [0] * 4)),
         variant,
-        "--participation",
-        str(share / 100),
+        {"participation": share / 100},
+        against(variant, f"{share} % take part"),
     )
     for variant in ("FedGL", "Federated")
     for share, paper in SHARES.items()
@@ -94,15 +141,18 @@ TABLE5_CELLS = {  # FedGL and Federated; CiteSeer's Federated is not printed
     "D4": ({"cora": 0.824, "citeseer": 0.747}, {"cora": 0.810}),
 }
 TABLE5 = [
-    row(
-        f"{variant}, {name}",
-        {
-            (dataset, len(PROPORTIONS[name])): 100 * paper.get(dataset, 0)
-            for dataset in ("cora", "citeseer", "acm")
-        },
-        variant,
-        "--proportions",
-        name,
+    replace(
+        row(
+            f"{variant}, {name}",
+            {
+                (dataset, len(data.PROPORTIONS[name])): 100 * paper.get(dataset, 0)
+                for dataset in ("cora", "citeseer", "acm")
+            },
+            variant,
+            {"proportions": (name,)},
+            against(variant, name),
+        ),
+        again="D4" if name == "D4" else "",
     )
     for name, papers in TABLE5_CELLS.items()
     for variant, paper in zip(("FedGL", "Federated"), papers, strict=True)
@@ -111,25 +161,26 @@ TABLE5 = [
 GRAPHS = [
     row("w/o pseudo graph", six(0, 0, 0, 0), "w/o pseudo graph"),
     *(
-        row(
-            f"FedGL, beta {beta}, s {s}{note}",
-            six(0, 0, 0, 0),
-            "FedGL",
-            *("--beta", beta, "--neighbours", s),
-            *extra,
+        replace(
+            row(
+                f"FedGL, beta {beta:g}, s {s}{note}",
+                six(0, 0, 0, 0),
+                "FedGL",
+                **{"beta": beta, "neighbours": s, **options},
+            ),
+            again="beta 0.1, s 100" if (beta, s) == (0.1, 100) else "",
         )
-        for beta, s, note, extra in (
-            ("0.1", "100", "", ()),
-            ("0.3", "100", "", ()),
-            ("0.1", "10", "", ()),
-            ("0.3", "10", "", ()),
-            ("0.3", "10", ", cosine", ("--similarity", "cosine")),
-            ("0.3", "10", ", predictions", ("--similarity", "predictions")),
-            ("1", "10", ", predictions", ("--similarity", "predictions")),
+        for beta, s, note, options in (
+            (0.1, 100, "", {}),
+            (0.3, 100, "", {}),
+            (0.1, 10, "", {}),
+            (0.3, 10, "", {}),
+            (0.3, 10, ", cosine", {"alike": cosine}),
+            (0.3, 10, ", predictions", {"alike": predictions}),
+            (1.0, 10, ", predictions", {"alike": predictions}),
         )
     ),
 ]
-GRAPHS = [replace(row, base=None) for row in GRAPHS]
 BASES = {"fedgl-table2": TABLE2, "fedgl-table3": per_class(), "fedgl-table4": TABLE4}
 BASES |= {"fedgl-table5": TABLE5, "fedgl-graphs": GRAPHS}
 TABLES = {

@@ -1,4 +1,4 @@
-"""FedVGAE's tables: the paper's cells, and the flags that docs/papers/fedvgae.md explains.
+"""FedVGAE's tables: the paper's cells, and the values that docs/papers/fedvgae.md explains.
 
 AUC and average precision of a table come from the same runs, and so do scores before and after
 local training and the trigger rate of the fine-tuning.
@@ -6,16 +6,57 @@ local training and the trigger rate of the fine-tuning.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from tables import Cells, Row, Table
+from harness.machine import example
+from harness.rows import (
+    Cells,
+    Loaded,
+    Make,
+    Row,
+    Table,
+    changed,
+    fedavg,
+    fedper,
+    fedprox,
+    local,
+    moon,
+)
+
+from fgl import Method, tasks
+from fgl.experiment import Run
+from fgl.federation import Evaluate
 
 TEN = 10
 LINK = ("cora", "citeseer", "pubmed", "polblogs")
 NODE = ("cora", "citeseer", "pubmed")
-FINE_TUNED_OFF = ("--max-adjust", "0")
-CONTRAST_OFF = ("--contrast", "0")
 Cell = tuple[float, ...]
+SETTINGS: dict[str, Any] = {"link": tasks.Links(), "node": tasks.OwnNodes()}
+RUN = Run(rounds=100, patience=20, clients_at_once="all")
+RECIPE = example("fedvgae")
+
+
+@functools.wraps(RECIPE.fedvgae)
+def fedvgae(loaded: Loaded, **options: Any) -> Method:
+    return RECIPE.fedvgae(loaded.task.fedavg, loaded.task.validate, **options)
+
+
+def triggered(task: tasks.Task) -> Evaluate:
+    """How often the fine-tuning came into play."""
+    return RECIPE.trigger_rate
+
+
+METHODS: dict[str, tuple[Make, dict[str, Any]]] = {
+    "Local": (local, {}),
+    "FedAvg": (fedavg, {}),
+    "FedProx": (fedprox, {"mu": 0.01}),
+    "MOON": (moon, {"contrast": 1.0}),
+    "FedPer": (fedper, {"shared": RECIPE.ENCODER}),
+    "FedVGAE": (fedvgae, {}),
+}
 
 # Cora, CiteSeer, PubMed, PolBlogs: AUC, then average precision.
 TABLE3: dict[str, tuple[Cell, Cell]] = {
@@ -35,26 +76,29 @@ TABLE4: dict[str, Cell] = {
     "FedVGAE": (0.8428, 0.7193, 0.8812),
 }
 # Cora, CiteSeer, PubMed, PolBlogs (not in the paper): AUC.
-TABLE6: dict[str, tuple[Cell, tuple[str, ...]]] = {
-    "FedVGAE": ((0.7831, 0.8103, 0.8635, 0.0), ()),
-    "w/o contrast": ((0.7793, 0.7775, 0.8500, 0.0), CONTRAST_OFF),
-    "w/o fine-tuning": ((0.7704, 0.8038, 0.8607, 0.0), FINE_TUNED_OFF),
-    "w/o both": ((0.7684, 0.7726, 0.8487, 0.0), CONTRAST_OFF + FINE_TUNED_OFF),
+TABLE6: dict[str, tuple[Cell, dict[str, Any]]] = {
+    "FedVGAE": ((0.7831, 0.8103, 0.8635, 0.0), {}),
+    "w/o contrast": ((0.7793, 0.7775, 0.8500, 0.0), {"contrast": 0.0}),
+    "w/o fine-tuning": ((0.7704, 0.8038, 0.8607, 0.0), {"max_adjust": 0}),
+    "w/o both": ((0.7684, 0.7726, 0.8487, 0.0), {"contrast": 0.0, "max_adjust": 0}),
 }
-LAMBDAS = ("0.1", "0.4", "1.6", "10")
-PHIS = ("0", "0.25", "0.75", "1")
-DELTAS = ("0", "0.05", "0.1")
-NORMALIZED = ("--features", "normalized")
+SENSITIVITY: dict[str, tuple[float, ...]] = {
+    "contrast": (0.1, 0.4, 1.6, 10.0),
+    "phi": (0.0, 0.25, 0.75, 1.0),
+    "delta": (0.0, 0.05, 0.1),
+}
+NORMALIZED = {"features": "normalized"}
 # FedVGAE classifies best by validation without dropout and decay, the others with both (Cora).
-UNREGULARISED = ("--dropout", "0", "--weight-decay", "0")
+UNREGULARISED = {"dropout": 0.0, "weight_decay": 0.0}
 # What the paper leaves open; what stands first is the default, chosen is by validation.
-CHOICES = {
-    "link": {"lr 0.001": ("--lr", "0.001"), "lr 0.003": ("--lr", "0.003")},
+CHOICES: dict[str, dict[str, dict[str, Any]]] = {
+    "link": {"lr 0.001": {"lr": 0.001}, "lr 0.003": {"lr": 0.003}},
     "node": {
         "no dropout, no weight decay": UNREGULARISED,
-        "lr 0.003": ("--lr", "0.003"),
+        "lr 0.003": {"lr": 0.003},
     },
 }
+CORA = (0.0,)  # no cell of the paper
 
 
 def cells(datasets: tuple[str, ...], values: Cell) -> Cells:
@@ -62,70 +106,75 @@ def cells(datasets: tuple[str, ...], values: Cell) -> Cells:
     return {(name, TEN): 100 * value for name, value in zip(datasets, values, strict=False)}
 
 
-def row(
-    task: str,
-    name: str,
-    values: Cell,
-    *flags: str,
-    method: str = "fedvgae",
-    base: str | None = None,
-) -> Row:
-    """A row of a task; FedVGAE as chosen for its task."""
-    if task == "node" and method == "fedvgae":
-        flags = (*UNREGULARISED, *flags)
-    return default_row(task, name, values, *flags, method=method, base=base)
-
-
 def default_row(
     task: str,
     name: str,
-    values: Cell,
-    *flags: str,
-    method: str = "fedvgae",
+    paper: Cell,
+    method: str = "FedVGAE",
+    values: Mapping[str, Any] | None = None,
     base: str | None = None,
+    **options: Any,
 ) -> Row:
-    """A row with the recipe's own dropout and weight decay; all clients train at once."""
-    common = ("--task", task, "--clients-at-once", "all", "--method", method)
-    datasets = LINK if task == "link" else NODE
-    return Row(name, "fedvgae", (*common, *flags), cells(datasets, values), {}, base)
+    """A row with the task's own dropout and weight decay, but for `values`."""
+    make, own = METHODS[method]
+    return Row(
+        name,
+        cells(LINK if task == "link" else NODE, paper),
+        changed(SETTINGS[task], values or {}),
+        make,
+        {**own, **options},
+        RUN,
+        scores=triggered if make is fedvgae else None,
+        base=base,
+    )
 
 
-def methods(task: str, values: dict[str, Cell]) -> list[Row]:
+def row(
+    task: str,
+    name: str,
+    paper: Cell,
+    method: str = "FedVGAE",
+    values: Mapping[str, Any] | None = None,
+    base: str | None = None,
+    **options: Any,
+) -> Row:
+    """A row of a task; FedVGAE as chosen for its task."""
+    chosen = UNREGULARISED if (task, method) == ("node", "FedVGAE") else {}
+    values = {**chosen, **(values or {})}
+    return default_row(task, name, paper, method, values, base, **options)
+
+
+def every_method(task: str, papers: dict[str, Cell]) -> list[Row]:
     """All methods, as they are."""
-    return [row(task, name, cell, method=name.lower()) for name, cell in values.items()]
+    return [row(task, name, paper, name) for name, paper in papers.items()]
 
 
 def ablation(task: str) -> list[Row]:
     """The four ways with and without contrast and fine-tuning."""
-    paper = task == "link"
     return [
-        row(task, name, cell if paper else (0.0,) * 3, *flags)
-        for name, (cell, flags) in TABLE6.items()
+        row(task, name, paper if task == "link" else (0.0,) * 3, **options)
+        for name, (paper, options) in TABLE6.items()
     ]
 
 
-def sensitivity(task: str, flag: str, values: tuple[str, ...]) -> list[Row]:
-    """FedVGAE with another value of one flag, Cora only, beside the default."""
-    rows = [row(task, f"{flag} {value}", (0.0,), f"--{flag}", value) for value in values]
-    return [row(task, "FedVGAE", (0.0,)), *rows]
+def sensitivity(task: str, option: str) -> list[Row]:
+    """FedVGAE with another value of one option, Cora only, beside the default."""
+    rows = [
+        row(task, f"{option} {value:g}", CORA, **{option: value}) for value in SENSITIVITY[option]
+    ]
+    return [row(task, "FedVGAE", CORA), *rows]
 
 
 def features(task: str) -> list[Row]:
     """Row-normalised features, with the default weight of the contrast and a small one."""
-    none = (0.0,)
+    against = "FedAvg, normalised"
+    small = "FedVGAE, normalised, lambda 0.1"
     return [
-        row(task, "FedAvg", none, method="fedavg"),
-        row(task, "FedVGAE", none),
-        row(task, "FedAvg, normalised", none, *NORMALIZED, method="fedavg"),
-        row(task, "FedVGAE, normalised", none, *NORMALIZED, base="FedAvg, normalised"),
-        row(
-            task,
-            "FedVGAE, normalised, lambda 0.1",
-            none,
-            *NORMALIZED,
-            *("--contrast", "0.1"),
-            base="FedAvg, normalised",
-        ),
+        row(task, "FedAvg", CORA, "FedAvg"),
+        row(task, "FedVGAE", CORA),
+        row(task, against, CORA, "FedAvg", NORMALIZED),
+        row(task, "FedVGAE, normalised", CORA, values=NORMALIZED, base=against),
+        row(task, small, CORA, values=NORMALIZED, base=against, contrast=0.1),
     ]
 
 
@@ -133,11 +182,10 @@ def choices(task: str) -> list[Row]:
     """What the paper leaves open, for three methods; compare validation scores."""
     rows = []
     for name in ("Local", "FedAvg", "FedVGAE"):
-        rows.append(default_row(task, name, (0.0,), method=name.lower()))
-        for label, flags in CHOICES[task].items():
+        rows.append(default_row(task, name, CORA, name))
+        for label, values in CHOICES[task].items():
             base = f"FedAvg, {label}"
-            options = {"method": name.lower(), "base": base}
-            rows.append(default_row(task, f"{name}, {label}", (0.0,), *flags, **options))
+            rows.append(default_row(task, f"{name}, {label}", CORA, name, values, base))
     return rows
 
 
@@ -156,34 +204,30 @@ def table(task: str, rows: list[Row], base: str = "FedAvg") -> Table:
     )
 
 
-AUC = table("link", methods("link", {name: auc for name, (auc, _) in TABLE3.items()}))
+AUC = table("link", every_method("link", {name: auc for name, (auc, _) in TABLE3.items()}))
 AP = replace(
     AUC,
-    rows=methods("link", {name: ap for name, (_, ap) in TABLE3.items()}),
+    rows=every_method("link", {name: ap for name, (_, ap) in TABLE3.items()}),
     metric="ap",
     also={"before local training": "ap_before"},
 )
-DEFAULTS = default_row("node", "FedVGAE, with dropout and decay", (0.0, 0.0, 0.0))
-BARE = default_row(
-    "node", "FedAvg, no dropout or decay", (0.0,) * 3, *UNREGULARISED, method="fedavg"
-)
-CALM = default_row("node", "MOON, lambda 0.1", (0.0,) * 3, "--contrast", "0.1", method="moon")
+THREE = (0.0, 0.0, 0.0)
+DEFAULTS = default_row("node", "FedVGAE, with dropout and decay", THREE)
+BARE = default_row("node", "FedAvg, no dropout or decay", THREE, "FedAvg", UNREGULARISED)
+CALM = default_row("node", "MOON, lambda 0.1", THREE, "MOON", contrast=0.1)
 TABLES = {
     "fedvgae-table3": AUC,
     "fedvgae-table3-ap": AP,
-    "fedvgae-table4": table("node", [*methods("node", TABLE4), DEFAULTS, BARE, CALM]),
+    "fedvgae-table4": table("node", [*every_method("node", TABLE4), DEFAULTS, BARE, CALM]),
     "fedvgae-table6": table("link", ablation("link"), "w/o both"),
     "fedvgae-table6-nodes": table("node", ablation("node"), "w/o both"),
 }
 for _task in ("link", "node"):
     _end = "" if _task == "link" else "-nodes"
-    _lambdas = sensitivity(_task, "contrast", LAMBDAS)
-    _phis = sensitivity(_task, "phi", PHIS)
-    _deltas = sensitivity(_task, "delta", DELTAS)
     TABLES |= {
-        f"fedvgae-table7{_end}": table(_task, _lambdas, "FedVGAE"),
-        f"fedvgae-table8{_end}": table(_task, _phis, "FedVGAE"),
-        f"fedvgae-delta{_end}": table(_task, _deltas, "FedVGAE"),
+        f"fedvgae-table7{_end}": table(_task, sensitivity(_task, "contrast"), "FedVGAE"),
+        f"fedvgae-table8{_end}": table(_task, sensitivity(_task, "phi"), "FedVGAE"),
+        f"fedvgae-delta{_end}": table(_task, sensitivity(_task, "delta"), "FedVGAE"),
         f"fedvgae-features{_end}": table(_task, features(_task)),
         f"fedvgae-choices{_end}": table(_task, choices(_task)),
     }

@@ -7,11 +7,56 @@ same split, fold by fold.
 
 from __future__ import annotations
 
-from dataclasses import replace
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from tables import Cells, Row, Table
+import torch
+from harness.machine import example
+from harness.rows import Cells, Loaded, Make, Row, Table, changed, fedavg, fedprox, local
+from torch import Tensor
 
-ALPHAS = ("5", "0.5", "1")
+from fgl import Graph, Method, methods, tasks
+from fgl.experiment import Run
+
+RECIPE = example("gpfl")
+
+
+@functools.wraps(RECIPE.gpfl)
+def gpfl(loaded: Loaded, **options: Any) -> Method:
+    features = loaded.task.clients[0].num_features
+    probes = RECIPE.random_graphs(features, loaded.seed).to(loaded.setting.device)
+    return RECIPE.gpfl(loaded.task.fedavg, probes, **options)
+
+
+def uniform(loaded: Loaded, *, rho: float = 0.05) -> Method:
+    """Everybody learns from everybody, with GPFL's weight of one's own update."""
+    return methods.mix_updates(loaded.task.fedavg, methods.uniform, self_weight=rho)
+
+
+def random_start(properties: Tensor, alike: Tensor) -> Tensor:
+    """A first network that knows nothing."""
+    return torch.rand_like(alike)
+
+
+@dataclass(frozen=True)
+class TwoGroups(tasks.Graphs):
+    """Graphs of clients of whom some name the classes in reverse."""
+
+    flip: float = 0.5
+
+    def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
+        """Every client's training graphs and test graphs."""
+        folds = super().folds_of(seed)
+        for clients in folds:
+            for k in range(round(self.flip * self.clients)):
+                own: Any = clients[k]
+                clients[k] = own.replace(y=own.num_classes - 1 - own.y)
+        return folds
+
+
+ALPHAS = (5.0, 0.5, 1.0)
 PAPER: dict[str, dict[tuple[str, int], tuple[float, float, float]]] = {  # by ALPHAS
     "self-train": {
         ("PROTEINS", 25): (0.6883, 0.7576, 0.7383),
@@ -38,50 +83,60 @@ PAPER: dict[str, dict[tuple[str, int], tuple[float, float, float]]] = {  # by AL
         ("NCI1", 15): (0.7274, 0.8241, 0.7509),
     },
 }
-FLAGS: dict[str, tuple[str, ...]] = {
-    "self-train": ("--local",),
-    "FedAvg": ("--fedavg",),
-    "uniform": ("--uniform",),
-    "GPFL": (),
-    "GPFL, rho 0.95": ("--rho", "0.95"),
-    "FedProx": ("--fedprox", "0.01"),
+METHODS: dict[str, tuple[Make, dict[str, Any]]] = {
+    "self-train": (local, {}),
+    "FedAvg": (fedavg, {}),
+    "uniform": (uniform, {}),
+    "GPFL": (gpfl, {}),
+    "GPFL, rho 0.95": (gpfl, {"rho": 0.95}),
+    "FedProx": (fedprox, {"mu": 0.01}),
 }
 MAIN = ("self-train", "FedAvg", "uniform", "GPFL")
-ABLATIONS: dict[str, tuple[str, ...]] = {
-    "random, fixed": ("--start", "random", "--no-learn"),
-    "property, fixed": ("--no-learn",),
-    "random + learn": ("--start", "random"),
-    "property + learn (GPFL)": (),
+ABLATIONS: dict[str, dict[str, Any]] = {
+    "random, fixed": {"start": random_start, "learn": None},
+    "property, fixed": {"learn": None},
+    "random + learn": {"start": random_start},
+    "property + learn (GPFL)": {},
 }
 
 
-def row(name: str, alpha: str, flags: tuple[str, ...]) -> Row:
+def row(
+    name: str,
+    alpha: float,
+    method: Make,
+    options: Mapping[str, Any],
+    setting: tasks.Graphs = tasks.Graphs(),
+) -> Row:
     """A method at one alpha, compared with self-training at that alpha."""
     none = (0.0, 0.0, 0.0)
     where = PAPER.get(name.split(",")[0], dict.fromkeys(PAPER["GPFL"], none))
     cells: Cells = {key: 100 * values[ALPHAS.index(alpha)] for key, values in where.items()}
-    base = f"self-train, alpha {alpha}"
-    return Row(f"{name}, alpha {alpha}", "gpfl", ("--alpha", alpha, *flags), cells, base=base)
-
-
-TABLE2 = [row(name, alpha, flags) for alpha in ALPHAS for name, flags in FLAGS.items()]
-MAJORITY = [row("self-train", alpha, FLAGS["self-train"]) for alpha in ALPHAS]
-MAJORITY = [
-    replace(
-        each, name=each.name.replace("self-train", "majority"), paper=dict.fromkeys(each.paper, 0)
+    return Row(
+        f"{name}, alpha {alpha:g}",
+        cells,
+        changed(setting, {"alpha": alpha}),
+        method,
+        options,
+        Run(clients_at_once=8),
+        base=f"self-train, alpha {alpha:g}",
     )
-    for each in MAJORITY
+
+
+TABLE2 = [row(name, alpha, *METHODS[name]) for alpha in ALPHAS for name in METHODS]
+MAJORITY = [
+    replace(each, name=f"majority, alpha {alpha:g}", paper=dict.fromkeys(each.paper, 0))
+    for alpha in ALPHAS
+    for each in [row("self-train", alpha, *METHODS["self-train"])]
 ]
-ABLATION = [row(name, "5", flags) for name, flags in ABLATIONS.items()]
-ABLATION.insert(0, TABLE2[0])
-SECOND = [row(name, alpha, FLAGS[name]) for alpha in ALPHAS for name in MAIN]
+ABLATION = [TABLE2[0], *(row(name, 5.0, gpfl, options) for name, options in ABLATIONS.items())]
+SECOND = [row(name, alpha, *METHODS[name]) for alpha in ALPHAS for name in MAIN]
 # Half of the clients name the classes in reverse: two groups that should not learn from each other.
 # Without a weight of their own (rho 0) they depend on the network alone.
-ALONE = {name: FLAGS[name] for name in MAIN}
-ALONE |= {f"{name}, rho 0": (*FLAGS[name], "--rho", "0") for name in ("uniform", "GPFL")}
+ALONE = {name: METHODS[name] for name in MAIN}
+ALONE |= {"uniform, rho 0": (uniform, {"rho": 0.0}), "GPFL, rho 0": (gpfl, {"rho": 0.0})}
 GROUPS = [
-    replace(row(name, "5", ("--flip", "0.5", *flags)), paper={("PROTEINS", 25): 0})
-    for name, flags in ALONE.items()
+    replace(row(name, 5.0, method, options, TwoGroups()), paper={("PROTEINS", 25): 0})
+    for name, (method, options) in ALONE.items()
 ]
 
 
@@ -94,7 +149,7 @@ def table(rows: list[Row], **changes: object) -> Table:
         clients=(25, 15),
         key="last",
         validation="",
-        repeat="--fold",
+        folds=True,
     )
     return replace(made, **changes)
 

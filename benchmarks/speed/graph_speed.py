@@ -23,6 +23,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from fgl.federation.executor import Executor
+from fgl.federation.result import Result
 from machine import example, machine
 from torch import nn
 from torch_geometric.data import Data
@@ -31,9 +33,7 @@ from torch_geometric.nn import GINConv, global_add_pool
 
 import fgl
 from fgl.federation import Method, Training, graph_minibatches
-from fgl.federation.executor import Executor
 from fgl.federation.message import Broadcast
-from fgl.federation.result import Result
 
 RESULTS = Path(__file__).parent / "results" / "graph_speed.json"
 ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
