@@ -60,12 +60,16 @@ class Experiment:
     scores: Scores | None = None
     again: str = ""
 
-    def __call__(self) -> tuple[dict[str, Any], Result]:
-        """The report and the result."""
+    def load(self) -> tuple[tasks.Task, Method]:
+        """The task and the method."""
         task = self.setting.load(self.run.seed)
         if self.method is centralized:
             task = tasks.centralized(task)
-        method = self.method(Loaded(self.setting, task, self.run.seed), **self.options)
+        return task, self.method(Loaded(self.setting, task, self.run.seed), **self.options)
+
+    def __call__(self) -> tuple[dict[str, Any], Result]:
+        """The report and the result."""
+        task, method = self.load()
         evaluate = task.evaluate(method)
         if self.scores is not None:
             evaluate = together(evaluate, self.scores(task))
@@ -194,6 +198,10 @@ class Table:
     folds: bool = False
     first: int = 0
     pooled: bool = False
+
+    def row(self, name: str) -> Row:
+        """The row of a name."""
+        return next(row for row in self.rows if row.name == name)
 
     def at(self, row: Row, dataset: str, clients: int, number: int, **values: Any) -> Experiment:
         """A run of a row, `values` before what the row and the table say."""

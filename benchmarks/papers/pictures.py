@@ -1,55 +1,66 @@
 """Pictures for the docs; that of FedGL also needs scikit-learn.
 
-python benchmarks/pictures.py             docs/images/fedgl-tsne.png
-python benchmarks/pictures.py fedvgae     docs/images/fedvgae-convergence.png
+python benchmarks/papers/pictures.py             docs/images/fedgl-tsne.png
+python benchmarks/papers/pictures.py fedvgae     docs/images/fedvgae-convergence.png
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
+from typing import Any
 
 import torch
-from machine import example
+from torch.func import functional_call
 
-import fgl
-from fgl.federation import recipe
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
-ROOT = Path(__file__).parents[1]
+from harness.machine import RESULTS, ROOT
+from harness.rows import spelled
+
+from papers import TABLES
+
+IMAGES = ROOT / "docs" / "images"
 
 
-def fedgl_tsne(dataset: str, rounds: int, seed: int) -> Path:
-    """t-SNE of the global model's node embeddings before and after training."""
+def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -> Any:
+    """A figure and its axes, without a screen."""
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
+    return plt.subplots(rows, columns, figsize=size, constrained_layout=True, **options)
+
+
+def saved(picture: Any, name: str, **options: Any) -> Path:
+    """Write a figure among the images of the documents."""
+    IMAGES.mkdir(exist_ok=True)
+    picture.savefig(IMAGES / name, **options)
+    return IMAGES / name
+
+
+def fedgl_tsne(dataset: str, rounds: int, seed: int) -> Path:
+    """t-SNE of the global model's node embeddings before and after training."""
     from sklearn.manifold import TSNE
 
-    module = example("fedgl")
-    flags = ["--dataset", dataset, "--rounds", str(rounds), "--seed", str(seed)]
-    summary, result = module.main(flags)
-    args = recipe.arguments("fedgl", "").parse_args(flags)
-    union, _ = recipe.overlapping_federation(args, fgl.data.PROPORTIONS["D4"])
-    torch.manual_seed(seed)
-    model = fgl.nn.GCN(union.num_features, 16, union.num_classes).eval()
-    after = dict(result.outbox[0]["model"])
-    figure, axes = plt.subplots(1, 2, figsize=(9, 4.2), constrained_layout=True)
-    for axis, title, params in ((axes[0], "before", {}), (axes[1], "after", after)):
-        if params:
-            model.load_state_dict(params)
+    experiment = TABLES["fedgl-table2"].row("FedGL").at(dataset, 6, rounds=rounds, seed=seed)
+    task, method = experiment.load()
+    summary, result = experiment()
+    union: Any = task.whole
+    picture, axes = figure(1, 2, (9, 4.2))
+    models = {"before": method.initial(), "after": result.outbox[0]["model"]}
+    for axis, (when, params) in zip(axes, models.items(), strict=True):
         with torch.no_grad():
-            h = model(union.x, union.adj)[union.test_mask]
+            h = functional_call(method.model.eval(), params, union.inputs)[union.test_mask]
         points = TSNE(random_state=seed, init="pca").fit_transform(h.numpy())
         axis.scatter(*points.T, c=union.y[union.test_mask], cmap="tab10", s=6)
-        axis.set(title=f"{title} training", xticks=[], yticks=[])
+        axis.set(title=f"{when} training", xticks=[], yticks=[])
     score = summary["metrics"]["test_accuracy"]["last"]
-    figure.suptitle(f"FedGL on {dataset}: test nodes by class (accuracy {score:.3f})")
-    path = ROOT / "docs" / "images" / "fedgl-tsne.png"
-    path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=130)
-    return path
+    picture.suptitle(f"FedGL on {dataset}: test nodes by class (accuracy {score:.3f})")
+    return saved(picture, "fedgl-tsne.png", dpi=130)
 
 
 def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
@@ -57,29 +68,23 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
 
     What was run stays in ``benchmarks/results/fedvgae-convergence.json``, and is not run again.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    module = example("fedvgae")
-    kept = ROOT / "benchmarks" / "results" / "fedvgae-convergence.json"
-    curves = json.loads(kept.read_text()) if kept.exists() else {}
-    figure, axes = plt.subplots(1, len(datasets), figsize=(9, 3.6), constrained_layout=True)
-    for axis, dataset in zip(axes, datasets, strict=True):
-        for method in ("local", "fedavg", "fedvgae"):
-            flags = ["--method", method, "--dataset", dataset, "--rounds", str(rounds)]
-            flags += ["--seed", str(seed), "--patience", "0", "--clients-at-once", "all"]
-            if " ".join(flags) not in curves:
-                history = module.main(flags)[1].history
-                curves[" ".join(flags)] = [round(r.metrics["auc"], 4) for r in history]
-                kept.write_text(json.dumps(curves) + "\n")
-            axis.plot(curves[" ".join(flags)], label=method, linewidth=1.2)
+    kept = RESULTS / "fedvgae-convergence.json"
+    entries = json.loads(kept.read_text()) if kept.exists() else []
+    curves = {spelled(entry["key"]): entry["auc"] for entry in entries}
+    picture, axes = figure(1, len(datasets), (9, 3.6), squeeze=False)
+    for axis, dataset in zip(axes[0], datasets, strict=True):
+        for name in ("Local", "FedAvg", "FedVGAE"):
+            row = TABLES["fedvgae-table3"].row(name)
+            experiment = row.at(dataset, 10, rounds=rounds, seed=seed, patience=None)
+            key = spelled(experiment.key)
+            if key not in curves:
+                curves[key] = [round(r.metrics["auc"], 4) for r in experiment()[1].history]
+                entries.append({"key": experiment.key, "auc": curves[key]})
+                kept.write_text(json.dumps(entries) + "\n")
+            axis.plot(curves[key], label=name, linewidth=1.2)
         axis.set(title=dataset, xlabel="round", ylabel="test AUC")
-    axes[0].legend()
-    path = ROOT / "docs" / "images" / "fedvgae-convergence.png"
-    figure.savefig(path, dpi=130)
-    return path
+    axes[0][0].legend()
+    return saved(picture, "fedvgae-convergence.png", dpi=130)
 
 
 def main() -> None:
