@@ -19,7 +19,7 @@ from torch.func import functional_call
 from fgl import Method, aggregate, methods, tasks
 from fgl.federation import Broadcast, check_model
 from fgl.losses import distance_per_entry, soft_cross_entropy
-from fgl.personalize import is_distribution, label_distribution, split_layers
+from fgl.personalize import is_distribution, label_distribution, part, rest
 from fgl.tasks.ego_nodes import one_hot
 
 DATASETS = ("cora", "citeseer", "dblp", "wiki_cs", "cora_full")
@@ -96,12 +96,12 @@ def without_ego(loaded: Loaded) -> Method:
     @torch.no_grad()
     def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
         message, state = plain.send(params, context, state, graph)
-        reduction, head = split_layers(params, ["reduction"])
+        message["model"], message["head"] = part(params, "reduction"), rest(params, "reduction")
         own = label_distribution(graph.y, classes, graph.train_mask)
-        return {**message, "model": reduction, "head": head, "distribution": own}, state
+        return {**message, "distribution": own}, state
 
     def accept(message: Any, client: int, state: Any) -> None:
-        check_model(message["head"], split_layers(model.state_dict(), ["reduction"])[1], "head")
+        check_model(message["head"], rest(model.state_dict(), "reduction"), "head")
         share = message["distribution"]
         if share.shape != (classes,) or not is_distribution(share):
             raise ValueError(
