@@ -10,6 +10,7 @@ The flags are those of the method, the task, its local training and the run; ``-
 both names shows them. A method of your own joins the table as ``name(fedavg, *, ...)``.
 """
 
+from dataclasses import replace
 from functools import partial
 
 from fgl import methods, tasks
@@ -44,16 +45,22 @@ TASKS = {
     "links": tasks.Links,
     "graphs": tasks.Graphs,
 }
+RUNS = {  # how long the papers' tables run; the others 200 rounds
+    "overlapping-nodes": Run(rounds=300, patience=30),
+    "own-nodes": Run(rounds=100, patience=20, clients_at_once="all"),
+    "links": Run(rounds=100, patience=20, clients_at_once="all"),
+    "graphs": Run(clients_at_once=8),
+}
 
 
 def experiment(method, task):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[task]
-    start = Run(recipe=method, config={"task": task})
+    start = replace(RUNS.get(task, Run()), recipe=method, config={"task": task})
 
     @takes_options_of(build)
-    def main(setting: setting, run: Run = start, **options):
-        loaded = setting.load(run.seed)
+    def main(task: setting, run: Run = start, **options):
+        loaded = task.load(run.seed)
         if build is centralized:
             loaded = tasks.centralized(loaded)
         return run(build(loaded.fedavg, **options), loaded)

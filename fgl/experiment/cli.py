@@ -101,7 +101,7 @@ def cli(
             )
     try:
         return main(**arguments)
-    except (TypeError, ValueError) as error:
+    except (OSError, TypeError, ValueError) as error:
         if not _is_the_commands(error):
             raise
         _refuse(program, str(error), values)
