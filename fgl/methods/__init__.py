@@ -3,7 +3,7 @@
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
-from .local import keep_own, local
+from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
 from .own_models import own_models
@@ -14,7 +14,6 @@ __all__ = [
     "fedopt",
     "fedper",
     "fedprox",
-    "keep_own",
     "local",
     "mix_updates",
     "moon",

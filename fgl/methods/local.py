@@ -4,26 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
-from ..federation import Inbox, Message, Method
+from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..graph import Graph
 
 
 def local(fedavg: Method) -> Method:
-    """No federation: every client goes on with the model that it trained.
+    """No federation: every client goes on with the model that it trained, and sends nothing.
 
     Args:
         fedavg: what clients train, and how.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
-        >>> inbox = fgl.federation.Inbox({1: {"model": {"w": torch.tensor(2.0)}}}, num_clients=2)
-        >>> method.aggregate(inbox, {})[0]
-        {1: {'model': {'w': tensor(2.)}}}
+        >>> state = {"model": {"weight": torch.ones(1, 1), "bias": torch.ones(1)}}
+        >>> params, _ = method.receive({"model": method.initial()}, state, None)
+        >>> params["weight"], method.deploy({}, state, None) is state["model"]
+        (tensor([[1.]]), True)
     """
-    return replace(fedavg, aggregate=keep_own)
 
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        own = {"model": state["model"]} if "model" in state else {}
+        return fedavg.receive({**message, **own}, state, graph)
 
-def keep_own(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """Every client gets its own model back."""
-    return {client: {"model": message["model"]} for client, message in inbox.items()}, state
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        _, kept = fedavg.send(params, context, state, graph)
+        return {}, {**kept, "model": params}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        kept: Any = state.get("model")
+        return fedavg.deploy(message, state, graph) if kept is None else kept
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        return {}, state
+
+    return replace(fedavg, receive=receive, send=send, deploy=deploy, aggregate=aggregate)
