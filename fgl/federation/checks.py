@@ -69,6 +69,12 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     Raises:
         TypeError: if it is no dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
+
+    Example:
+        >>> model = {"weight": torch.zeros(1, 2), "bias": torch.zeros(1)}
+        >>> check_model({"weight": torch.zeros(1, 2)}, model)
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
     """
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)

@@ -36,6 +36,12 @@ class Executor(Protocol):
 
     A client's new state counts once the round has accepted its message: `train` makes it, `keep`
     says whose count.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> loop = fgl.federation.Loop(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [graph], seed=0)
+        >>> loop.num_clients, dict(loop.states)
+        (1, {})
     """
 
     num_clients: int
