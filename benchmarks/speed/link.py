@@ -1,6 +1,6 @@
 """Link prediction at scale: memory and time of the sampled reconstruction, time of the metrics.
 
-    python benchmarks/link.py --json benchmarks/results/link.json
+    python benchmarks/speed/link.py --json benchmarks/results/link.json
 
 The reconstruction is measured as in ``memory.py``, forward and backward in a process of its own,
 with as many negatives as edges; "gather" is the formula on autograd, with a row per end of an edge.
@@ -23,9 +23,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from machine import machine, seconds, write
-from memory import MB, resident
+from harness.machine import machine, seconds, write
+from speed.memory import MB, resident
 from torch import Tensor
 
 import fgl

@@ -1,6 +1,6 @@
 """Processor time of a whole round of FedEgo beside one of FedAvg with the same network, on Cora.
 
-    python benchmarks/fedego_round.py --json benchmarks/results/fedego_round.json
+    python benchmarks/speed/fedego_round.py --json benchmarks/results/fedego_round.json
 
 Five clients, local training, server and scoring included, one thread. A run of `--rounds` rounds
 less a run of one, divided; the two methods take turns, and the median of `--repeats` counts.
@@ -11,21 +11,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from machine import alternated, example, machine, write
+from harness.machine import alternated, machine, write
+from papers.fedego import TABLES
 
-METHODS: dict[str, tuple[str, ...]] = {"fedego": (), "fedavg": ("--baseline", "fedavg")}
+METHODS = {"fedego": "FedEgo", "fedavg": "FedAvg"}
 
 
-def seconds(module: Any, flags: tuple[str, ...], dataset: str, rounds: int) -> float:
+def seconds(row: str, dataset: str, rounds: int) -> float:
     """The process's own seconds of a run."""
     start = time.process_time()
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
-        module.main(["--dataset", dataset, "--clients", "5", "--rounds", str(rounds), *flags])
+        TABLES["fedego-table2"].row(row).at(dataset, 5, rounds=rounds)()
     return time.process_time() - start
 
 
@@ -37,14 +41,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    module = example("fedego")
 
-    def one(flags: tuple[str, ...]) -> float:
-        whole, first = (seconds(module, flags, args.dataset, n) for n in (args.rounds, 1))
+    def one(row: str) -> float:
+        whole, first = (seconds(row, args.dataset, n) for n in (args.rounds, 1))
         return (whole - first) / (args.rounds - 1)
 
     found = alternated(
-        {name: lambda f=flags: one(f) for name, flags in METHODS.items()}, args.repeats
+        {name: lambda row=row: one(row) for name, row in METHODS.items()}, args.repeats
     )
     report = {"benchmark": "fedego_round", "clock": "process", "machine": machine()}
     report |= {f"{name}_seconds": value for name, value in found.items()}

@@ -1,6 +1,6 @@
 """Kill a 15-round FedAvg run at random moments, resume it, compare its end bit for bit.
 
-    python benchmarks/crash.py --kills 20 --json benchmarks/results/crash.json
+    python benchmarks/reliability/crash.py --kills 20 --json benchmarks/results/crash.json
 
 Every trial starts anew in a process of its own, is killed (SIGKILL) at a random moment of a random
 round, is started again and ends. Its final message, server state and history must be those of a
@@ -10,7 +10,6 @@ run that nobody disturbed.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import random
 import shutil
@@ -24,7 +23,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
+from harness.machine import machine, write
 
 import fgl
 from fgl.federation import Training
@@ -43,7 +45,7 @@ def federation() -> tuple[fgl.Method, list[fgl.Graph]]:
         clients.append(fgl.Graph(x, edges, y=y, num_classes=5))
     torch.manual_seed(0)
     optimizer = partial(torch.optim.Adam, lr=0.01)
-    return fgl.Method(fgl.nn.GAT(100, 64, 5), train=Training(optimizer, num_steps=4)), clients
+    return fgl.fedavg(fgl.nn.GAT(100, 64, 5), train=Training(optimizer, num_steps=4)), clients
 
 
 def work(folder: Path) -> None:
@@ -133,8 +135,6 @@ def main(argv: list[str] | None = None) -> int:
     if args.worker:
         work(args.worker)
         return 0
-    from machine import machine
-
     torch.set_num_threads(1)
     moment = random.Random(args.seed)
     same = 0
@@ -150,19 +150,17 @@ def main(argv: list[str] | None = None) -> int:
         saved += rounds
         print(f"kill {number + 1}: round {rounds[0]} was saved, equal so far {same}", flush=True)
     print(f"{same} of {args.kills}")
-    if args.json:
-        report = {
-            "benchmark": "crash",
-            "rounds": ROUNDS,
-            "seed": args.seed,
-            "kills": args.kills,
-            "bit_equal": same,
-            "rounds_saved_at_kill": saved,
-            "seconds_per_round": round(seconds, 4),
-            "machine": machine(),
-        }
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    report = {
+        "benchmark": "crash",
+        "rounds": ROUNDS,
+        "seed": args.seed,
+        "kills": args.kills,
+        "bit_equal": same,
+        "rounds_saved_at_kill": saved,
+        "seconds_per_round": round(seconds, 4),
+        "machine": machine(),
+    }
+    write(report, args.json)
     return int(same < args.kills)
 
 

@@ -1,15 +1,18 @@
-"""docs/speed.md and its pictures, from what speed.py and kernels.py measured."""
+"""docs/speed.md and its pictures, from what rounds.py and kernels.py measured."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.machine import RESULTS, ROOT
+from harness.report import publish
+
 DOCS = ROOT / "docs"
-BEGIN, END = "<!-- begin: benchmarks/speed.py --report -->", "<!-- end -->"
 ASKED = {
     "gcn_fedavg/K=10/batch_over_pyg": ">= 4.5",
     "gcn_fedavg/K=30/batch_over_pyg": ">= 4.5",
@@ -156,8 +159,5 @@ def write_speed() -> None:
     lines += kernels_table(kernels)
     if not gpu:
         lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
-    page = DOCS / "speed.md"
-    before, rest = page.read_text().split(BEGIN)
-    after = rest.split(END)[1]
-    page.write_text(before + BEGIN + "\n" + "\n".join(lines) + "\n" + END + after)
+    publish("speed", "\n".join(lines) + "\n")
     picture(speed, kernels)

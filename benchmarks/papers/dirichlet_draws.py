@@ -1,6 +1,6 @@
 """How much of GPFL's Table 2 is the draw: the local majority's share over many Dirichlet draws.
 
-    python benchmarks/dirichlet_draws.py --json benchmarks/results/dirichlet_draws.json
+    python benchmarks/papers/dirichlet_draws.py --json benchmarks/results/dirichlet_draws.json
 
 The paper names no seed of its split. A client that always says its most frequent class scores that
 class's share, which depends on the draw of the classes over the clients alone: no model is trained
@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 from pathlib import Path
 from typing import Any
 
-from machine import machine, write
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.machine import machine, write
 from torch import Tensor
 
 import fgl

@@ -1,7 +1,7 @@
 """Peak memory of a loss's forward and backward, beyond its inputs, as the graph grows.
 
-    python benchmarks/memory.py --json benchmarks/results/memory.json
-    python benchmarks/memory.py --quick
+    python benchmarks/speed/memory.py --json benchmarks/results/memory.json
+    python benchmarks/speed/memory.py --quick
 
 Every case runs in a process of its own: the inputs are made, the code is warmed up on a tiny graph,
 the kernel's peak of resident memory is reset (Linux only), and what the peak rises by is the
@@ -25,8 +25,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from machine import machine
+from harness.machine import machine, write
 from torch import Tensor
 
 import fgl
@@ -212,10 +214,7 @@ def main(argv: list[str] | None = None) -> int:
         losses = [values["loss"] for values in found.values()]
         if not all(math.isclose(losses[0], other, rel_tol=1e-4) for other in losses):
             failures.append(f"losses disagree: {case} {losses}")
-    if args.json:
-        report = {"machine": machine() | {"threads": args.threads}, "results": results}
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(report, indent=1) + "\n")
+    write({"machine": machine() | {"threads": args.threads}, "results": results}, args.json)
     print("", *failures, sep="\n")
     return int(bool(failures))
 

@@ -1,8 +1,9 @@
 """Sparse kernels against torch.sparse, torch-sparse, PyG and index_add.
 
-    python benchmarks/kernels.py --quick --json out.json     under a minute: two sizes
-    python benchmarks/kernels.py --json benchmarks/results/kernels.json
-    python benchmarks/kernels.py --report                    docs/speed.md and its picture
+    python benchmarks/speed/kernels.py --quick --json out.json     under a minute: two sizes
+    python benchmarks/speed/kernels.py --json benchmarks/results/kernels.json
+
+``python benchmarks/speed/rounds.py --report`` writes docs/speed.md from what was measured.
 
 A random graph of average degree 10; 64 features, 32 at 10^7 edges (the gather that index_add needs
 would be 2.5 GB), 128 on a GPU. All contestants are alternated; every ratio has a name:
@@ -13,12 +14,15 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from machine import alternated, machine, seconds, write
+from harness.machine import alternated, machine, seconds, write
 
 import fgl
 from fgl.sparse import row_softmax, weighted_product
@@ -167,13 +171,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
-    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     args = parser.parse_args(argv)
-    if args.report:
-        from speed_report import write_speed
-
-        write_speed()
-        return {}
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for size in SIZES[:2] if args.quick else args.sizes:

@@ -1,19 +1,18 @@
 """Seconds of a round of local training on clients of many graphs, beside a plain PyG loop.
 
-    python benchmarks/graph_speed.py --threads 1 2
+    python benchmarks/speed/graph_speed.py --json benchmarks/results/graph_speed.json
 
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
 state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
 the median of `--rounds` rounds after two to warm up. ``seconds`` are of the clock, ``cpu`` of this
-process, which says more on a busy machine. Then, how much of a round of GPFL is the server's. All
-goes to ``benchmarks/results/graph_speed.json``.
+process, which says more on a busy machine. Then, how much of a round of GPFL is the server's.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,21 +20,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
 import torch.nn.functional as F
-from machine import example, machine
+from harness.machine import machine, write
+from papers.gpfl import TABLES
 from torch import nn
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn import GINConv, global_add_pool
 
 import fgl
-from fgl.federation import Method, Training, graph_minibatches
-from fgl.federation.executor import Executor
-from fgl.federation.message import Broadcast
-from fgl.federation.result import Result
+from fgl.federation import Batch, Broadcast, Loop, Training, graph_minibatches
 
-RESULTS = Path(__file__).parent / "results" / "graph_speed.json"
 ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
 
 
@@ -80,24 +78,20 @@ def pyg_round(clients: list[fgl.Graph], classes: int) -> Callable[[], None]:
 def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[[], None]:
     model = fgl.nn.GIN(clients[0].num_features, 64, classes)
     how = partial(torch.optim.Adam, **ADAM)
-    method = Method(
-        model,
-        receive=lambda message, state, graph: (message["model"], {}),
-        train=Training(how, batches=graph_minibatches, keep_optimizer=True),
-    )
-    executor = Executor(clients, at_once)
-    first: Any = {"model": method.initial()}
-    result = Result(Broadcast(first, len(clients)), first, {}, [])
-    index = 0
+    train = Training(how, batches=graph_minibatches, keep_optimizer=True)
+    method = fgl.fedavg(model, train=train)
+    executor: Loop = Loop(method, clients, seed=0)
+    if at_once != 1:
+        size = len(clients) if at_once == "all" else at_once
+        executor = Batch(method, clients, size, seed=0)
+    outbox: Any = Broadcast({"model": method.initial()}, len(clients))
+    index, everybody = 0, range(len(clients))
 
     def once() -> None:
-        nonlocal index
-        sent = {}
-        for group in executor.groups(range(len(clients)), result):
-            for client, upload, state, _ in executor.updates(method, group, result, index, 0):
-                sent[client] = {"model": upload["model"]}
-                result.client_states[client] = state
-        result.outbox = sent
+        nonlocal index, outbox
+        answers = executor.train(index, outbox, everybody)
+        outbox = {client: {"model": answer.message["model"]} for client, answer in answers}
+        executor.keep(index, everybody)
         index += 1
 
     return once
@@ -120,7 +114,6 @@ def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict
 
 def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
     """Median seconds of a round of GPFL, of the server in it, and of the clients' answers to it."""
-    module = example("gpfl")
     spent: dict[str, list[float]] = {"aggregate": [], "send": []}
 
     def clocked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -132,16 +125,9 @@ def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
 
         return call
 
-    build = module.gpfl
-
-    def timed(*given: Any) -> Method:
-        method = build(*given)
-        parts = {name: clocked(getattr(method, name), name) for name in spent}
-        return replace(method, **parts)
-
-    module.gpfl = timed
-    flags = ["--dataset", dataset, "--clients", str(clients), "--rounds", str(rounds + 2)]
-    result = module.main(flags)[1]
+    task, method = TABLES["gpfl-table2"].row("GPFL, alpha 5").at(dataset, clients).load()
+    method = replace(method, **{name: clocked(getattr(method, name), name) for name in spent})
+    result = fgl.run(method, task, num_rounds=rounds + 2, clients_at_once=8)
     sends = [sum(spent["send"][i : i + clients]) for i in range(0, len(spent["send"]), clients)]
     taken = {
         "round": [record.seconds for record in result.history],
@@ -162,6 +148,7 @@ def main() -> None:
     add("--at-once", nargs="+", default=["1", "5", "all"])
     add("--threads", nargs="+", type=int, default=[1, 2])
     add("--rounds", type=int, default=7)
+    add("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args()
     found = []
     torch.set_num_threads(1)
@@ -184,7 +171,7 @@ def main() -> None:
                 print(dataset, threads, name, times, "pyg /", ratio, flush=True)
                 found.append({"dataset": dataset, "threads": threads, "name": name, **times})
     made = {"clients": args.clients, "machine": machine(), "runs": found, "gpfl": servers}
-    RESULTS.write_text(json.dumps(made, indent=1) + "\n")
+    write(made, args.json)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -17,6 +18,9 @@ from typing import Any
 import torch
 
 import fgl
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
 
 
 def machine() -> dict[str, Any]:
@@ -46,9 +50,10 @@ def commit() -> str:
     return found.stdout.strip()
 
 
+@functools.cache
 def example(name: str) -> Any:
     """A recipe of ``examples`` as a module."""
-    path = Path(__file__).parents[1] / "examples" / f"{name}.py"
+    path = ROOT / "examples" / f"{name}.py"
     spec: Any = importlib.util.spec_from_file_location(name, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -1,6 +1,6 @@
 """The pseudo graph in blocks: time and memory by the number of nodes, against the dense way.
 
-    python benchmarks/pseudo_graph.py --json benchmarks/results/pseudo_graph.json
+    python benchmarks/speed/pseudo_graph.py --json benchmarks/results/pseudo_graph.json
 
 Every case runs in a process of its own; memory is the largest resident size less that before the
 call. The dense way is all similarities, a full sort of every row, a dense result.
@@ -17,9 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
 import torch
-from machine import machine, write
+from harness.machine import machine, write
 
 from fgl.pseudo import pseudo_graph
 

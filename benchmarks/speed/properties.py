@@ -1,7 +1,7 @@
 """Graph properties against networkx, scipy and padded products; the auto-encoder against autograd.
 
-    python benchmarks/properties.py --quick --json out.json     400 graphs of each collection
-    python benchmarks/properties.py --json benchmarks/results/properties.json
+    python benchmarks/speed/properties.py --quick --json out.json     400 graphs of each collection
+    python benchmarks/speed/properties.py --json benchmarks/results/properties.json
 
 All contestants start from the same edge tensors and are alternated; times are medians of the
 process's own seconds on one thread, so that a neighbour on the machine does not count. networkx
@@ -13,16 +13,19 @@ from __future__ import annotations
 
 import argparse
 import math
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import networkx as nx
 import numpy as np
 import scipy.sparse
 import torch
-from machine import alternated, machine, write
+from harness.machine import alternated, machine, write
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 

@@ -1,7 +1,7 @@
 """Trees per second: `EgoSampler` against PyG's NeighborLoader and a loop over sampled edges.
 
-    python benchmarks/sampler.py --json benchmarks/results/sampler.json
-    python benchmarks/sampler.py --report      the table in docs/papers/fedego.md, from that file
+    python benchmarks/speed/sampler.py --json benchmarks/results/sampler.json
+    python benchmarks/speed/sampler.py --report    docs/papers/fedego.md, from that file
 
 All draw six neighbours and six of each of those, with replacement, on random graphs of average
 degree 10. NeighborLoader (with torch-sparse, or pyg-lib where it is) returns one subgraph per
@@ -14,23 +14,23 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import sys
 import time
 import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
-from machine import alternated, machine, write
+from harness.machine import RESULTS, alternated, machine, write
+from harness.report import publish
 from torch import Tensor
 
 import fgl
 from fgl.ego import EgoSampler
 
-ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "sampler.json"
-PAGE = ROOT / "docs" / "papers" / "fedego.md"
-MARK = "<!-- begin: benchmarks/sampler.py --report -->"
 FANOUTS = (6, 6)
 DEGREE = 10
 
@@ -123,8 +123,8 @@ def compare(num_nodes: int, batch: int, edges: Tensor, repeats: int) -> dict[str
     }
 
 
-def publish(report: dict[str, Any]) -> None:
-    """The table between its markers."""
+def table(report: dict[str, Any]) -> str:
+    """What was measured, as text."""
     heads = ("nodes", "batch", "fgl", "NeighborLoader", "in Python")
     heads += ("against the loader", "against Python", "us per tree")
     out = [f"| {' | '.join(heads)} |"]
@@ -134,9 +134,7 @@ def publish(report: dict[str, Any]) -> None:
         ratios = f"{row['times_neighbor_loader']} | {row['times_python_loop']}"
         end = f"{row['microseconds_per_tree']:.2f}"
         out.append(f"| {row['nodes']:,} | {row['batch']} | {rates} | {ratios} | {end} |")
-    text = "\n".join(out) + "\n"
-    before, rest = PAGE.read_text().split(MARK)
-    PAGE.write_text(f"{before}{MARK}\n{text}<!-- end -->{rest.split('<!-- end -->', 1)[1]}")
+    return "\n".join(out) + "\n"
 
 
 def main() -> None:
@@ -150,7 +148,8 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        publish(json.loads(RESULTS.read_text()))
+        kept = json.loads((RESULTS / "sampler.json").read_text())
+        publish("fedego-sampler", table(kept))
         return
     torch.set_num_threads(1)
     rows = []

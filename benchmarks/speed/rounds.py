@@ -1,8 +1,8 @@
 """How long a federated round takes: a PyG loop as users write it, our loop, our batch.
 
-    python benchmarks/speed.py --quick --json out.json        under a minute: the rows of K = 10
-    python benchmarks/speed.py --json benchmarks/results/speed.json
-    python benchmarks/speed.py --report                       docs/speed.md and its picture
+    python benchmarks/speed/rounds.py --quick --json out.json     under a minute: K = 10
+    python benchmarks/speed/rounds.py --json benchmarks/results/speed.json
+    python benchmarks/speed/rounds.py --report                    docs/speed.md and its picture
 
 Rounds of all variants are alternated in one process; numbers are medians, ratios of medians.
 Cora (FGL_DATA), class-capped split, Louvain; a round is broadcast, local training, aggregation and
@@ -24,10 +24,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import numpy as np
 import torch
 import torch.nn.functional as F
-from machine import alternated, example, machine, seconds, write
+from harness.machine import alternated, example, machine, seconds, write
 
 import fgl
 
@@ -102,9 +104,11 @@ def our_rounds(
     torch.manual_seed(0)
     model = fgl.nn.GCN(whole.num_features, hidden, whole.num_classes).to(whole.device)
     train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=steps)
-    build = example("fgssl").fgssl if name == "fgssl" else fgl.Method
-    method = build(model, train=train)
-    options = {"evaluate": fgl.evaluate_on(model, whole), "clients_at_once": at_once}
+    method = fgl.fedavg(model, train=train)
+    if name == "fgssl":
+        method = example("fgssl").fgssl(method)
+    evaluate = fgl.evaluate_on(method, whole, clients)
+    options = {"evaluate": evaluate, "clients_at_once": at_once}
 
     def rounds() -> float:
         count = ROUNDS if len(clients) < 1000 else 1
@@ -171,7 +175,7 @@ def growth(num_clients: int, num_nodes: int, at_once: Any, rounds: int) -> dict[
     torch.set_num_threads(1)
     clients = [synthetic(num_nodes, seed) for seed in range(num_clients)]
     model = fgl.nn.GCN(100, 16, 7)
-    method = fgl.Method(model, train=fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3))
+    method = fgl.fedavg(model, train=fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3))
     resident: list[float] = []
 
     def watch(record: Any, result: Any) -> None:
@@ -240,7 +244,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         print(json.dumps(growth(*args.one)))
         return {}
     if args.report:
-        from speed_report import write_speed
+        from speed.report import write_speed
 
         write_speed()
         return {}
