@@ -32,6 +32,9 @@ class Plan:
         self.given: Sequence[Any] = contexts
         self.drawn: list[list[tuple[Graph, Any]]] = []
         for graph, context, seed in zip(cohort.graphs, contexts, seeds, strict=True):
+            if how.batches is None:  # nothing is drawn
+                self.drawn.append(local_steps(how, graph, context))
+                continue
             with torch.random.fork_rng([]):
                 set_seed(seed)
                 self.drawn.append(local_steps(how, graph, context))
