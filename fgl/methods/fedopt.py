@@ -50,8 +50,9 @@ def fedopt(
                 "Expected the server to send everybody the same model, but got one for each"
             )
         moments: Any = {key: state[key] for key in ("m", "v") if key in state}
-        old: Any = state["model"]
+        before: Any = state["model"]
         target: Any = outbox.message["model"]
+        old = {name: before[name] for name in target}  # what travels, at first the whole model
         model, moments = server_step(old, target, moments, rule=rule, lr=server_lr, beta1=momentum)
         message = {**outbox.message, "model": model}
         return Broadcast(message, inbox.num_clients), {**made, "model": model, **moments}

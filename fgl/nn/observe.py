@@ -62,7 +62,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
     hooks = [
         model.register_forward_pre_hook(ask, with_kwargs=True),
-        model.register_forward_hook(note),
+        model.register_forward_hook(note, prepend=True),  # who asked last is answered first
     ]
     try:
         yield seen
