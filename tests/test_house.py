@@ -32,7 +32,7 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["properties"] = FLOORS["data"] = {
     "sparse",
     "graph",
 }
-FLOORS["pseudo"] = {"checks", "sparse", "graph"}
+FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {"checks", "sparse", "graph", "losses", "aggregate", "metrics"}
