@@ -12,15 +12,11 @@ from torch import nn
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
     """The model in training or evaluation mode; each of its modules gets its own back.
 
-    Args:
-        model: whose mode is set.
-        training: True for training mode.
-
     Example:
-        >>> model = torch.nn.Dropout(0.5)
+        >>> model = torch.nn.Dropout()
         >>> with in_mode(model, False):
-        ...     print(model.training)
-        False
+        ...     model(torch.ones(3))
+        tensor([1., 1., 1.])
         >>> model.training
         True
     """
