@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from federations import by_hand, close, end, same, script
+from fgl.federation.schedule import training_examples
 from torch.func import functional_call
 
 import fgl
@@ -28,7 +29,6 @@ from fgl.federation import (
     train,
     trees,
 )
-from fgl.federation.schedule import training_examples
 from fgl.nn import EgoSAGE
 from fgl.personalize import label_distribution, mixing_coefficient, split_layers
 

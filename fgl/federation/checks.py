@@ -24,7 +24,7 @@ def check_message(
 
     Args:
         message: what should be a dict of tensors, at most one dict deep.
-        like: a message with the same keys on both levels, e.g. another client's.
+        like: a message with the same keys, under ``"model"`` too, e.g. another client's.
         model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
             with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
         name: what an error calls the message.
@@ -53,7 +53,7 @@ def check_message(
                     f"Expected {name}[{key!r}] to be a {type(value).__name__}, "
                     f"but got a {type(message[key]).__name__}"
                 )
-            if isinstance(value, Mapping):
+            if key == "model" and isinstance(value, Mapping):
                 check_keys(message[key], value, f"{name}[{key!r}]", whose)
     if model is not None and "model" in message:
         received = message["model"]
