@@ -139,10 +139,12 @@ def test_own_models_are_what_clients_use() -> None:
         used = own_models(FEDAVG).deploy(result.outbox[client], state, own)
         assert same(dict(used), state["model"])
     assert same(dict(result.outbox[0]), dict(run(FEDAVG, CLIENTS).outbox[0]))
-    drawn = own_models(FEDAVG, draw=True)
-    torch.manual_seed(0)
-    one, two = (drawn.receive({"model": FEDAVG.initial()}, {}, own)[0] for own in CLIENTS[:2])
+    ego = known("ego", 0.0, torch.float32)
+    drawn, message = own_models(ego.fedavg, draw=True), {"model": ego.fedavg.initial()}
+    one, two = (drawn.receive(message, {}, own)[0] for own in ego.clients[:2])
     assert not same(dict(one), dict(two))
+    with pytest.raises(TypeError, match="GCNConv to have reset_parameters"):
+        own_models(FEDAVG, draw=True)
 
 
 def test_uniform_mixing_is_the_mean_of_updates() -> None:
