@@ -201,7 +201,7 @@ ROWS: dict[str, Row] = {
     "moon": Row(lambda t: moon(t.fedavg, queue=2), WHOLE),
     "ring": Row(lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
-    "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("nodes", "graphs")),
+    "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
     "mix updates": Row(
         lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False
     ),

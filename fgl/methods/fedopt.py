@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..aggregate import server_step
-from ..checks import check_number
+from ..checks import check_choice, check_number
 from ..federation import Broadcast, Inbox, Message, Method
 from ..federation.method import State
 
@@ -28,7 +28,7 @@ def fedopt(
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
 
     Raises:
-        ValueError: if a rate is out of range; when called, if the server sends no common model.
+        ValueError: if a rate is out of range or the rule unknown; when called, if the server sends no common model.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01).aggregate.__name__
@@ -36,6 +36,7 @@ def fedopt(
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """
+    check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
     check_number("server_lr", server_lr, at_least=0)
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9

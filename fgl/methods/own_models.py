@@ -27,6 +27,9 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         before: whether what a client started its last round from stays in its state too, under
             ``"adopted"``.
 
+    Raises:
+        TypeError: if a model is to be drawn that cannot be, see `drawn`.
+
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
         >>> state = {"model": {"weight": torch.ones(1, 1), "bias": torch.ones(1)}}
@@ -34,6 +37,9 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
     initial = fedavg.initial()
+    if draw:
+        with torch.random.fork_rng([]):
+            drawn(fedavg.model)  # raises where it cannot be drawn
 
     def own(state: State) -> Params:
         if "model" in state:
@@ -75,6 +81,9 @@ def drawn(model: nn.Module) -> Params:
     Args:
         model: the architecture; its modules have `reset_parameters`, or it has that itself.
 
+    Raises:
+        TypeError: if a module has parameters and no `reset_parameters`: it would stay as it is.
+
     Example:
         >>> model = torch.nn.Linear(2, 1)
         >>> drawn(model)["weight"].equal(model.weight)
@@ -86,4 +95,9 @@ def drawn(model: nn.Module) -> Params:
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()
+        elif next(module.parameters(recurse=False), None) is not None:
+            raise TypeError(
+                f"Expected {type(module).__name__} to have reset_parameters, to be drawn anew, "
+                "but got none"
+            )
     return {name: value.detach() for name, value in fresh.state_dict().items()}

@@ -52,6 +52,8 @@ def own_node_task(
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
 
+    check_number("kl", kl, at_least=0)
+
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         logits, total = encoded(model, params, graph, context, kl)
         return total + losses.cross_entropy(logits, graph.y, graph.train_mask)  # type: ignore[arg-type]
@@ -95,6 +97,7 @@ def link_task(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
+    check_number("kl", kl, at_least=0)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     if len(idle) == len(splits):
         raise ValueError(

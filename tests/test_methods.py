@@ -1,0 +1,202 @@
+"""Methods of the library: the property that defines each, and the bounds of its numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import K, case, known
+from federations import close, same
+
+import fgl
+from fgl import methods
+from fgl.federation import Inbox
+from fgl.methods import (
+    adaptive_fedprox,
+    fedopt,
+    fedper,
+    fedprox,
+    local,
+    mix_updates,
+    moon,
+    own_models,
+    ring,
+    uniform,
+)
+
+TASK = known("nodes", 0.0, torch.float64)
+FEDAVG, CLIENTS = TASK.fedavg, TASK.clients
+run = partial(fgl.run, num_rounds=3)
+
+
+def gradient(method: Any, shift: float, own: fgl.Graph) -> dict[str, torch.Tensor]:
+    """At the received model moved by `shift`."""
+    params, context = method.receive({"model": method.initial()}, {}, own)
+    leaves = {k: (v + shift).requires_grad_() for k, v in params.items()}
+    loss = method.loss(leaves, own, context)
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
+
+
+def trained_alone(num_rounds: int) -> list[Any]:
+    """What each client's own training makes, without any federation."""
+    found = [run(FEDAVG, [own], num_rounds=num_rounds) for own in CLIENTS]
+    return [result.outbox[0]["model"] for result in found]
+
+
+def test_local_shares_nothing() -> None:
+    result = run(local(FEDAVG), CLIENTS)
+    for client, want in enumerate(trained_alone(3)):
+        close(result.client_states[client]["model"], want)
+    assert all(record.bytes_up == 0 for record in result.history)
+
+
+def test_fedprox_without_weight_is_fedavg_and_its_term_is_the_distance() -> None:
+    assert same(dict(run(fedprox(FEDAVG, mu=0), CLIENTS).outbox[0]),
+                dict(run(FEDAVG, CLIENTS).outbox[0]))  # fmt: skip
+    plain, held = (gradient(m, 0.1, CLIENTS[0]) for m in (FEDAVG, fedprox(FEDAVG, mu=0.7)))
+    for name, value in plain.items():
+        close(held[name] - value, torch.full_like(value, 0.07))
+
+
+def test_adaptive_fedprox_keeps_a_weight_for_each_client() -> None:
+    fit = fgl.federation.supervised(FEDAVG.model)
+    method = adaptive_fedprox(FEDAVG, fit=lambda params, own: fit(params, own, {}), mu=1.0)
+    plain, held = (gradient(m, 0.1, CLIENTS[0]) for m in (FEDAVG, method))
+    for name, value in plain.items():
+        close(held[name] - value, torch.full_like(value, 0.1))
+    states = run(method, CLIENTS).client_states
+    weights = [float(state["mu"]) for state in states.values()]
+    assert all(1e-5 <= weight <= 10 for weight in weights) and set(weights) != {1.0}
+
+
+def test_fedopt_that_steps_whole_is_fedavg() -> None:
+    one, two = (run(m, CLIENTS) for m in (fedopt(FEDAVG, rule="sgd", server_lr=1.0), FEDAVG))
+    close(one.outbox[0]["model"], two.outbox[0]["model"])
+    half = run(fedopt(FEDAVG, server_lr=0.5), CLIENTS, num_rounds=1).outbox[0]["model"]
+    whole = run(FEDAVG, CLIENTS, num_rounds=1).outbox[0]["model"]
+    close(half, {k: (v + whole[k]) / 2 for k, v in FEDAVG.initial().items()})
+    with pytest.raises(ValueError, match="to send everybody the same model"):
+        run(fedopt(ring(FEDAVG)), CLIENTS)
+
+
+def test_fedper_lets_only_shared_layers_travel() -> None:
+    result = run(fedper(FEDAVG, shared=["convs.0"]), CLIENTS)
+    assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
+    states = [result.client_states[k]["model"] for k in range(K)]
+    assert not same(states[0]["convs.1.bias"], states[1]["convs.1.bias"])
+    sent = 8 * sum(v.numel() for n, v in FEDAVG.initial().items() if "convs.0" in n)
+    assert [record.bytes_up for record in result.history] == [K * (sent + 8)] * 3
+    for wrong in ([], ["nowhere"]):
+        with pytest.raises(ValueError, match="Expected"):
+            fedper(FEDAVG, shared=wrong)
+
+
+def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
+    assert moon(FEDAVG, contrast=0) is FEDAVG
+    made, own = moon(FEDAVG, contrast=2.0, temperature=0.4), CLIENTS[0]
+    result = run(made, CLIENTS, num_rounds=1)
+    message, state = result.outbox[0], result.client_states[0]
+    params, context = made.receive(message, state, own)
+    moved = {k: (v + 0.1).requires_grad_() for k, v in params.items()}
+
+    def embed(of: Any) -> torch.Tensor:
+        model = FEDAVG.model.eval()
+        call = {"return_embedding": True}
+        return torch.func.functional_call(model, of, own.inputs, call)[1]
+
+    near, far = embed(params), state["queue"][:, 0]
+    close(context["near"].values, near)
+    cos = partial(torch.cosine_similarity, dim=1)
+    z = embed(moved)
+    pull, push = (cos(z, near) / 0.4).exp(), (cos(z, far) / 0.4).exp()
+    want = FEDAVG.loss(moved, own, {}) - 2.0 * (pull / (pull + push)).log().mean()
+    got = made.loss(moved, own, context)
+    close(got, want, atol=1e-9)
+    grads = [torch.autograd.grad(v, list(moved.values()), retain_graph=True) for v in (got, want)]
+    close(grads[0], grads[1], atol=1e-9)
+    with pytest.raises(TypeError, match="return_embedding"):
+        moon(fgl.fedavg(torch.nn.Linear(1, 1)))
+
+
+def test_ring_by_hand() -> None:
+    sent = {k: {"model": {"w": torch.tensor(float(2**k))}} for k in range(K)}
+    for there in (range(K), (0, 1, 3), (2,)):
+        outbox, _ = ring(FEDAVG).aggregate(Inbox({k: sent[k] for k in there}, K), {})
+        assert list(outbox) == list(there)
+        for client in there:
+            near = [k for k in ((client - 1) % K, client, (client + 1) % K) if k in there]
+            want = sum(2.0**k for k in near) / len(near)
+            assert float(outbox[client]["model"]["w"]) == pytest.approx(want)
+
+
+def test_own_models_are_what_clients_use() -> None:
+    result = run(own_models(FEDAVG), CLIENTS)
+    for client, own in enumerate(CLIENTS):
+        state = result.client_states[client]
+        used = own_models(FEDAVG).deploy(result.outbox[client], state, own)
+        assert same(dict(used), state["model"])
+    assert same(dict(result.outbox[0]), dict(run(FEDAVG, CLIENTS).outbox[0]))
+    ego = known("ego", 0.0, torch.float32)
+    drawn, message = own_models(ego.fedavg, draw=True), {"model": ego.fedavg.initial()}
+    one, two = (drawn.receive(message, {}, own)[0] for own in ego.clients[:2])
+    assert not same(dict(one), dict(two))
+    with pytest.raises(TypeError, match="GCNConv to have reset_parameters"):
+        own_models(FEDAVG, draw=True)
+
+
+def test_uniform_mixing_is_the_mean_of_updates() -> None:
+    weigh = replace(FEDAVG, send=lambda p, c, s, g: ({"model": p}, s))
+    result = run(mix_updates(weigh, uniform), CLIENTS, num_rounds=1)
+    alone, start = trained_alone(0), FEDAVG.initial()
+    updates = []
+    for client, own in enumerate(CLIENTS):
+        seed = fgl.federation.fold_in(0, 0, client)
+        done = fgl.federation.train(FEDAVG, start, own, {}, seed=seed)
+        updates.append({k: v - start[k] for k, v in done.params.items()})
+    assert len(alone) == K
+    want = {k: v + sum(u[k] for u in updates) / K for k, v in start.items()}
+    for client in range(K):
+        close(result.outbox[client]["model"], want, atol=1e-6)
+
+
+def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
+    matrix = torch.tensor([[0.0, 1.0], [0.25, 0.75]])
+    made = mix_updates(FEDAVG, lambda inbox, known: (matrix, matrix), self_weight=0.5)
+    sent = {k: {"model": {"w": torch.tensor(10.0 * k)}} for k in range(2)}
+    came = {k: {"model": {"w": torch.tensor(10.0 * k + k + 1)}} for k in range(2)}
+    outbox, state = made.aggregate(Inbox(came, 2, sent), {})
+    assert float(outbox[0]["model"]["w"]) == pytest.approx(0 + 0.5 * 1 + 0.5 * 2)
+    assert float(outbox[1]["model"]["w"]) == pytest.approx(10 + 0.5 * 2 + 0.5 * (0.25 + 1.5))
+    assert torch.equal(state["network"], matrix)
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (partial(fedprox, mu=-1), "mu"),
+        (partial(fedprox, mu=float("nan")), "mu"),
+        (partial(adaptive_fedprox, fit=None, mu=-1), "mu"),
+        (partial(fedopt, server_lr=-0.1), "server_lr"),
+        (partial(fedopt, momentum=-1), "momentum"),
+        (partial(moon, contrast=-1), "contrast"),
+        (partial(moon, temperature=0), "temperature"),
+        (partial(moon, queue=0), "queue"),
+        (partial(mix_updates, network=uniform, self_weight=1.5), "self_weight"),
+    ],
+)
+def test_bounds(build: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be an? "):
+        build(FEDAVG)
+
+
+def test_unknown_server_rule() -> None:
+    with pytest.raises(ValueError, match="rule"):
+        fedopt(FEDAVG, rule="rmsprop")  # type: ignore[arg-type]
+
+
+def test_case_is_the_table() -> None:
+    assert case("fedavg", "nodes")[0].model is known("nodes", 0.5, torch.float32).fedavg.model
+    assert methods.uniform is uniform

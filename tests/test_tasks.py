@@ -1,0 +1,125 @@
+"""Tasks: made of one's own graphs or of a dataset, the bounds of their settings, centralized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conformance import TASKS
+from federations import CLASSES, FEATURES, end, graph, model, same
+
+import fgl
+from fgl import tasks
+from fgl.tasks import Local
+
+SETTINGS = [
+    tasks.Nodes,
+    tasks.OverlappingNodes,
+    tasks.EgoNodes,
+    tasks.OwnNodes,
+    tasks.Links,
+    tasks.Graphs,
+]
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
+    made = TASKS[name](0.5, torch.float32)
+    result = fgl.run(made.fedavg, made, num_rounds=1)
+    metrics = result.history[0].metrics
+    assert metrics and (not made.select or made.select in metrics)
+
+
+def test_a_setting_is_the_task_of_its_graphs() -> None:
+    setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
+    made = setting.load(seed=2)
+    whole = fgl.data.split(fgl.data.load("synthetic"), "class_capped", seed=2)
+    parts = fgl.data.random_partition(whole, 3, seed=2)
+    with torch.random.fork_rng():
+        torch.manual_seed(2)
+        net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
+    train = fgl.Training(setting.local.optimizer_factory(), num_steps=4)
+    own = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), net, train)
+    one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
+    assert same(one, two)
+
+
+def test_nodes_are_cut_by_any_partition() -> None:
+    whole = graph(60)
+    parts = [torch.arange(0, 60, 2), torch.arange(1, 60, 2)]
+    made = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model(), fgl.Training())
+    assert [own.num_nodes for own in made.clients] == [30, 30]
+    counts = [
+        [own.num_nodes for own in tasks.Nodes(clients=4, partition=how, hidden=4).load().clients]
+        for how in ("louvain", "random")
+    ]
+    assert all(sum(each) == 2708 for each in counts) and counts[0] != counts[1]
+
+
+def test_centralized_is_one_client_with_everything() -> None:
+    made = TASKS["nodes"](0.0, torch.float32)
+    whole = tasks.centralized(made)
+    assert [own.num_nodes for own in whole.clients] == [72]
+    metrics = fgl.run(whole.fedavg, whole, num_rounds=1).history[0].metrics
+    assert set(metrics) == {"val_accuracy", "val_loss", "test_accuracy"}
+    overlap = tasks.centralized(TASKS["overlapping"](0.0, torch.float32))
+    assert "local_accuracy" in fgl.run(overlap.fedavg, overlap, num_rounds=1).history[0].metrics
+
+
+def test_without_the_whole_there_is_no_centralized_training() -> None:
+    task: Any = TASKS["graphs"](0.0, torch.float32)
+    if task.whole is None:
+        with pytest.raises(ValueError, match="whole graph to train on centrally"):
+            tasks.centralized(task)
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"), [("clients", 0), ("hidden", 0), ("dropout", 2), ("dropout", -0.1)]
+)
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be "):
+        setting(**{name: bad})
+
+
+@pytest.mark.parametrize(
+    ("setting", "name", "bad"),
+    [
+        (tasks.OverlappingNodes, "l2", -1),
+        (tasks.OverlappingNodes, "per_class", 0),
+        (tasks.OverlappingNodes, "overlap", 1.5),
+        (tasks.EgoNodes, "share", 1.5),
+        (tasks.EgoNodes, "major_rate", -0.5),
+        (tasks.EgoNodes, "num_test", 0),
+        (tasks.EgoNodes, "batch_size", 0),
+        (tasks.OwnNodes, "latent", 0),
+        (tasks.OwnNodes, "kl", -1),
+        (tasks.Links, "latent", 0),
+        (tasks.Links, "kl", float("nan")),
+        (tasks.Graphs, "alpha", 0),
+        (tasks.Graphs, "batch_size", 0),
+        (Local, "lr", -1),
+        (Local, "momentum", -1),
+        (Local, "weight_decay", -1),
+        (Local, "steps", -1),
+    ],
+)
+def test_bounds_of_settings(setting: Any, name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be "):
+        setting(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["own", "links"])
+def test_bounds_of_builders(name: str) -> None:
+    net = fgl.nn.VGAE(FEATURES, 4, 2, num_classes=CLASSES)
+    with pytest.raises(ValueError, match="Expected kl to be a number >= 0, but got -1"):
+        if name == "own":
+            tasks.own_node_task([graph(20)], net, fgl.Training(), kl=-1)
+        else:
+            tasks.link_task([fgl.data.edge_split(graph(40))], net, fgl.Training(), kl=-1)
+
+
+def test_momentum_is_of_sgd_alone() -> None:
+    with pytest.raises(ValueError, match="momentum to be left out beside adam, but got 0.9"):
+        Local("adam", momentum=0.9)
