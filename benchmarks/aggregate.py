@@ -4,11 +4,11 @@
     python benchmarks/aggregate.py --json benchmarks/results/aggregate.json
 
 The tensors of a two-layer GCN for Cora, of a GIN (20 of 64 x 64) and of a first layer of SAGE
-(1433 x 512; not at 1,000), at 10, 100 and 1,000 clients. Both ways are
-alternated; every ratio has a name: ``mean/threads=1/K=10/GCN/list/ours_over_product`` is how many
-times longer ours takes than `tensordot` for a stack, `add_` with a factor for a list, `matmul` and
-`lerp` for a mix. One thread is timed by the processor's clock, which others on the machine disturb
-less, more by the wall's (`--threads 1 2`, on a quiet machine).
+(1433 x 512; not at 1,000), at 10, 100 and 1,000 clients. Both ways are alternated, and every ratio
+has a name: ``mean/threads=1/K=10/GCN/list/ours_over_product`` is how many times longer ours takes
+than `tensordot` for a stack, `add_` with a factor for a list, `matmul` and `lerp` for a mix. One
+thread is timed by the processor's clock, which others on the machine disturb less; more of them
+(``--threads 1 2``) by the wall's, which asks for a machine of one's own.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """FedEgo: clients share a reduction layer; the server trains the rest.
 
     python examples/fedego.py --dataset cora
-    python examples/fedego.py --gamma 0.25
 
-Zhang et al., FedEgo, arXiv 2208.13685. Only the first layer is averaged.
-Besides it, clients upload mashed ego-graphs: means over a batch of sampled
-trees of embeddings, and of labels (Mixup). The server trains the head on
-them. A client mixes that head with its own, the more the further its
-labels are from everybody's: ``lambda = (EMD / 2)^gamma``.
+Zhang et al., FedEgo, arXiv 2208.13685. Only the first layer is
+averaged. Besides it, clients upload mashed ego-graphs: means over
+a batch of sampled trees of embeddings, and of labels (Mixup). The
+server trains the head on them. A client mixes that head with its
+own, the more the further its labels are from everybody's:
+``lambda = (EMD / 2)^gamma``.
 """
 
 from dataclasses import replace
@@ -21,25 +21,30 @@ from fgl.checks import check_number
 from fgl.experiment import Run, cli
 from fgl.federation import Broadcast, in_mode, minimise
 from fgl.losses import soft_cross_entropy
-from fgl.personalize import interpolate, label_distribution, mixing_coefficient, split_layers
+from fgl.personalize import interpolate, label_distribution, mixing_coefficient, part, rest
 
 LONG = {"lr": 5e-4, "rounds": 300}
 PRESETS = {"dblp": LONG, "wiki_cs": LONG, "cora_full": {"lr": 5e-4}}
 
 
 def fedego(fedavg, *, epochs=5, batch_size=32, weight=None, gamma=0.5, mash=ego.mash):
-    """FedEgo; `weight(own, everybody)` says how much of the global head is taken."""
+    """FedEgo; `weight(own, everybody)` is the share of the global head."""
     check_number("gamma", gamma, above=0)
-    model, split = fedavg.model, partial(split_layers, prefixes=["reduction"])
-    sampler = cache(partial(ego.EgoSampler, fanouts=model.fanouts))
+    check_number("epochs", epochs, at_least=0, integer=True)
+    check_number("batch_size", batch_size, at_least=1, integer=True)
+    model, fanouts = fedavg.model, fedavg.model.fanouts
+    dtype, (num_classes, width) = model.head.weight.dtype, model.head.weight.shape
+    sampler = cache(partial(ego.EgoSampler, fanouts=fanouts))
+    mash = partial(mash, batch_size=batch_size)
     weight = weight or partial(mixing_coefficient, gamma=gamma)
 
     def mixed(params, message, graph):
         if "head" not in message:  # the first round
             return params
-        own = label_distribution(graph.y, model.head.out_features, graph.train_mask)
+        own = label_distribution(graph.y, num_classes, graph.train_mask)
         share = weight(own, message["distribution"])
-        return {**params, **interpolate(split(params)[1], message["head"], share)}
+        old = rest(params, "reduction")
+        return {**params, **interpolate(old, message["head"], share)}
 
     def receive(message, state, graph):
         params, context = fedavg.receive(message, state, graph)
@@ -50,56 +55,48 @@ def fedego(fedavg, *, epochs=5, batch_size=32, weight=None, gamma=0.5, mash=ego.
 
     @torch.no_grad()
     def send(params, context, state, graph):
-        message, state = fedavg.send(params, context, state, graph)
+        sent, state = fedavg.send(params, context, state, graph)
+        sent["model"] = part(params, "reduction")
         r = functional_call(model, params, (graph.x,), {"reduce": True})
+        y = torch.eye(num_classes, dtype=dtype, device=r.device)[graph.y]
         trees = sampler(graph)(graph.train_mask.nonzero().squeeze(1))
-        labels = torch.eye(graph.num_classes, device=r.device)[graph.y]
-        message["embeddings"], message["labels"] = (
-            mash(values, trees, batch_size=batch_size) for values in (r, labels)
-        )
-        return {**message, "model": split(params)[0]}, state
-
-    def accept(message, client, state):
-        shape = ego.levels(model.fanouts)[-1], model.head.in_features, model.head.out_features
-        ego.check_mashed(message["embeddings"], message["labels"], shape=shape)
+        sent |= {"embeddings": mash(r, trees), "labels": mash(y, trees)}
+        return sent, state
 
     def loss(params, trees, labels):
-        logits = functional_call(model, params, (ego.resample(trees, fanouts=model.fanouts),))
+        trees = ego.resample(trees, fanouts=fanouts)
+        logits = functional_call(model, params, (trees,))
         return soft_cross_entropy(logits, labels)
-
-    def batches(trees, labels):  # every epoch a fifth of them, drawn anew
-        for _ in range(epochs):
-            order = torch.randperm(len(trees), device=trees.device)
-            for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
-                yield trees[chosen], labels[chosen, 0]
 
     def aggregate(inbox, state):
         outbox, new = fedavg.aggregate(inbox, state)
-        x, y = (torch.cat([m[key] for m in inbox.values()]) for key in ("embeddings", "labels"))
-        head = state.get("head") or split(state["model"])[1]
+        x = torch.cat([each["embeddings"] for each in inbox.values()])
+        y = torch.cat([each["labels"] for each in inbox.values()])
+        steps = ego.tree_minibatches(x, y[:, 0], epochs, batch_size)
+        head = state.get("head") or rest(state["model"], "reduction")
+        adam, kept = fedavg.train.optimizer, state.get("optimizer")
         with in_mode(model, True):
-            how = {"optimizer": fedavg.train.optimizer, "state": state.get("optimizer")}
-            head, _, kept = minimise(loss, head, batches(x, y), **how)
+            head, _, kept = minimise(loss, head, steps, optimizer=adam, state=kept)
         sent = {**outbox[0], "head": head, "distribution": y.mean((0, 1))}
-        return Broadcast(sent, inbox.num_clients), {**new, "head": head, "optimizer": kept}
+        new = {**new, "head": head, "optimizer": kept}
+        return Broadcast(sent, inbox.num_clients), new
 
+    shape = ego.levels(fanouts)[-1], width, num_classes
+    accept = ego.mashed_check(shape=shape, dtype=dtype)
     told = {"send": send, "accept": accept, "aggregate": aggregate}
     return replace(fedavg, receive=receive, deploy=deploy, **told)
 
 
-def main(
-    task: tasks.EgoNodes = tasks.EgoNodes(dropout=0.5),
-    run: Run = Run(),
-    gamma: float = 0.5,
-):
-    """FedAvg of a reduction layer, a head trained on mashed ego-graphs, adaptive mixing.
+def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):
+    """FedAvg of one layer, a head trained on mashed ego-graphs, adaptive mixing.
 
     Args:
-        gamma: How fast the share of the global head grows with the distance of the labels.
+        gamma: How fast the global head's share grows with the distance of labels.
     """
     setting = task.load(run.seed)
     steps = {"epochs": task.local.steps, "batch_size": task.batch_size}
-    return run(fedego(setting.fedavg, **steps, gamma=gamma), setting)
+    method = fedego(setting.fedavg, **steps, gamma=gamma)
+    return run(method, setting)
 
 
 if __name__ == "__main__":

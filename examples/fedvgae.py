@@ -2,13 +2,12 @@
 
     python examples/fedvgae.py links --dataset cora
     python examples/fedvgae.py nodes --dataset cora
-    python examples/fedvgae.py links --contrast 0      w/o contrast
-    python examples/fedvgae.py links --max-adjust 0    w/o fine-tuning
 
 IEEE Transactions on Big Data 2024. A client that validates worse with the
 received encoder moves it back towards its own (Algorithm 1). A contrast
 holds its embeddings near those of the received model, far from those of
-its own earlier models (Eq. 10), as MOON does.
+its own earlier ones (Eq. 10, as MOON). ``--max-adjust 0`` and
+``--contrast 0`` leave them out.
 """
 
 import math
@@ -17,26 +16,30 @@ from dataclasses import replace
 import torch
 
 from fgl import tasks
-from fgl.experiment import Run, cli
+from fgl.checks import check_number, check_share, check_weight
+from fgl.experiment import Run, cli, takes_options_of
 from fgl.federation import together
 from fgl.methods import fedper, moon
 from fgl.personalize import adaptive_aggregation, part
 
 ENCODER = ("conv1", "conv_mu", "conv_logstd")
+RUN = Run(rounds=100, patience=20, clients_at_once="all")
+NODES = tasks.OwnNodes(dropout=0.0, local=tasks.Local("adam", 0.01, 0.0, 0.0, 5))
 
 
-def fedvgae(
-    fedavg,
-    validate,
-    *,
-    contrast=0.8,
-    phi=0.5,
-    delta=0.01,
-    max_adjust=1,
-    temperature=0.5,
-    queue=1,
-):
-    """FedVGAE; `validate(params, graph)` is a client's own validation score."""
+def fedvgae(fedavg, validate, *, contrast=0.8, phi=0.5, delta=0.01, max_adjust=1, **how):
+    """FedVGAE; `validate(params, graph)` is a client's own score, `how` is `moon`'s.
+
+    Args:
+        contrast: Weight of the contrast between models.
+        phi: Share of one's own encoder when the received one is moved back.
+        delta: Drop of the validation score that moves it back.
+        max_adjust: How often it is moved back in a round.
+    """
+    check_share(phi=phi)
+    check_weight(delta=delta)
+    check_number("max_adjust", max_adjust, at_least=0, integer=True)
+    limits = {"phi": phi, "delta": delta, "max_adjust": max_adjust}
     fedper_ = fedper(fedavg, shared=ENCODER)
     initial = fedavg.initial()
 
@@ -48,16 +51,14 @@ def fedvgae(
             part(own, *ENCODER),
             lambda encoder: validate({**own, **encoder}, graph),
             float(state.get("validation", math.nan)),
-            phi=phi,
-            delta=delta,
-            max_adjust=max_adjust,
             strict=delta > 0,  # with 0: Algorithm 1 as printed
+            **limits,
         )
-        adopted = {**own, **chosen}
-        context = {**context, "received": params, "adopted": adopted}
+        start = {**own, **chosen}
+        context = {**context, "received": params, "adopted": start}
         context["validation"] = torch.tensor(score, dtype=torch.float64)
         context["adjusted"] = torch.tensor(count > 0)
-        return adopted, context
+        return start, context
 
     def send(params, context, state, graph):
         message, kept = fedper_.send(params, context, state, graph)
@@ -67,50 +68,29 @@ def fedvgae(
         return message, kept
 
     adaptive = replace(fedper_, receive=receive, send=send)
-    return moon(adaptive, contrast=contrast, temperature=temperature, queue=queue)
+    return moon(adaptive, contrast=contrast, **how)
 
 
 def trigger_rate(outbox, states):
     """In which share of the client-rounds the encoder was not adopted as it came."""
-    kept = states.values()
-    adjusted, rounds = (sum(int(each[key]) for each in kept) for key in ("adjusted", "rounds"))
+    adjusted = sum(int(state["adjusted"]) for state in states.values())
+    rounds = sum(int(state["rounds"]) for state in states.values())
     return {"trigger_rate": adjusted / max(rounds, 1)}
 
 
-def links(
-    task: tasks.Links = tasks.Links(),
-    run: Run = Run(rounds=100, patience=20, clients_at_once="all"),
-    contrast: float = 0.8,
-    phi: float = 0.5,
-    delta: float = 0.01,
-    max_adjust: int = 1,
-):
-    """FedVGAE that predicts links.
-
-    Args:
-        contrast: Weight of the contrast between models.
-        phi: Share of one's own encoder when the received one is moved back.
-        delta: Drop of the validation score that moves it back.
-        max_adjust: How often it is moved back in a round.
-    """
+@takes_options_of(fedvgae)
+def links(task=tasks.Links(), run=RUN, **options):
+    """FedVGAE that predicts links."""
     setting = task.load(run.seed)
-    weights = {"contrast": contrast, "phi": phi, "delta": delta, "max_adjust": max_adjust}
-    method = fedvgae(setting.fedavg, setting.validate, **weights)
-    return run(method, setting, evaluate=together(setting.evaluate(method), trigger_rate))
+    method = fedvgae(setting.fedavg, setting.validate, **options)
+    score = together(setting.evaluate(method), trigger_rate)
+    return run(method, setting, evaluate=score)
 
 
-def nodes(
-    task: tasks.OwnNodes = tasks.OwnNodes(
-        dropout=0.0, local=tasks.Local("adam", 0.01, 0.0, 0.0, 5)
-    ),
-    run: Run = Run(rounds=100, patience=20, clients_at_once="all"),
-    contrast: float = 0.8,
-    phi: float = 0.5,
-    delta: float = 0.01,
-    max_adjust: int = 1,
-):
-    """FedVGAE that classifies nodes; its flags are those of `links`."""
-    return links(task, run, contrast, phi, delta, max_adjust)
+@takes_options_of(fedvgae)
+def nodes(task=NODES, run=RUN, **options):
+    """FedVGAE that classifies nodes."""
+    return links(task, run, **options)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ import torch
 from torch.func import functional_call
 
 from fgl import Graph, client_network, tasks
-from fgl.checks import check_number
+from fgl.checks import check_share
 from fgl.experiment import Run, cli
 from fgl.methods import mix_updates
-from fgl.properties import graph_properties
+from fgl.properties import mean_properties
 
 
 def property_start(properties, alike):
@@ -32,25 +32,24 @@ def property_start(properties, alike):
 def learned(network, models):
     """The matrix to mix by: an auto-encoder of the network and the models."""
     flat = torch.cat([value.flatten(1) for value in models.values()], dim=1)
-    z = client_network.reconstruct(network, client_network.pooled_features(flat))
+    features = client_network.pooled_features(flat)
+    z = client_network.reconstruct(network, features)
     return client_network.discretise(z)
 
 
 def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=learned):
-    """GPFL; `rho` is the share of a client's own update, `probes` the random graphs."""
-    check_number("rho", rho, at_least=0, at_most=1)
-    check_number("beta", beta, at_least=0, at_most=1)
+    """GPFL; `rho` is the share of a client's own update."""
+    check_share(rho=rho, beta=beta)
     reader = copy.deepcopy(fedavg.model).eval()
 
     @torch.no_grad()
     def send(params, context, state, graph):
         message, state = fedavg.send(params, context, state, graph)
         if "properties" not in state:
-            each = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
-            each = each if graph.train_mask is None else each[graph.train_mask]
-            state = {**state, "properties": each.mean(0)}
-        answers = functional_call(reader, params, probes.inputs).log_softmax(1)
-        return {**message, "answers": answers, "properties": state["properties"]}, state
+            state = {**state, "properties": mean_properties(graph)}
+        logits = functional_call(reader, params, probes.inputs)
+        message["answers"] = logits.log_softmax(1)
+        return {**message, "properties": state["properties"]}, state
 
     def network(inbox, known):
         """The matrix to mix by, and the network to remember; -1 where two never met."""
@@ -58,7 +57,8 @@ def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=lea
         alike = client_network.similarity(answers)
         unmet = known < 0
         if unmet.any():
-            first = client_network.normalize_rows(start(inbox.stack("properties"), alike))
+            first = start(inbox.stack("properties"), alike)
+            first = client_network.normalize_rows(first)
             known = torch.where(unmet, first, known)
         if learn is None:
             return known, known
@@ -90,8 +90,10 @@ def main(
         beta: How much of the network stays from round to round.
     """
     setting = task.load(run.seed)
-    probes = random_graphs(setting.clients[0].num_features, run.seed).to(task.device)
-    return run(gpfl(setting.fedavg, probes, rho=rho, beta=beta), setting)
+    num_features = setting.clients[0].num_features
+    probes = random_graphs(num_features, run.seed).to(task.device)
+    method = gpfl(setting.fedavg, probes, rho=rho, beta=beta)
+    return run(method, setting)
 
 
 if __name__ == "__main__":

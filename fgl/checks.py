@@ -51,6 +51,42 @@ def check_number(
         raise ValueError(f"{wanted}, but got {value}")
 
 
+def check_weight(**values: Any) -> None:
+    """Refuse what is no finite number of at least 0.
+
+    Args:
+        values: each by its name.
+
+    Raises:
+        TypeError, ValueError: as `check_number`.
+
+    Example:
+        >>> check_weight(alpha=0.2, beta=-1)
+        Traceback (most recent call last):
+        ValueError: Expected beta to be a number >= 0, but got -1
+    """
+    for name, value in values.items():
+        check_number(name, value, at_least=0)
+
+
+def check_share(**values: Any) -> None:
+    """Refuse what is no number from 0 to 1.
+
+    Args:
+        values: each by its name.
+
+    Raises:
+        TypeError, ValueError: as `check_number`.
+
+    Example:
+        >>> check_share(rho=1.5)
+        Traceback (most recent call last):
+        ValueError: Expected rho to be a number >= 0 and <= 1, but got 1.5
+    """
+    for name, value in values.items():
+        check_number(name, value, at_least=0, at_most=1)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Refuse what is not one of the choices.
 

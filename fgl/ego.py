@@ -6,9 +6,10 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import index
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -217,6 +218,38 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     return out
 
 
+def tree_minibatches(
+    trees: Tensor, labels: Tensor, num_epochs: int = 5, batch_size: int = 32
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """What a server's steps on mashed ego-graphs see: per epoch a fifth of them, drawn anew.
+
+    Drawn from torch's global generator; a last batch may be short.
+
+    Args:
+        trees: ``[num_trees, size, H]``.
+        labels: of the centres, ``[num_trees, C]``.
+        num_epochs: passes, each over ``num_trees // 5`` trees, at least one.
+        batch_size: trees per step.
+
+    Raises:
+        ValueError: if there are not as many labels as trees, or no tree.
+
+    Example:
+        >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)
+        >>> [len(chosen) for chosen, _ in steps]
+        [2, 2]
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    if not len(trees) == len(labels) > 0:
+        got = f"{len(trees)} and {len(labels)}"
+        raise ValueError(f"Expected trees and labels to be as many, at least one, but got {got}")
+    for _ in range(num_epochs):
+        order = torch.randperm(len(trees), device=trees.device)
+        for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
+            yield trees[chosen], labels[chosen]
+
+
 def check_mashed(
     embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
 ) -> None:
@@ -269,6 +302,30 @@ def check_mashed(
         rule = f"are >= 0, but got {low:.4g}" if low < 0 else f"sum to 1, but got {whole:.4g}"
         where = f"in graph {graph}, position {position}"
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
+
+
+def mashed_check(
+    *, shape: Sequence[int], dtype: torch.dtype | None = None
+) -> Callable[[Any, int, Any], None]:
+    """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
+
+    Args:
+        shape, dtype: see `check_mashed`.
+
+    Example:
+        >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}
+        >>> mashed_check(shape=(3, 4, 2))(message, client=0, state={})
+        Traceback (most recent call last):
+        ValueError: Expected labels to have rows that sum to 1, but got 2 in graph 0, position 0
+    """
+
+    def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
+        missing = [key for key in ("embeddings", "labels") if key not in message]
+        if missing:
+            raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")
+        check_mashed(message["embeddings"], message["labels"], shape=shape, dtype=dtype)
+
+    return accept
 
 
 def _check_float(value: object, name: str) -> None:

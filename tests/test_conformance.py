@@ -1,278 +1,371 @@
-"""The conformance table: every method is a row and keeps every promise of the house."""
+"""The promises of the house, kept by every method of the table on every task that it claims."""
 
 from __future__ import annotations
 
 import copy
+import math
 import re
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federations import (
-    METHODS,
-    SGD,
-    by_hand,
-    close,
-    end,
-    graphs,
-    model,
-    same,
-    script,
-    without_training_nodes,
-)
+from conformance import CASES, ROWS, K, by_hand, case, known
+from federations import close, end, same
 
 import fgl
-from fgl.federation import Inbox, Method, fold_in, num_bytes, train
+from fgl.federation import Inbox, Method, deployed, train
+from fgl.federation.message import leaves
+from fgl.tasks import Task
 
-Build = Callable[..., Method]
-rows = pytest.mark.parametrize("build", METHODS.values(), ids=METHODS)
+F32, F64 = torch.float32, torch.float64
+
+
+def rows(keep: Callable[[str, str], bool] = lambda name, task: True) -> Any:
+    """A test of every row on every task, or of those that are kept."""
+    chosen = [pair for pair in CASES if keep(*pair)]
+    return pytest.mark.parametrize(("name", "task"), chosen, ids=[" | ".join(c) for c in chosen])
+
+
+@pytest.fixture(autouse=True)
+def global_generator_stays() -> Iterator[None]:
+    with torch.random.fork_rng():
+        yield
+
+
+def tensors(value: Any) -> Any:
+    """A context or a graph as plain dicts of tensors, to compare."""
+    if isinstance(value, dict):
+        return {key: tensors(part) for key, part in value.items()}
+    if isinstance(value, fgl.Ragged):
+        return [tensors(value.values), value.mask]
+    if isinstance(value, fgl.SparseMatrix):
+        return value.to_dense()
+    return value
 
 
 def contents(data: fgl.Graph) -> list[Any]:
-    return [data.x, data.edge_index, data.y, data.train_mask, data.adj.to_dense()]
+    return [tensors(data.x), data.edge_index, data.y, data.train_mask, data.adj.to_dense()]
 
 
-@rows
-def test_pure(build: Build) -> None:
+def gone(index: int, client: int) -> bool:
+    """Who is absent: one for good, others for a round, at the first and at the last."""
+    return client == 1 or (index, client) in ((0, 3), (1, 0), (2, 2))
+
+
+@rows()
+def test_pure(name: str, task: str) -> None:
     """The same call twice gives the same; inputs, states, messages, model and graph stay."""
-    net, data = model(), graphs()[2]
-    method = build(net)
-    message: Any = {"model": {k: v + 0.1 for k, v in method.initial().items()}}
-    state: Any = {"kept": torch.ones(2)}
-    params, context = method.receive(message, state, data)
+    method, made = case(name, task)
+    k, own = 2, made.clients[2]
+    result = fgl.run(method, made.clients, num_rounds=2, seed=1)
+    server = result.server_state
+    message, state = result.outbox[k], result.client_states[k]
+    params, context = method.receive(message, state, own)
+    step = next(iter(method.train.batches(own, context))) if method.train.batches else None
+    seen, given = step or (own, context)
     trained = {name: value + 0.01 for name, value in params.items()}
-    sent = [{"model": trained, "num_examples": torch.tensor(n)} for n in (3, 5)]
-    # A server state of this method: what it keeps after a round.
-    server = method.aggregate(Inbox(dict(enumerate(sent)), 3), copy.deepcopy(message))[1]
-    inbox = Inbox(dict(enumerate(sent)), 3)
+    told = {**context, "trained": {"num_steps": torch.tensor(2), "losses": torch.zeros(2)}}
+    torch.manual_seed(0)
+    uploads = {k: method.send(trained, told, state, own)[0]}
+    uploads[0] = method.send(trained, told, state, own)[0]
+    inbox = Inbox(uploads, K, result.outbox)
 
     def loss() -> Any:
-        torch.manual_seed(5)
-        leaves = {name: p.clone().requires_grad_() for name, p in trained.items()}
-        value = method.loss(leaves, data, context)
-        return value.detach(), torch.autograd.grad(value, list(leaves.values()))
+        starts = {name: p.clone().requires_grad_() for name, p in trained.items()}
+        value = method.loss(starts, seen, given)
+        found = torch.autograd.grad(value, list(starts.values()), allow_unused=True)
+        return value.detach(), found
 
     def aggregate() -> Any:
         outbox, kept = method.aggregate(inbox, server)
         return dict(outbox), kept
 
-    calls = [
-        lambda: method.receive(message, state, data),
+    how = {"optimizer": state["optimizer"]} if method.train.keep_optimizer else {}
+    calls: list[Callable[[], Any]] = [
+        lambda: [tensors(each) for each in method.receive(message, state, own)],
         loss,
-        lambda: train(method, params, data, context, seed=3),
-        lambda: method.send(trained, context, state, data),
+        lambda: train(method, params, own, context, seed=3, **how),  # type: ignore[arg-type]
+        lambda: method.send(trained, told, state, own),
         aggregate,
+        lambda: method.deploy(message, state, own),
     ]
-    given = (message, state, params, context, trained, sent, server)
-    inputs = (*given, contents(data), dict(net.state_dict()))
-    before = copy.deepcopy(inputs)
+    model = dict(method.model.state_dict())
+
+    def inputs() -> Any:
+        plain = (message, state, params, tensors(told), trained, uploads, dict(server), model)
+        return copy.deepcopy((*plain, contents(own)))
+
+    before = inputs()
     for call in calls:
-        result = call()
-        first = copy.deepcopy(result)
-        assert same(call(), first)
-        assert same(result, first)
-        assert same((*given, contents(data), dict(net.state_dict())), before)
-    assert all(p.grad is None for p in net.parameters())
+        torch.manual_seed(5)
+        made_ = call()
+        kept = copy.deepcopy(made_)
+        torch.manual_seed(5)
+        assert same(call(), kept)
+        assert same(made_, kept)
+        assert same(inputs(), before)
+    assert all(p.grad is None for p in method.model.parameters())
 
 
-@rows
-def test_order_in_which_clients_are_served(build: Build) -> None:
-    """Any order gives the run, bit for bit: with dropout, augmentation and absent clients."""
-    clients = graphs()
+@rows()
+def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
+    """A run is what its parts make by hand, in any order of the clients, bit for bit."""
+    method, made = case(name, task)
+    size = []
 
-    def absent(index: int, client: int) -> bool:
-        return (index, client) in ((0, 1), (2, 3))
+    def send(*given: Any) -> Any:
+        message, state = method.send(*given)
+        size.append(sum(t.numel() * t.element_size() for _, t in leaves(message)))
+        return message, state
 
-    result = fgl.run(build(model()), clients, num_rounds=3, seed=4, dropouts=absent)
-    for order in ([3, 1, 0, 2], [2, 0, 3, 1]):
-        want = by_hand(build(model()), clients, num_rounds=3, seed=4, order=order, absent=absent)
-        assert same(dict(result.outbox), want.outbox)
-        assert same(dict(result.server_state), dict(want.server_state))
-        states = dict(sorted(want.client_states.items()))
-        assert same(dict(sorted(result.client_states.items())), states)
+    watched = replace(method, send=send)
+    result = fgl.run(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
+    assert [sorted(r.dropped) for r in result.history] == [[1, 3], [0, 1], [1, 2]]
+    assert 1 not in result.client_states
+    want = by_hand(method, made.clients, 3, seed=4, order=[2, 0, 3, 1], absent=gone)
+    assert same(dict(result.outbox), want.outbox)
+    assert same(dict(result.server_state), want.server)
+    assert same(dict(sorted(result.client_states.items())), want.states)
+    assert [(r.bytes_down, r.bytes_up) for r in result.history] == want.bytes
+    assert [r.bytes_up for r in result.history] == [sum(size[i : i + 2]) for i in (0, 2, 4)]
 
 
-@rows
-def test_names_of_the_clients(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+def draws_nothing(name: str, task: str) -> bool:
+    """Whether neither the method nor its task draws, and all clients are alike to it."""
+    row = ROWS[name]
+    still = not (row.by_place or row.draws or "drawn" in name)
+    return still and task in ("nodes", "overlapping")
+
+
+@rows(draws_nothing)
+def test_names_of_the_clients(name: str, task: str) -> None:
     """Without randomness, who is called client 0 does not matter."""
-    views = script("examples/fgssl.py").VIEWS
-    for view in views:
-        monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
-    clients, order = graphs(), [2, 0, 3, 1]
-    first = fgl.run(build(model(dropout=0.0)), clients, num_rounds=2)
-    renamed = [clients[client] for client in order]
-    second = fgl.run(build(model(dropout=0.0)), renamed, num_rounds=2)
+    method, made = case(name, task, dropout=0.0, dtype=F64)
+    order = [2, 0, 3, 1]
+    one = fgl.run(method, made.clients, num_rounds=2)
+    two = fgl.run(method, [made.clients[client] for client in order], num_rounds=2)
     for new, old in enumerate(order):
-        close(second.outbox[new], first.outbox[old], atol=2e-5)
+        close(two.outbox[new], one.outbox[old], atol=1e-5)
+        close(two.client_states[new], one.client_states[old], atol=1e-5)
 
 
-@rows
-def test_resume_is_no_interruption(build: Build, tmp_path: Path) -> None:
-    clients = graphs()
-    options: Any = {"seed": 2, "participation": 0.75, "dropouts": 0.2}
-    method = build(model())
-    options["evaluate"] = fgl.evaluate_on(method.model, clients[2])
-    want = end(fgl.run(method, clients, num_rounds=4, **options))
+def resumes() -> Iterator[Any]:
+    """Every row; in batches those that are no compositions."""
+    for name, task in CASES:
+        yield pytest.param(name, task, 1, id=f"{name} | {task} | loop")
+        if " of " not in name:
+            yield pytest.param(name, task, "all", id=f"{name} | {task} | batch")
+
+
+@pytest.mark.parametrize(("name", "task", "at_once"), list(resumes()))
+def test_resume_is_no_interruption(name: str, task: str, at_once: Any, tmp_path: Path) -> None:
+    """Saved, stopped and gone on with, a run ends as it would have."""
+    made = known(task, 0.5, F32)
+    options: Any = {"seed": 2, "participation": 0.75, "dropouts": 0.2, "clients_at_once": at_once}
+
+    def go(num_rounds: int, **more: Any) -> dict[str, Any]:
+        return end(fgl.run(case(name, task)[0], made, num_rounds=num_rounds, **options, **more))
+
+    want = go(3)
     assert any(record["dropped"] for record in want["history"])
-    for last in (1, 3):
-        fgl.run(build(model()), clients, num_rounds=last, checkpoint=tmp_path, **options)
-    torch.manual_seed(last)
-    got = fgl.run(build(model()), clients, num_rounds=4, checkpoint=tmp_path, **options)
-    assert same(end(got), want)
+    assert all(len(record["participants"]) == 3 for record in want["history"])
+    go(1, checkpoint=tmp_path)
+    torch.manual_seed(7)
+    assert same(go(3, checkpoint=tmp_path), want)
 
 
-@rows
-def test_bytes_are_counted(build: Build) -> None:
-    clients = graphs()
-    method = build(model())
-    size = sum(4 * tensor.numel() for tensor in method.model.state_dict().values())
-    assert size == num_bytes(method.initial())
-    dropouts = {(0, 1), (1, 0), (1, 2)}
-    result = fgl.run(
-        method, clients, num_rounds=3, dropouts=lambda index, client: (index, client) in dropouts
+def test_another_seed_is_another_run() -> None:
+    made = known("nodes", 0.5, F32)
+    one, two, again = (
+        end(fgl.run(case("fedavg", "nodes")[0], made, num_rounds=2, seed=seed, participation=0.5))
+        for seed in (1, 2, 1)
     )
-    for index, record in enumerate(result.history):
-        arrived = 4 - sum(drop[0] == index for drop in dropouts)
-        assert record.bytes_down == 4 * size
-        assert record.bytes_up == arrived * (size + 8)
-    few = fgl.run(build(model()), clients, num_rounds=2, participation=0.5)
+    assert same(one, again)
+    assert not same(one["outbox"], two["outbox"])
+    assert all(len(record["participants"]) == 2 for record in one["history"])
+
+
+def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
+    """The method, some of whose clients end their training with NaN, from some round on."""
+    rounds = dict.fromkeys(map(id, bad), 0)
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        if id(own) in rounds:
+            rounds[id(own)] += 1
+            if rounds[id(own)] > from_round:
+                params = {name: value * math.nan for name, value in params.items()}
+        return method.send(params, context, state, own)
+
+    return replace(method, send=send)
+
+
+@rows(lambda name, task: ROWS[name].sends)
+def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: str) -> None:
+    method, made = case(name, task)
+    bad = diverging(method, [made.clients[2]], from_round=1)
+    with pytest.warns(UserWarning, match="Round 1, client 2: .* is not finite"):
+        result = fgl.run(bad, made.clients, num_rounds=2)
+    assert result.history[0].dropped == {}
+    assert list(result.history[1].dropped) == [2]
+    assert re.fullmatch(r"\S+ is not finite", result.history[1].dropped[2])
+    assert math.isfinite(result.history[1].loss)
+    want = by_hand(method, made.clients, 2, absent=lambda index, client: (index, client) == (1, 2))
+    assert same(dict(result.outbox), want.outbox)
+    assert same(dict(result.server_state), want.server)
+    assert same(result.client_states[2], want.states[2])
+    assert result.history[1].bytes_up > want.bytes[1][1]  # it did cross the wire
+
+
+@rows(lambda name, task: ROWS[name].sends)
+def test_all_diverging_keeps_the_old_model(name: str, task: str) -> None:
+    method, made = case(name, task)
+    bad = diverging(method, list(made.clients), from_round=1)
+    with pytest.warns(UserWarning, match="is not finite"):
+        result = fgl.run(bad, made, num_rounds=3)
+    want = by_hand(method, made.clients, 1)
+    assert same(dict(result.outbox), want.outbox)
+    assert same(dict(result.server_state), want.server)
+    assert [sorted(r.dropped) for r in result.history] == [[], [0, 1, 2, 3], [0, 1, 2, 3]]
+    first, *later = [r.metrics for r in result.history]
+    assert all(each == first for each in later)
+
+
+@rows(lambda name, task: not ROWS[name].draws)
+def test_batch_is_the_loop(name: str, task: str) -> None:
+    """In double: a threshold and the largest so many turn rounding into other labels and edges."""
+    options: Any = {"num_rounds": 3, "seed": 1, "participation": 0.75}
+    ends = []
+    for at_once in (1, "all"):
+        method, made = case(name, task, dropout=0.0, dtype=F64)
+        options |= {"dropouts": lambda index, client: (index, client) == (1, 0)}
+        bad = diverging(method, [made.clients[3]] * ROWS[name].sends, from_round=1)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Round .* client 3: ")
+            ends.append(fgl.run(bad, made, clients_at_once=at_once, **options))
+    one, all_ = ends
+    for client in range(K):
+        close(all_.outbox[client], one.outbox[client])
+        for key, value in one.client_states.get(client, {}).items():
+            torch.testing.assert_close(
+                all_.client_states[client][key], value, rtol=0, atol=1e-5, equal_nan=True
+            )
+    assert sorted(all_.client_states) == sorted(one.client_states)
+    for ours, theirs in zip(all_.history, one.history, strict=True):
+        assert ours.dropped == theirs.dropped
+        assert (ours.bytes_up, ours.bytes_down) == (theirs.bytes_up, theirs.bytes_down)
+        assert ours.loss == pytest.approx(theirs.loss, abs=1e-5)
+        assert ours.metrics == pytest.approx(theirs.metrics, abs=1e-5, nan_ok=True)
+
+
+def no_training_node(task: Task) -> fgl.Graph:
+    own = task.clients[2]
+    rows = own.train_mask if own.batch is None else own.y
+    assert rows is not None
+    return own.replace(train_mask=torch.zeros_like(rows, dtype=torch.bool))
+
+
+@rows(lambda name, task: ROWS[name].by_examples and task in ("nodes", "gat"))
+def test_a_client_without_a_training_example_counts_for_nothing(name: str, task: str) -> None:
+    method, made = case(name, task)
+    clients = [*made.clients, no_training_node(made)]
+    result = fgl.run(method, clients, num_rounds=2)
+    want = fgl.run(method, made.clients, num_rounds=2)
+    assert [record.zero_weight for record in result.history] == [[K]] * 2
+    assert all(record.participants == list(range(K + 1)) for record in result.history)
+    assert all(record.dropped == {} for record in result.history)
+    assert [r.loss for r in result.history] == [r.loss for r in want.history]
+    for client in range(K):
+        ours = {k: v for k, v in result.outbox[client].items() if k != "num_clients"}
+        close(ours, {k: v for k, v in want.outbox[client].items() if k != "num_clients"})
+
+
+@rows()
+def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -> None:
+    method, made = case(name, task)
+    start = fgl.run(method, made, num_rounds=0)
+    result = fgl.run(method, made, num_rounds=2, dropouts=lambda index, client: client == 1)
+    asked: list[Any] = []
+
+    def deploy(message: Any, state: Any, own: fgl.Graph) -> Any:
+        asked.append(own)
+        return method.deploy(message, state, own)
+
+    def score(scored: Method, each: Any) -> dict[str, float]:
+        torch.manual_seed(5)  # a client that has no model yet may draw one
+        return made.evaluate(scored)(each.outbox, each.client_states)
+
+    for each in (start, result):
+        asked.clear()
+        metrics = score(replace(method, deploy=deploy), each)
+        have_models = each.client_states if task == "ego" else range(K)
+        assert {id(own) for own in asked} == {id(made.clients[k]) for k in have_models}
+        assert metrics == pytest.approx(score(method, each), nan_ok=True)
+        assert not made.select or not have_models or math.isfinite(metrics[made.select])
+        models = deployed(method, made.clients)(each.outbox, each.client_states)
+        for client, params in models.items():
+            fgl.federation.check_model(params, method.model.state_dict(), f"client {client}'s")
+            assert all(value.isfinite().all() for value in params.values())
+            found = made.validate(params, made.clients[client])
+            assert math.isnan(found) or 0 <= found <= 1
+    half = replace(method, deploy=lambda *given: dict(list(method.deploy(*given).items())[1:]))
+    with pytest.raises(ValueError, match="missing"):
+        score(half, result)
+    other = {name: torch.zeros_like(value) for name, value in method.initial().items()}
+    zero, plain = (replace(each, deploy=lambda *given: other) for each in (method, made.fedavg))
+    assert score(zero, result) == pytest.approx(score(plain, result), nan_ok=True)
+
+
+def test_bytes_of_fedavg_are_those_of_its_model() -> None:
+    method, made = case("fedavg", "nodes")
+    size = sum(4 * tensor.numel() for tensor in method.model.state_dict().values())
+    gone_ = {(0, 1), (1, 0), (1, 2)}
+    options: Any = {"num_rounds": 3, "dropouts": lambda *where: where in gone_}
+    for name in ("fedavg", "fedprox", "fedopt adam", "moon", "fgssl"):
+        result = fgl.run(case(name, "nodes")[0], made.clients, **options)
+        for index, record in enumerate(result.history):
+            arrived = K - sum(drop[0] == index for drop in gone_)
+            assert record.bytes_down == K * size
+            assert record.bytes_up == arrived * (size + 8)
+    alone = fgl.run(case("local", "nodes")[0], made.clients, **options)
+    assert [record.bytes_up for record in alone.history] == [0, 0, 0]
+    few = fgl.run(method, made.clients, num_rounds=2, participation=0.5)
     assert [(r.bytes_down, r.bytes_up) for r in few.history] == [(2 * size, 2 * (size + 8))] * 2
 
 
-@rows
-def test_dropped_out_client_is_as_good_as_absent(build: Build) -> None:
-    clients = graphs()
-
-    def gone(index: int, client: int) -> bool:
-        return client == 1 or (index, client) == (1, 3)
-
-    result = fgl.run(build(model()), clients, num_rounds=3, dropouts=gone)
-    want = by_hand(build(model()), clients, num_rounds=3, absent=gone)
-    assert same(dict(result.outbox), want.outbox)
-    assert 1 not in result.client_states
-    assert [sorted(r.dropped) for r in result.history] == [[1], [1, 3], [1]]
-    assert sum(r.bytes_down for r in result.history) == want.history[0].bytes_down
-    assert sum(r.bytes_up for r in result.history) == want.history[0].bytes_up
-
-
-def diverging(method: Method, *bad: fgl.Graph, from_call: int = 0) -> Method:
-    """The method with a loss that is NaN on some graphs, from some call on."""
-    calls = dict.fromkeys(map(id, bad), 0)
-
-    def loss(params: Any, data: fgl.Graph, context: Any) -> torch.Tensor:
-        value = method.loss(params, data, context)
-        if id(data) not in calls:
-            return value
-        calls[id(data)] += 1
-        return value * float("nan") if calls[id(data)] > from_call else value
-
-    return replace(method, loss=loss)
-
-
-@rows
-def test_diverging_client_is_dropped_counted_and_warned_of(build: Build) -> None:
-    clients = graphs()
-    method = diverging(build(model()), clients[2], from_call=SGD.num_steps)  # from round 1 on
-    with pytest.warns(UserWarning, match="Round 1, client 2: model/.* is not finite"):
-        result = fgl.run(method, clients, num_rounds=2)
-    assert result.history[0].dropped == {}
-    assert list(result.history[1].dropped) == [2]
-    assert re.fullmatch(r"model/\S+ is not finite", result.history[1].dropped[2])
-    want = by_hand(
-        build(model()),
-        clients,
-        num_rounds=2,
-        absent=lambda index, client: (index, client) == (1, 2),
-    )
-    assert same(dict(result.outbox), want.outbox)
-    assert same(dict(result.server_state), dict(want.server_state))
-    assert torch.isfinite(torch.tensor(result.history[1].loss))
-    up, down = result.history[1].bytes_up, result.history[1].bytes_down
-    assert up - down == 4 * 8  # it did cross the wire
-
-
-@rows
-def test_all_diverging_keeps_the_old_model(build: Build) -> None:
-    clients = graphs()
-    method = diverging(build(model()), *clients, from_call=SGD.num_steps)
-    with pytest.warns(UserWarning, match="is not finite"):
-        result = fgl.run(method, clients, num_rounds=3)
-    want = by_hand(build(model()), clients, num_rounds=1)
-    assert same(dict(result.outbox), want.outbox)
-    assert same(dict(result.server_state), dict(want.server_state))
-    assert [sorted(record.dropped) for record in result.history] == [[], [0, 1, 2, 3], [0, 1, 2, 3]]
-
-
-@rows
-def test_client_without_a_training_node_counts_for_nothing(build: Build) -> None:
-    clients = graphs()
-    result = fgl.run(build(model()), [*clients, without_training_nodes()], num_rounds=2)
-    want = fgl.run(build(model()), clients, num_rounds=2)
-    assert [record.zero_weight for record in result.history] == [[4]] * 2
-    assert all(record.participants == [0, 1, 2, 3, 4] for record in result.history)
-    assert all(record.dropped == {} for record in result.history)
-    assert [r.loss for r in result.history] == [r.loss for r in want.history]
-    for client in range(4):
-        close(result.outbox[client], want.outbox[client])
-
-
-@rows
-def test_seeds_and_participation(build: Build) -> None:
-    def go(seed: int) -> dict[str, Any]:
-        return end(fgl.run(build(model()), graphs(), num_rounds=2, seed=seed, participation=0.5))
-
-    first = go(1)
-    assert same(go(1), first)
-    assert not same(go(2)["outbox"], first["outbox"])
-    assert all(len(record["participants"]) == 2 for record in first["history"])
-
-
-@rows
-@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
-def test_loss_runs_under_vmap(build: Build, kind: Any) -> None:
+@pytest.mark.parametrize("task", ["nodes", "gat"])
+@pytest.mark.parametrize("name", ["fedavg", "fedprox", "fgssl"])
+def test_loss_runs_under_vmap(name: str, task: str) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
-    method = build(model(kind, dropout=0.0))
-    net, data = method.model, graphs()[2]
-    context: Any = {"model": method.initial()}
+    method, made = case(name, task, dropout=0.0)
+    net, own = method.model, made.clients[2]
+    start, context = method.receive({"model": method.initial()}, {}, own)
     torch.manual_seed(1)
-    several = [{k: v + 0.1 * torch.randn_like(v) for k, v in method.initial().items()}] * 2
-    several.append(method.initial())
-    stack = {k: torch.stack([p[k] for p in several]).requires_grad_() for k in several[0]}
-
-    def loss(params: Any) -> torch.Tensor:
-        return method.loss(params, data, context)
-
+    several = [{k: v + 0.1 * torch.randn_like(v) for k, v in start.items()} for _ in range(2)]
+    several.append(start)
+    stack = {k: torch.stack([p[k] for p in several]).requires_grad_() for k in start}
     net.train()
     torch.manual_seed(9)  # all of them draw the same augmentation, as each of the loop does
-    batch = torch.func.vmap(loss, randomness="same")(stack)
+    batch = torch.func.vmap(lambda p: method.loss(p, own, context), randomness="same")(stack)
     gradients = torch.autograd.grad(batch.sum(), list(stack.values()))
     for index, params in enumerate(several):
-        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+        each = {name: value.clone().requires_grad_() for name, value in params.items()}
         torch.manual_seed(9)
-        one = loss(leaves)
+        one = method.loss(each, own, context)
         close(batch[index], one, atol=1e-5)
-        wanted = torch.autograd.grad(one, list(leaves.values()))
+        wanted = torch.autograd.grad(one, list(each.values()))
         for got, want in zip(gradients, wanted, strict=True):
             close(got[index], want, atol=1e-4)
 
 
-@rows
-def test_a_round_by_hand_uses_the_documented_seeds(build: Build) -> None:
-    """``fold_in(seed, round, client)``: another process can compute a client's part alone."""
-    clients = graphs()
-    method = build(model())
-    seen = {}
-
-    def aggregate(inbox: Inbox, state: Any) -> Any:
-        seen.update(copy.deepcopy(dict(inbox)))
-        return method.aggregate(inbox, state)
-
-    fgl.run(replace(method, aggregate=aggregate), clients, num_rounds=1, seed=8)
-    first: Any = {"model": method.initial()}
-    params, context = method.receive(first, {}, clients[3])
-    params, *_ = train(method, params, clients[3], context, seed=fold_in(8, 0, 3))
-    message, _ = method.send(params, context, {}, clients[3])
-    assert same(message, seen[3])
+def test_every_method_of_the_library_is_in_the_table() -> None:
+    """Each of `fgl.methods` and of `examples` has a line."""
+    built = " ".join(ROWS)
+    helpers = {"keep_own", "uniform"}
+    for method in set(fgl.methods.__all__) - helpers:
+        assert method.replace("_", " ") in built, method
+    for paper in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl", "your own"):
+        assert paper in built

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import inspect
+import math
 import re
-from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
@@ -17,24 +18,16 @@ from torch import Tensor
 
 import fgl
 from fgl import pseudo
-from fgl.federation import Broadcast, Inbox, Method, Training, evaluate_pseudo, num_bytes
+from fgl.federation import Broadcast, Inbox, Method, Training, num_bytes
+from fgl.losses import unit_rows
+from fgl.methods import fedprox
+from fgl.tasks import Task, overlapping_node_task
 
 N = 40
-DEFAULTS: dict[str, Any] = {
-    "labels": True,
-    "graph": True,
-    "symmetric": True,
-    "alpha": 0.2,
-    "beta": 0.1,
-    "threshold": 0.4,
-    "threshold_first": False,
-    "neighbours": 5,
-    "similarity": "embeddings",
-    "fill": "renormalised",
-    "l2": 5e-4,
-    "fedprox": 0.0,
-}
+DEFAULTS: dict[str, Any] = {"threshold": 0.4, "neighbours": 5}
+L2 = 5e-4
 ADAM = Training(partial(torch.optim.Adam, lr=0.05), num_steps=3)
+fedgl = script("examples/fedgl.py").fedgl
 
 
 def clients(sparse: bool = False, dtype: torch.dtype = torch.float32) -> list[fgl.Graph]:
@@ -46,24 +39,38 @@ def clients(sparse: bool = False, dtype: torch.dtype = torch.float32) -> list[fg
     return fgl.data.partition_graph(whole, parts)
 
 
-def method(dropout: float = 0.0, dtype: torch.dtype = torch.float32, **options: Any) -> Method:
+def task(dropout: float = 0.0, dtype: torch.dtype = torch.float32, l2: float = L2) -> Task:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=dropout, drop_input=True).to(dtype)
-    args = Namespace(**{**DEFAULTS, **options})
-    return script("examples/fedgl.py").fedgl(model, ADAM, N, args)
+    whole = graph(N)
+    return overlapping_node_task(whole, clients(), model, ADAM, l2=l2)
+
+
+def method(
+    dropout: float = 0.0,
+    dtype: torch.dtype = torch.float32,
+    l2: float = L2,
+    mu: float = 0.0,
+    **options: Any,
+) -> Method:
+    made = fedgl(task(dropout, dtype, l2).fedavg, N, **{**DEFAULTS, **options})
+    return fedprox(made, mu=mu) if mu else made
+
+
+def unit_embeddings(h: Tensor, p: Tensor) -> Tensor:
+    return unit_rows(h)
 
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "fedgl": {},
-    "no graph": {"graph": False},
-    "no labels": {"labels": False},
-    "federated": {"graph": False, "labels": False},
+    "no graph": {"neighbours": 0},
+    "no labels": {"alpha": 0.0},
+    "federated": {"neighbours": 0, "alpha": 0.0},
     "as printed": {"beta": 1.0, "symmetric": False},
-    "cosine": {"similarity": "cosine"},
-    "padded": {"fill": "padded"},
-    "threshold first": {"threshold_first": True},
-    "fedprox": {"fedprox": 0.5},
+    "cosine": {"alike": unit_embeddings},
+    "predictions": {"alike": lambda h, p: p},
+    "fedprox": {"mu": 0.5},
 }
 
 
@@ -91,17 +98,17 @@ def test_resume_is_no_interruption(name: str, tmp_path: Any) -> None:
 
 def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:
     """The operator, L2 on the first layer and the weights are FedAvg's own, written out."""
-    base = method(graph=False, labels=False, l2=0.0)
+    base = method(neighbours=0, alpha=0.0, l2=0.0)
 
     def weigh(inbox: Inbox, state: Any) -> Any:
-        sent = [(int(message["num_nodes"]), message["model"]) for message in inbox.values()]
+        sent = [(int(message["num_examples"]), message["model"]) for message in inbox.values()]
         total = sum(n for n, _ in sent)
-        assert len({n for n, _ in sent}) == 3
+        assert [n for n, _ in sent] == [own.num_nodes for own in clients()]
         shared = {name: sum(n / total * m[name] for n, m in sent) for name in base.initial()}
         return Broadcast({"model": shared}, inbox.num_clients), state
 
-    plain = Method(base.model, train=ADAM)
-    plain = replace(plain, send=base.send, receive=base.receive, aggregate=weigh)
+    plain = fgl.fedavg(base.model, train=ADAM)
+    plain = replace(plain, send=base.send, aggregate=weigh)
     got = fgl.run(base, clients(), num_rounds=3)
     want = fgl.run(plain, clients(), num_rounds=3)
     close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
@@ -145,7 +152,7 @@ def test_it_is_the_plain_loop(symmetric: bool) -> None:
     """Three rounds of local training and fusion with nothing of the library but its clients."""
     alpha, beta, l2, mu, threshold, s = 0.3, 0.7, 0.01, 0.2, 0.4 if symmetric else 0.3, 5
     data = clients(dtype=torch.float64)
-    options: Any = {"alpha": alpha, "beta": beta, "l2": l2, "threshold": threshold, "fedprox": mu}
+    options: Any = {"alpha": alpha, "beta": beta, "l2": l2, "threshold": threshold, "mu": mu}
     made = method(dtype=torch.float64, symmetric=symmetric, neighbours=s, **options)
     server, labels, graph_ = made.initial(), torch.full((N,), -1), None
     for _ in range(3):
@@ -197,45 +204,58 @@ def test_it_is_the_plain_loop(symmetric: bool) -> None:
         assert torch.equal(message["labels"], labels[data[client].node_id])
 
 
-def gradient(made: Method, data: fgl.Graph, context: Any) -> dict[str, torch.Tensor]:
-    params = {k: v.clone().requires_grad_() for k, v in made.initial().items()}
-    loss = made.loss(params, data, {**context, "model": context["model"]})
+def gradient(made: Method, data: fgl.Graph, labels: Tensor) -> dict[str, torch.Tensor]:
+    """At the initial model plus 0.1, where the initial one was received, on given labels."""
+    start: Any = made.initial()
+    _, context = made.receive({"model": start, "labels": labels}, {}, data)
+    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
+    loss = made.loss(params, data, context)
     return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
 
 
-@pytest.mark.parametrize("term", ["alpha", "l2", "fedprox"])
+@pytest.mark.parametrize("term", ["alpha", "l2", "mu"])
 def test_every_term_reaches_the_gradient(term: str) -> None:
+    """Its weight switched on, the gradient changes by the term's own gradient, and doubles."""
     data = clients()[2]
-    off = {"alpha": 0.0, "l2": 0.0, "fedprox": 0.0}
+    off = {"alpha": 0.0, "l2": 0.0, "mu": 0.0}
     base, more, twice = (method(**{**off, term: w}) for w in (0.0, 0.5, 1.0))
-    moved = {k: v + 0.1 for k, v in base.initial().items()}
-    context = {"model": moved, "labels": torch.arange(data.num_nodes) % CLASSES}
-    context["operator"] = data.adj.gcn_norm
-    first, second, third = (gradient(m, data, context) for m in (base, more, twice))
-    parts = {k: second[k] - first[k] for k in first}
-    assert sum(float(v.abs().sum()) for v in parts.values()) > 1e-4
-    for key, part in parts.items():
-        close(third[key] - first[key], 2 * part, atol=1e-6)
+    labels = torch.arange(data.num_nodes) % CLASSES
+    first, second, third = (gradient(m, data, labels) for m in (base, more, twice))
+    start = base.initial()
+    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
+    terms = {
+        "alpha": lambda: torch.nn.functional.cross_entropy(
+            torch.func.functional_call(base.model.train(), params, data.inputs)[~data.train_mask],
+            labels[~data.train_mask],
+        ),
+        "l2": lambda: params["convs.0.lin.weight"].square().sum() / 2,
+        "mu": lambda: sum((v - start[k]).square().sum() for k, v in params.items()) / 2,
+    }
+    want = torch.autograd.grad(terms[term](), list(params.values()), allow_unused=True)
+    for (key, part), own in zip(first.items(), want, strict=True):
+        change = second[key] - part
+        close(change, torch.zeros_like(change) if own is None else 0.5 * own, atol=1e-6)
+        close(third[key] - part, 2 * change, atol=1e-6)
 
 
 def test_pseudo_labels_of_training_nodes_do_not_count() -> None:
     data = clients()[2]
     made = method(alpha=1.0)
-    context: Any = {"model": made.initial(), "operator": data.adj.gcn_norm}
     nowhere = torch.full((data.num_nodes,), -1)
     on_train = torch.where(data.train_mask, 0, -1)
-    first = gradient(made, data, {**context, "labels": nowhere})
-    assert same(gradient(made, data, {**context, "labels": on_train}), first)
+    assert same(gradient(made, data, on_train), gradient(made, data, nowhere))
 
 
 def test_the_graph_changes_what_is_computed() -> None:
-    ends = [fgl.run(method(graph=g), clients(), num_rounds=3).outbox[0]["model"] for g in (0, 1)]
+    ends = [
+        fgl.run(method(neighbours=s), clients(), num_rounds=3).outbox[0]["model"] for s in (0, 5)
+    ]
     assert not same(*ends)
 
 
 def test_one_client_with_every_node_gets_its_own_predictions_back() -> None:
     whole = graph(N).replace(node_id=torch.arange(N))
-    made = method(threshold=0.0, graph=False)
+    made = method(threshold=0.0, neighbours=0)
     result = fgl.run(made, [whole], num_rounds=1)
     reader = copy.deepcopy(made.model).eval()
     params: Any = result.outbox[0]["model"]
@@ -314,7 +334,7 @@ def test_a_bad_upload_is_refused_and_the_round_goes_on(change: Any, message: str
 def test_what_was_sent_is_described() -> None:
     data = clients()
     result = fgl.run(method(threshold=0.0), data, num_rounds=2)
-    found = evaluate_pseudo(data)(result.outbox, {})
+    found = pseudo.quality_of(data)(result.outbox, {})
     assert found["pseudo_label_share"] == 1.0
     assert 0 < found["pseudo_label_accuracy"] <= 1
     assert 0 <= found["pseudo_homophily"] <= 1
@@ -322,16 +342,14 @@ def test_what_was_sent_is_described() -> None:
     assert pseudo.describe([], [], [], torch.zeros(1)) == {}
 
 
-@pytest.mark.parametrize("first", [False, True])
-def test_the_threshold_before_the_fusion_accepts_what_is_left(first: bool) -> None:
-    """Two clients of one size say .6 and .3 of class 0: fused .45, or half of .6 where .3 went."""
-    build = method(threshold=0.5, threshold_first=first, graph=False)
-    params = build.initial()
+def test_the_threshold_is_of_fused_scores() -> None:
+    """Two clients of one size say .6 and .3 of class 0: fused .45, so nobody is sure."""
+    params = method().initial()
     inbox = Inbox(
         {
             k: {
                 "model": params,
-                "num_nodes": torch.tensor(1),
+                "num_examples": torch.tensor(1),
                 "node_id": torch.tensor([0]),
                 "embeddings": torch.zeros(1, CLASSES),
                 "predictions": torch.tensor([[p, 0.45 * (1 - p), 0.55 * (1 - p)]]),
@@ -339,52 +357,11 @@ def test_the_threshold_before_the_fusion_accepts_what_is_left(first: bool) -> No
             for k, p in enumerate((0.6, 0.3))
         },
         num_clients=2,
+        sent={0: {"model": params}, 1: {"model": params}},
     )
-    outbox, _ = build.aggregate(inbox, {})
-    assert outbox[0]["labels"].tolist() == ([0] if first else [-1])
-
-
-def test_literal_is_the_graph_as_printed() -> None:
-    flags = ["--rounds", "2", "--hidden", "4", "--steps", "1", "--proportions", "0.1,0.2"]
-    main = script("examples/fedgl.py").main
-    one, other = (main([*flags, *f]) for f in (["--literal"], ["--beta", "1", "--no-symmetric"]))
-    assert same(end(one[1]), end(other[1]))
-    assert one[0]["metrics"] == other[0]["metrics"]
-
-
-def contents(data: fgl.Graph) -> list[Any]:
-    return [data.x, data.edge_index, data.y, data.train_mask, data.node_id, data.adj.to_dense()]
-
-
-def test_pure() -> None:
-    """The same call twice gives the same; inputs, states, messages and graphs stay as they were."""
-    build, data = method(dropout=0.5), clients()
-    done = fgl.run(build, data, num_rounds=2)
-    message, state = done.outbox[1], done.server_state
-    params, context = build.receive(message, {}, data[1])
-    uploads = {k: build.send(params, context, {}, data[k])[0] for k in (1,)}
-    uploads |= {0: build.send(*build.receive(done.outbox[0], {}, data[0]), {}, data[0])[0]}
-
-    def loss() -> Any:
-        torch.manual_seed(5)
-        leaves = {name: p.clone().requires_grad_() for name, p in params.items()}
-        return torch.autograd.grad(build.loss(leaves, data[1], context), list(leaves.values()))
-
-    def aggregate() -> Any:
-        outbox, kept = build.aggregate(Inbox(uploads, 3), state)
-        return dict(outbox), kept
-
-    given = (dict(message), state, params, uploads)
-    before = copy.deepcopy((given, contents(data[1])))
-    for call in (
-        lambda: build.receive(message, {}, data[1])[0],
-        loss,
-        lambda: build.send(params, context, {}, data[1]),
-        aggregate,
-    ):
-        first = copy.deepcopy(call())
-        assert same(call(), first)
-        assert same((given, contents(data[1])), before)
+    for threshold, label in ((0.5, -1), (0.44, 0)):
+        outbox, _ = method(threshold=threshold, neighbours=0).aggregate(inbox, {})
+        assert outbox[0]["labels"].tolist() == [label]
 
 
 def test_an_upload_that_is_not_finite_is_dropped() -> None:
@@ -403,31 +380,55 @@ def test_an_upload_that_is_not_finite_is_dropped() -> None:
     assert "labels" not in done.outbox[2]
 
 
-def test_defaults_are_the_papers_and_the_score_is_of_the_union(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    example, seen = script("examples/fedgl.py"), []
-    monkeypatch.setattr(
-        example.recipe,
-        "run_recipe",
-        lambda args, made, union, data, **options: seen.extend([args, made, union, options]),
+def test_the_absent_ones_part_is_what_they_were_sent() -> None:
+    """The server keeps nothing of a client but what the inbox knows of it."""
+    made, data = method(), clients()
+    done = fgl.run(
+        made, data, num_rounds=2, dropouts=lambda index, client: (index, client) == (1, 2)
     )
-    example.main([])
-    args, made, union, options = seen
-    wanted = {
-        **{"clients": 6, "rounds": 300, "steps": 10, "hidden": 16, "dropout": 0.5, "lr": 0.01},
-        **{"optimizer": "adam", "weight_decay": 0.0, "l2": 5e-4, "alpha": 0.2, "beta": 0.1},
-        **{"symmetric": True, "threshold": 0.5, "threshold_first": False, "neighbours": 100},
-        **{"similarity": "embeddings", "fill": "renormalised", "proportions": "D4"},
-        **{"labels": True, "graph": True, "fedprox": 0.0, "local": False, "centralized": False},
-    }
-    assert vars(args) | wanted == vars(args)
-    assert options["patience"] == 30
-    assert made.model.drop_input
+    first = fgl.run(made, data, num_rounds=1)
+    for key in ("labels", "row", "col", "weight"):
+        assert same(done.outbox[2][key], first.outbox[2][key])
+    assert not same(done.outbox[2]["model"], first.outbox[2]["model"])
+    assert list(done.server_state) == ["model"]
+
+
+def test_published_setting_and_the_score_is_of_the_union() -> None:
+    example = script("examples/fedgl.py")
+    defaults = {n: p.default for n, p in inspect.signature(example.main).parameters.items()}
+    setting, run = defaults["task"], defaults["run"]
+    assert (run.rounds, run.patience) == (300, 30)
+    assert (setting.hidden, setting.dropout, setting.l2) == (16, 0.5, 5e-4)
+    assert setting.proportions == ("D4",) and len(setting.shares) == 6
+    assert setting.local == fgl.tasks.Local("adam", 0.01, weight_decay=0.0, steps=10)
+    wanted = {"alpha": 0.2, "beta": 0.1, "threshold": 0.5, "neighbours": 100, "symmetric": True}
+    options = inspect.signature(fedgl).parameters
+    assert {name: options[name].default for name in wanted} == wanted
+    loaded = setting.load()
+    assert loaded.fedavg.model.drop_input
+    made = fedgl(loaded.fedavg, 2708)
     params = {name: value + 0.05 for name, value in made.initial().items()}
+    union: Any = loaded.whole
     with torch.no_grad():
         logits = torch.func.functional_call(made.model.eval(), params, union.inputs)
     hit = logits.argmax(1) == union.y
-    found = options["evaluate"]({k: {"model": params} for k in range(6)}, {})
+    found = loaded.evaluate(made)({k: {"model": params} for k in range(6)}, {})
     assert found["test_accuracy"] == pytest.approx(float(hit[union.test_mask].double().mean()))
     assert found["val_accuracy"] == pytest.approx(float(hit[union.val_mask].double().mean()))
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("alpha", -1),
+        ("beta", math.nan),
+        ("threshold", 1.5),
+        ("neighbours", -1),
+        ("neighbours", 2.5),
+    ],
+)
+def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
+    with pytest.raises(
+        (ValueError, TypeError), match=f"Expected {name} to be an? .* but got {bad}"
+    ):
+        method(**{name: bad})

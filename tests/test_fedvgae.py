@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
+import inspect
 import math
-from argparse import Namespace
+import warnings
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,31 +19,15 @@ from torch import Tensor
 import fgl
 from fgl import losses
 from fgl.data import EdgeSplit
-from fgl.federation import (
-    Inbox,
-    Method,
-    Training,
-    evaluate_own,
-    link_scores,
-    node_scores,
-    own_clients,
-    trigger_rate,
-)
-from fgl.federation.report import best_round
+from fgl.experiment.report import best_round
+from fgl.federation import Method, Ragged, Training
+from fgl.methods import fedper, fedprox, local, moon
+from fgl.personalize import part
+from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_scores
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
-DEFAULTS: dict[str, Any] = {
-    "contrast": 0.8,
-    "max_adjust": 1,
-    "fedprox": 0.0,
-    "share": "encoder",
-    "phi": 0.5,
-    "delta": 0.01,
-    "tau": 0.5,
-    "queue": 2,
-    "kl": 1.0,
-    "recon": "sampled",
-}
+EXAMPLE = script("examples/fedvgae.py")
+DEFAULTS: dict[str, Any] = {"queue": 2}
 TASKS = pytest.mark.parametrize("task", ["link", "node"])
 
 
@@ -58,17 +42,43 @@ def clients(task: str) -> tuple[list[fgl.Graph], list[EdgeSplit] | None]:
     return [own.graph for own in splits], splits
 
 
-def build(task: str, data: Any = None, dtype: Any = torch.float32, **options: Any) -> Method:
-    args = Namespace(**{**DEFAULTS, **options}, task=task)
-    splits = (data or clients(task))[1]
+def task_of(
+    task: str,
+    data: Any = None,
+    dtype: Any = torch.float32,
+    kl: float = 1.0,
+    recon: Any = "sampled",
+) -> Task:
+    own, splits = data or clients(task)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = fgl.nn.VGAE(FEATURES, 8, 4, num_classes=CLASSES if task == "node" else None)
         model = model.to(dtype)
-    validate = fgl.federation.own_scores(model, splits, test=False)
-    both = args.recon != "sampled"
-    edges = splits and {own.graph: own.edges(both=both) for own in splits}
-    return script("examples/fedvgae.py").fedvgae(model, ADAM, validate, edges, args)
+    if splits is None:
+        return fgl.tasks.own_node_task(own, model, ADAM, kl=kl)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*they train and are not scored")
+        return fgl.tasks.link_task(splits, model, ADAM, kl=kl, recon=recon)
+
+
+def build(
+    task: str,
+    data: Any = None,
+    dtype: Any = torch.float32,
+    kl: float = 1.0,
+    recon: Any = "sampled",
+    share: str = "encoder",
+    mu: float = 0.0,
+    **options: Any,
+) -> Method:
+    """FedVGAE; that shares all: FedAvg with a contrast alone, which is MOON."""
+    made = task_of(task, data, dtype, kl, recon)
+    if share == "all":
+        assert not options.pop("max_adjust", 0)
+        method = moon(made.fedavg, contrast=options.pop("contrast", 0.8), **DEFAULTS)
+    else:
+        method = EXAMPLE.fedvgae(made.fedavg, made.validate, **{**DEFAULTS, **options})
+    return fedprox(method, mu=mu) if mu else method
 
 
 def go(task: str, rounds: int = 3, at_once: Any = 1, run: Any = (), **options: Any) -> Any:
@@ -82,7 +92,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "w/o contrast": {"contrast": 0.0},
     "w/o fine-tuning": {"max_adjust": 0},
     "moon": {"max_adjust": 0, "share": "all"},
-    "fedprox": {"contrast": 0.0, "max_adjust": 0, "fedprox": 0.5},
+    "fedprox": {"contrast": 0.0, "max_adjust": 0, "mu": 0.5},
     "always": {"delta": 0.0, "max_adjust": 2},
 }
 
@@ -113,6 +123,10 @@ def test_resume_is_no_interruption(task: str, tmp_path: Path) -> None:
     assert same(end(go(task, 5, run=run | {"checkpoint": tmp_path})), want)
 
 
+def plain_context(context: Any) -> Any:
+    return {k: v.values if isinstance(v, Ragged) else v for k, v in context.items()}
+
+
 @TASKS
 def test_pure(task: str) -> None:
     data = clients(task)
@@ -122,11 +136,11 @@ def test_pure(task: str) -> None:
     before = copy.deepcopy((message, state))
     params, context = made.receive(message, state, own)
     again = made.receive(message, state, own)
-    assert same((params, context), again)
+    assert same((params, plain_context(context)), (again[0], plain_context(again[1])))
     torch.manual_seed(3)
     steps = list(made.train.batches(own, context))
     assert len(steps) == 3 and all(seen is own for seen, _ in steps)
-    assert not torch.equal(steps[0][1]["noise"], steps[1][1]["noise"])
+    assert not torch.equal(steps[0][1]["noise"].values, steps[1][1]["noise"].values)
     sent = made.send(params, context, state, own)
     assert same(made.send(params, context, state, own), sent)
     assert same((message, state), before)
@@ -141,10 +155,11 @@ def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
     steps = [given for _, given in made.train.batches(data[0][0], context)]
     known = set(map(tuple, splits[0].train_edges.t().tolist()))
     for given in steps:
-        assert torch.equal(given["edges"].t(), splits[0].train_edges)
-        assert given["negatives"].shape == given["edges"].shape
-        assert not known & set(map(tuple, given["negatives"].tolist()))
-    assert not torch.equal(steps[0]["negatives"], steps[1]["negatives"])
+        edges, negatives = given["edges"].values, given["negatives"].values
+        assert torch.equal(edges.t(), splits[0].train_edges)
+        assert negatives.shape == edges.shape
+        assert not known & set(map(tuple, negatives.tolist()))
+    assert not torch.equal(steps[0]["negatives"].values, steps[1]["negatives"].values)
 
 
 def plain(task: str, data: Any) -> Method:
@@ -162,23 +177,25 @@ def plain(task: str, data: Any) -> Method:
         return upload | {"num_examples": torch.tensor(own.num_nodes)}, {"model": params}
 
     def loss(params: Any, own: Any, context: Any) -> Tensor:
-        options = {"noise": context["noise"], "return_embedding": True}
+        options = {"noise": context["noise"].values, "return_embedding": True}
         inputs = (own.x, own.adj)
         out, mu, log_sigma = torch.func.functional_call(made.model, params, inputs, options)
         kl = 0.5 * (mu**2 + (2 * log_sigma).exp() - 2 * log_sigma - 1).sum() / own.num_nodes**2
         if task == "node":
             mask = own.train_mask
             return kl + torch.nn.functional.cross_entropy(out[mask], own.y[mask])
-        score = [out[e[:, 0]] * out[e[:, 1]] for e in (context["edges"], context["negatives"])]
+        pairs = [context[key].values for key in ("edges", "negatives")]
+        score = [out[e[:, 0]] * out[e[:, 1]] for e in pairs]
         logit = torch.cat(score).sum(1)
-        target = torch.arange(len(logit)) < len(context["edges"])
+        target = torch.arange(len(logit)) < len(pairs[0])
         return kl + torch.nn.functional.binary_cross_entropy_with_logits(logit, target.float())
 
     def batches(own: Any, context: Any) -> Any:
-        return [(own, c) for _, c in made.train.batches(own, {"received": {}})]
+        return [(own, c) for _, c in made.train.batches(own, {})]
 
-    training = Training(ADAM.optimizer, ADAM.num_steps, batches=batches)
-    return Method(made.model, loss, receive, send, train=training)
+    training = Training(ADAM.optimizer, batches=batches)
+    base = fgl.fedavg(made.model, loss=loss, train=training)
+    return replace(base, receive=receive, send=send)
 
 
 @TASKS
@@ -203,8 +220,11 @@ def test_phi_0_and_lambda_0_is_fedavg_bit_for_bit(task: str) -> None:
 
 
 def test_for_links_sharing_the_encoder_is_sharing_all() -> None:
-    first, second = (end(go("link", share=share)) for share in ("encoder", "all"))
-    assert same(first, second)
+    off = {"contrast": 0.0, "max_adjust": 0}
+    one, two = (go("link", share=share, **off) for share in ("encoder", "all"))
+    assert same(dict(one.outbox), dict(two.outbox))
+    made = task_of("link").fedavg
+    assert same(made.initial(), part(made.initial(), *EXAMPLE.ENCODER))
 
 
 def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
@@ -212,7 +232,7 @@ def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
     heads = [state["model"]["head.lins.0.weight"] for state in got.client_states.values()]
     assert not torch.equal(heads[0], heads[1])
     assert not any(name.startswith("head") for name in got.outbox[0]["model"])
-    everything = go("node", share="all")
+    everything = go("node", share="all", contrast=0.0)
     assert list(everything.outbox[0]["model"]) == list(build("node").initial())
     # The first message holds the initial classifier; of what is sent each round, all is counted.
     size = sum(4 * v.numel() for v in got.outbox[0]["model"].values())
@@ -251,57 +271,62 @@ def test_the_queue_holds_own_embeddings_of_earlier_rounds_newest_first() -> None
     assert [sum(each) for each in taken] == [0, 1, 2, 3]
 
 
-def gradients(made: Method, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
-    params = {k: v.clone().requires_grad_() for k, v in made.initial().items()}
-    loss = made.loss(params, own, context)
-    return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))
+def gradients(made: Method, params: Any, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
+    leaves = {k: v.clone().requires_grad_() for k, v in params.items()}
+    loss = made.loss(leaves, own, context)
+    return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
 
 
 @TASKS
-@pytest.mark.parametrize("term", ["kl", "contrast", "fedprox", "task"])
+@pytest.mark.parametrize("term", ["kl", "contrast", "mu", "task"])
 def test_every_term_reaches_the_gradient(task: str, term: str) -> None:
     """Its weight switched on, the gradient changes by that term's own gradient."""
     data = clients(task)
     own = data[0][0]
-    off: dict[str, Any] = {"kl": 0.0, "contrast": 0.0, "fedprox": 0.0, "dtype": torch.float64}
+    off: dict[str, Any] = {"kl": 0.0, "contrast": 0.0, "dtype": torch.float64}
     own = own.replace(x=own.x.double())
-    if data[1] is not None:
-        data = ([own], [EdgeSplit(own, *list(vars(data[1][0]).values())[1:])])
+    data = ([own], None)
+    if task == "link":
+        split = fgl.data.edge_split(graph(40, seed=0), seed=1)
+        own = split.graph.replace(x=split.graph.x.double())
+        data = ([own], [EdgeSplit(own, *list(vars(split).values())[1:])])
     base = build(task, data, **off)
     n = own.num_nodes
+    near, far = torch.randn(n, 4).double(), torch.randn(n, 2, 4).double()
+    start = base.initial()
     context: dict[str, Any] = {
-        "received": {k: v + 0.1 for k, v in base.initial().items() if "head" not in k},
-        "near": torch.randn(n, 4, dtype=torch.float64),
-        "far": torch.randn(n, 2, 4, dtype=torch.float64),
+        "start": start,
+        "near": Ragged(near),
+        "far": Ragged(far),
         "taken": torch.tensor([True, False]),
     }
     context = next(iter(base.train.batches(own, context)))[1]
-    context["noise"] = context["noise"].double()
-    params = {k: v.clone().requires_grad_() for k, v in base.initial().items()}
-    options = {"noise": context["noise"], "return_embedding": True}
+    context["noise"] = Ragged(context["noise"].values.double())
+    params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
+    options = {"noise": context["noise"].values, "return_embedding": True}
     model = base.model
     out, mu, log_sigma = torch.func.functional_call(model, params, (own.x, own.adj), options)
     terms = {
         "kl": lambda: losses.kl_divergence(mu, log_sigma) / n,
         "contrast": lambda: losses.model_contrast(
-            mu, context["near"], context["far"][:, :1].transpose(0, 1), temperature=0.5
+            mu, near, far[:, :1].transpose(0, 1), temperature=0.5
         ),
-        "fedprox": lambda: sum(
-            (params[k] - v).square().sum() / 2 for k, v in context["received"].items()
-        ),
+        "mu": lambda: sum((params[k] - v).square().sum() / 2 for k, v in start.items()),
         "task": lambda: (
             losses.cross_entropy(out, own.y, own.train_mask)
             if task == "node"
-            else losses.sampled_reconstruction(out, context["edges"].t(), context["negatives"].t())
+            else losses.sampled_reconstruction(
+                out, context["edges"].values.t(), context["negatives"].values.t()
+            )
         ),
     }
-    first = gradients(base, own, context)
+    first = gradients(base, params, own, context)
     want = torch.autograd.grad(terms[term](), list(params.values()), allow_unused=True)
     assert sum(float(g.abs().sum()) for g in want if g is not None) > 1e-3
     if term == "task":
         got = first
     else:
-        second = gradients(build(task, data, **(off | {term: 0.7})), own, context)
+        second = gradients(build(task, data, **(off | {term: 0.7})), params, own, context)
         got = {k: (second[k] - first[k]) / 0.7 for k in first}
     for value, wanted in zip(got.values(), want, strict=True):
         close(value, torch.zeros_like(value) if wanted is None else wanted, atol=1e-9)
@@ -342,10 +367,11 @@ def test_what_hurts_is_mixed_back() -> None:
         close(start["head.lins.0.bias"], state["model"]["head.lins.0.bias"])
         score = node_scores(made.model)(start, data[0][0])["val_accuracy"]
         assert float(context["validation"]) == pytest.approx(score)
-        assert same(context["received"], received)  # what is contrasted with is not mixed
+        # What is contrasted with is not mixed.
+        assert same(part(context["received"], *EXAMPLE.ENCODER), received)
         made.model.load_state_dict({**state["model"], **received})
         mu, _ = made.model.eval().encode(data[0][0].x, data[0][0].adj)
-        close(context["near"], mu.detach(), atol=1e-3)
+        close(context["near"].values, mu.detach(), atol=1e-3)
         kept = made.send(start, context, known, data[0][0])[1]
         assert int(kept["rounds"]) == 3
         assert int(kept["adjusted"]) == int(state["adjusted"]) + mixed
@@ -357,7 +383,7 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
     made = build(task, (data, splits))
     result = fgl.run(made, data, num_rounds=2)
     score = link_scores(made.model, splits) if splits else node_scores(made.model)
-    got = evaluate_own(score, made.model, data)(result.outbox, result.client_states)
+    got = evaluate_own(score, made, data)(result.outbox, result.client_states)
     names = ["auc", "ap", "val_auc"] if splits else ["test_accuracy", "val_accuracy"]
     for key, ending in (("model", ""), ("adopted", "_before")):
         for name in names:
@@ -369,8 +395,13 @@ def test_each_client_is_scored_with_its_own_model(task: str) -> None:
             assert got[name + ending] == pytest.approx(sum(each) / len(each))
     assert got["scored_clients"] == sum(len(score({}, own)) > 1 for own in data) >= 2
     assert not any(same(s["model"], s["adopted"]) for s in result.client_states.values())
-    absent = evaluate_own(score, made.model, data)(result.outbox, {})
-    assert absent[names[0]] == absent[f"{names[0]}_before"]
+    # A client that has not taken part is scored with what it was sent, before as after.
+    evaluate = evaluate_own(score, made, data)
+    first = {"model": made.initial(), "adopted": made.initial()}
+    sent = {k: {"model": made.initial()} for k in range(3)}
+    fresh = evaluate(sent, {0: first})
+    assert fresh[names[0]] == fresh[f"{names[0]}_before"]
+    assert names[0] in evaluate(sent, {}) and f"{names[0]}_before" not in evaluate(sent, {})
 
 
 def test_scores_of_links_equal_loops() -> None:
@@ -384,12 +415,12 @@ def test_scores_of_links_equal_loops() -> None:
         rows = [(mu[u], mu[v]) for u, v in pairs.t().tolist()]
         return [sum(a * b for a, b in zip(*row, strict=True)) for row in rows]
 
-    for part in ("val", "test"):
-        yes, no = (products(getattr(split, f"{part}_{kind}")) for kind in ("edges", "negatives"))
+    for kept in ("val", "test"):
+        yes, no = (products(getattr(split, f"{kept}_{kind}")) for kind in ("edges", "negatives"))
         won = sum((p > q) + (p == q) / 2 for p in yes for q in no) / (len(yes) * len(no))
         above = [(sum(p >= t for p in yes), sum(q >= t for q in no)) for t in yes]
         precision = sum(p / (p + q) for p, q in above) / len(yes)
-        prefix = "val_" if part == "val" else ""
+        prefix = "val_" if kept == "val" else ""
         assert got[f"{prefix}auc"] == pytest.approx(won)
         assert got[f"{prefix}ap"] == pytest.approx(precision)
 
@@ -398,8 +429,8 @@ def test_scores_of_links_equal_loops() -> None:
 def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     split = fgl.data.edge_split(graph(40))
     model, names = fgl.nn.VGAE(FEATURES, 4, 2), ["val_auc", "val_ap", "auc", "ap"]
-    for part, left in (("val", names[2:]), ("test", names[:2])):
-        one = replace(split, **{f"{part}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
+    for kept, left in (("val", names[2:]), ("test", names[:2])):
+        one = replace(split, **{f"{kept}_{missing}": torch.zeros(2, 0, dtype=torch.int64)})
         assert list(link_scores(model, [one])({}, one.graph)) == left
     whole = link_scores(model, [split])
     assert list(whole({}, split.graph)) == names
@@ -411,17 +442,20 @@ def test_without_positives_or_negatives_there_is_no_score(missing: str) -> None:
     assert int(result.client_states[0]["adjusted"]) == 0
 
 
-def test_a_client_that_only_trains_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    options = {"dataset": "synthetic", "clients": 22, "seed": 0, "device": "cpu"}
-    options |= {"sparse": "torch", "partition": "random", "features": "raw", "task": "link"}
-    data, splits = own_clients(Namespace(**options))
-    assert splits is not None
-    idle = [k for k, own in enumerate(splits) if own.trains_only]
-    assert 0 < len(idle) < 22 and f"clients {idle} have too few edges" in capsys.readouterr().out
-    score = link_scores(fgl.nn.VGAE(1433, 4, 2), splits)
-    assert score({}, data[idle[0]]) == {}
+def test_a_client_that_only_trains_is_reported() -> None:
+    setting = Links(clients=22, partition="random")
+    with pytest.warns(UserWarning, match="have enough edges to split, but got too few in"):
+        made = setting.load()
+    score = made.evaluate(made.fedavg)
+    message = {"model": made.fedavg.initial()}
+    found = score(dict.fromkeys(range(22), message), {})
+    assert 0 < found["scored_clients"] < 22
+    split = fgl.data.edge_split(clients("link")[0][2])
+    idle = link_scores(fgl.nn.VGAE(FEATURES, 4, 2), [split])
+    assert split.trains_only and idle({}, split.graph) == {}
+    plain = fgl.fedavg(fgl.nn.VGAE(FEATURES, 4, 2))
     with pytest.raises(ValueError, match="Expected a client to have something to test on"):
-        evaluate_own(score, fgl.nn.VGAE(1433, 4, 2), [data[idle[0]]])({0: {"model": {}}}, {})
+        evaluate_own(idle, plain, [split.graph])({0: {"model": plain.initial()}}, {})
 
 
 def test_only_isolated_nodes_and_a_queue_longer_than_the_history() -> None:
@@ -459,71 +493,52 @@ def test_a_client_without_validation_nodes_takes_what_it_gets() -> None:
     result = fgl.run(build("node", data, delta=0.0), data[0], num_rounds=4)
     assert int(result.client_states[0]["adjusted"]) == 0
     assert int(result.client_states[0]["rounds"]) == 4
-    rate = trigger_rate(result.outbox, result.client_states)["trigger_rate"]
+    rate = EXAMPLE.trigger_rate(result.outbox, result.client_states)["trigger_rate"]
     total = sum(int(state["adjusted"]) for state in result.client_states.values())
     assert rate == total / 12
 
 
 def test_degrees_as_features_are_those_of_training_edges() -> None:
-    options = {"dataset": "synthetic", "clients": 3, "seed": 0, "device": "cpu"}
-    options |= {"sparse": "torch", "partition": "random", "features": "degree"}
-    for task in ("link", "node"):
-        for own in own_clients(Namespace(**options, task=task))[0]:
+    for setting in (Links, OwnNodes):
+        for own in setting(clients=3, partition="random", features="degree").load().clients:
             degree = own.edge_index[1].bincount(minlength=own.num_nodes).clamp(max=63)
             assert torch.equal(own.x.to_dense().argmax(1), degree)
             assert own.num_features == 64 and (own.x.to_dense().sum(1) == 1).all()
 
 
-SMALL = ["--clients", "3", "--rounds", "2", "--hidden", "8", "--latent", "4", "--steps", "1"]
+@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
+def test_the_dense_forms_are_given_both_directions(recon: str) -> None:
+    data = clients("link")
+    made = task_of("link", data, recon=recon)
+    for own in made.clients:
+        seen = next(iter(made.fedavg.train.batches(own, {})))[1]["edges"].values
+        assert len(seen) == own.num_edges // (2 if recon == "sampled" else 1)
 
 
 @TASKS
-def test_recipe(task: str, tmp_path: Path) -> None:
-    path = tmp_path / "out.json"
-    main = script("examples/fedvgae.py").main
-    report, _ = main([*SMALL, "--task", task, "--json", str(path)])
-    assert json.loads(path.read_text()) == report
-    own = ["ap", "auc"] if task == "link" else ["test_accuracy"]
-    assert {*own, *(f"{name}_before" for name in own)} <= set(report["metrics"])
-    assert report["config"]["dropout"] == (0.5 if task == "node" else 0.0)
-    assert report["config"]["contrast"] == 0.8 and report["config"]["share"] == "encoder"
-    assert report["metrics"]["scored_clients"]["last"] == 3
-    assert report["metrics"]["trigger_rate"]["last"] >= 0
-    again, _ = main([*SMALL, "--task", task])
-    assert again["metrics"] == report["metrics"]
-
-
-@pytest.mark.parametrize("recon", ["sampled", "dense", "dense_weighted"])
-def test_the_dense_forms_are_given_both_directions(
-    recon: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    example = script("examples/fedvgae.py")
-    seen: list[Any] = []
-    monkeypatch.setattr(example, "fedvgae", lambda *given: seen.extend(given))
-    monkeypatch.setattr(example.recipe, "run_recipe", lambda *given, **options: None)
-    example.main([*SMALL, "--recon", recon])
-    for own, edges in seen[3].items():
-        assert edges.shape[1] == own.num_edges // (2 if recon == "sampled" else 1)
-
-
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])
-def test_baselines_of_the_recipe(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    example = script("examples/fedvgae.py")
-    seen: list[Any] = []
-    monkeypatch.setattr(
-        example.recipe, "run_recipe", lambda args, made, *rest, **options: seen.extend([args, made])
-    )
-    example.main([*SMALL, "--task", "node", "--method", method])
-    args, made = seen
-    assert args.max_adjust == 0
-    assert args.share == ("encoder" if method == "fedper" else "all")
-    assert args.contrast == (1.0 if method == "moon" else 0.0)
-    assert args.fedprox == (0.01 if method == "fedprox" else 0.0)
-    inbox = {k: {"model": {"w": torch.tensor(float(k))}} for k in (0, 1)}
-    each = {k: m | {"num_examples": torch.tensor(k + 1)} for k, m in inbox.items()}
-    outbox, _ = made.aggregate(Inbox(each, 2), {})
-    want = {"local": [0.0, 1.0]}.get(method, [2 / 3, 2 / 3])
-    assert [outbox[k]["model"]["w"].item() for k in (0, 1)] == pytest.approx(want)
+def test_baselines_are_those_of_the_library(task: str, method: str) -> None:
+    """On the task's FedAvg; each is scored with the model that a client trained."""
+    made = task_of(task)
+    build = {
+        "local": local,
+        "fedavg": lambda base: base,
+        "fedprox": partial(fedprox, mu=0.01),
+        "moon": moon,
+        "fedper": partial(fedper, shared=EXAMPLE.ENCODER),
+    }[method](made.fedavg)
+    result = fgl.run(build, made, num_rounds=2)
+    names = set(result.outbox[0]["model"])
+    whole = set(made.fedavg.initial())
+    if method == "fedper":
+        assert names == set(part(made.fedavg.initial(), *EXAMPLE.ENCODER))
+    else:
+        assert names == whole
+    for client, own in enumerate(made.clients):
+        state = result.client_states[client]
+        assert same(dict(build.deploy(result.outbox[client], state, own)), state["model"])
+    models = [state["model"] for state in result.client_states.values()]
+    assert not same(models[0], models[1])
 
 
 def test_degrees_of_any_file_without_features_are_counted_again(
@@ -536,29 +551,24 @@ def test_degrees_of_any_file_without_features_are_counted_again(
     (tmp_path / "blogs").mkdir()
     (tmp_path / "blogs" / "blogs.gml").write_text(f"graph [\n{nodes}{edges}]\n")
     monkeypatch.setenv("FGL_DATA", str(tmp_path))
-    options = {"dataset": "blogs", "clients": 1, "seed": 0, "device": "cpu", "task": "link"}
-    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
     for features in ("raw", "normalized"):
-        (client,), splits = own_clients(Namespace(**options | {"features": features}))
-        assert splits is not None and splits[0].test_edges.shape[1]
+        (client,) = (
+            Links(dataset="blogs", clients=1, features=features, partition="random").load(0).clients
+        )
+        assert client.num_edges < whole.num_edges
         counted = client.edge_index[1].bincount(minlength=60)
         assert isinstance(client.x, fgl.SparseMatrix)
         assert torch.equal(client.x.to_dense().argmax(1), counted)
 
 
 def test_links_train_every_node() -> None:
-    options = {"dataset": "synthetic", "clients": 3, "seed": 0, "device": "cpu", "task": "link"}
-    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
-    data, splits = own_clients(Namespace(**options))
-    assert splits is not None
-    assert all(own.train_mask is own.val_mask is own.test_mask is None for own in data)
+    made = Links(clients=3, partition="random").load()
+    assert all(own.train_mask is own.val_mask is own.test_mask is None for own in made.clients)
 
 
 def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
-    options = {"dataset": "synthetic", "clients": 2708, "seed": 0, "device": "cpu", "task": "link"}
-    options |= {"sparse": "torch", "partition": "random", "features": "raw"}
     with pytest.raises(ValueError, match="enough edges to split, but got none of 2708"):
-        own_clients(Namespace(**options))
+        Links(clients=2708, partition="random").load()
 
 
 def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
@@ -567,11 +577,14 @@ def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
     huge = {name: value * 1e30 for name, value in model.state_dict().items()}
     score = link_scores(model, [split])
     assert all(math.isnan(value) for value in score(huge, split.graph).values())
-    made, fine = build("link", ([split.graph], [split])), model.state_dict()
-    found = evaluate_own(score, model, [split.graph])({0: {"model": huge}}, {})
+    made = build("link", ([split.graph], [split]))
+    fine = made.initial()
+    found = evaluate_own(score, fgl.fedavg(model), [split.graph])({0: {"model": huge}}, {})
     assert math.isnan(found["val_auc"]) and found["scored_clients"] == 1
     states = {"validation": torch.tensor(0.9), "model": fine}
-    assert made.receive({"model": huge}, states, split.graph)[0]
+    vast = {name: value * 1e30 for name, value in fine.items()}
+    start, context = made.receive({"model": vast}, states, split.graph)
+    assert same(start, vast) and context["validation"].isnan()
     rounds = [
         fgl.federation.Round(k, [0], metrics={"val_auc": v})
         for k, v in enumerate((math.nan, 0.5, math.nan, 0.7, 0.6))
@@ -590,20 +603,35 @@ def test_scored_clients_have_every_metric() -> None:
     ]
     model = fgl.nn.GCN(FEATURES, 4, CLASSES)
     outbox = {k: {"model": model.state_dict()} for k in range(3)}
-    found = evaluate_own(node_scores(model), model, data)(outbox, {})
+    found = evaluate_own(node_scores(model), fgl.fedavg(model), data)(outbox, {})
     assert found["scored_clients"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("contrast", -1), ("phi", 2), ("delta", -0.1), ("max_adjust", -1), ("queue", 0)],
+)
+def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be an? .* but got {bad}"):
+        build("node", **{name: bad})
 
 
 @TASKS
 def test_defaults_are_the_papers(task: str) -> None:
-    report = script("examples/fedvgae.py").main(["--task", task, "--rounds", "0"])[0]
-    strong = {"dropout": 0.5, "weight_decay": 5e-4}
-    wanted = {
-        **{"hidden": 64, "latent": 32, "steps": 5, "optimizer": "adam", "lr": 0.01, "queue": 1},
-        **{"contrast": 0.8, "phi": 0.5, "delta": 0.01, "tau": 0.5, "kl": 1.0, "patience": 20},
-        **{"max_adjust": 1, "share": "encoder", "fedprox": 0.0, "recon": "sampled"},
-        **{"features": "raw", "partition": "louvain", "method": "fedvgae"},
-        **(strong if task == "node" else {"dropout": 0.0, "weight_decay": 0.0}),
-    }
-    assert report["config"] | wanted == report["config"]
-    assert report["clients"] == 10
+    main = EXAMPLE.nodes if task == "node" else EXAMPLE.links
+    defaults = {k: p.default for k, p in inspect.signature(main).parameters.items()}
+    setting, how = defaults["task"], defaults["run"]
+    assert (how.rounds, how.patience, setting.clients) == (100, 20, 10)
+    assert (setting.hidden, setting.latent, setting.kl) == (64, 32, 1.0)
+    assert (setting.features, setting.partition) == ("raw", "louvain")
+    # Chosen by validation for FedVGAE; a baseline on the task trains with both.
+    assert setting.dropout == setting.local.weight_decay == 0.0
+    assert setting.local == fgl.tasks.Local("adam", lr=0.01, weight_decay=0.0, steps=5)
+    plain = (OwnNodes if task == "node" else Links)()
+    strong = (0.5, 5e-4) if task == "node" else (0.0, 0.0)
+    assert (plain.dropout, plain.local.weight_decay) == strong
+    wanted = {"contrast": 0.8, "phi": 0.5, "delta": 0.01, "max_adjust": 1}
+    options = inspect.signature(EXAMPLE.fedvgae).parameters
+    assert {name: options[name].default for name in wanted} == wanted
+    options = inspect.signature(moon).parameters
+    assert (options["temperature"].default, options["queue"].default) == (0.5, 1)

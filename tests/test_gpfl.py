@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import inspect
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,19 +17,19 @@ from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
 
 import fgl
-from fgl import Graph, Method, Training, client_network
+from fgl import Graph, Method, Training, client_network, methods
 from fgl.data import dirichlet_partition, fold_clients, small_graphs
 from fgl.federation import (
     Inbox,
     average,
     evaluate_graphs,
     graph_minibatches,
-    keep_own,
     train,
 )
+from fgl.tasks import Graphs, Task, graph_task
 
 ADAM = partial(torch.optim.Adam, lr=1e-2, weight_decay=5e-4)
-FLAGS = ["--rounds", "2", "--clients", "4", "--hidden", "8", "--clients-at-once", "1"]
+EXAMPLE = script("examples/gpfl.py")
 Clients = list[Graph]
 
 
@@ -50,18 +51,24 @@ def probes() -> Graph:
     return Graph(x, edge_index, batch=batch)
 
 
-def flags(**changes: Any) -> Any:
-    """What the recipe's flags say by default, but for `changes`."""
-    known = {"local": False, "fedavg": False, "fedprox": 0.0, "uniform": False, "rho": 0.05}
-    known |= {"beta": 0.95, "start": "property", "learn": True, "standardize": False}
-    return type("Flags", (), {**known, **changes})()
+def task(model: fgl.nn.GIN | None = None, batches: Any = graph_minibatches) -> Task:
+    clients, tests = federation()
+    how = Training(ADAM, batches=batches, keep_optimizer=True)
+    return graph_task(clients, tests, model or gin(), how)
+
+
+def fedavg(model: fgl.nn.GIN | None = None, batches: Any = graph_minibatches) -> Method:
+    return task(model, batches).fedavg
 
 
 def method(
     model: fgl.nn.GIN | None = None, batches: Any = graph_minibatches, **changes: Any
 ) -> Method:
-    how = Training(ADAM, batches=batches, keep_optimizer=True)
-    return script("examples/gpfl.py").gpfl(model or gin(), how, probes(), flags(**changes))
+    return EXAMPLE.gpfl(fedavg(model, batches), probes(), **changes)
+
+
+def random_start(properties: Any, alike: Any) -> Any:
+    return torch.rand_like(alike)
 
 
 def run(method: Method, clients: Clients, **options: Any) -> Any:
@@ -72,25 +79,28 @@ def models(result: Any) -> list[Any]:
     return [result.outbox[k]["model"] for k in sorted(result.outbox)]
 
 
+def own_models(result: Any) -> list[Any]:
+    return [state["model"] for _, state in sorted(result.client_states.items())]
+
+
 @pytest.mark.parametrize("at_once", [1, "all"])
 def test_rho_1_is_self_training_bit_for_bit(at_once: Any) -> None:
     clients, _ = federation()
     one = run(method(rho=1.0), clients, clients_at_once=at_once)
-    two = run(method(local=True), clients, clients_at_once=at_once)
-    assert same(models(one), models(two))
+    two = run(methods.local(fedavg()), clients, clients_at_once=at_once)
+    assert same(models(one), own_models(two))
     assert not same(models(one)[0], models(one)[1])
 
 
 def test_all_alike_with_rho_0_is_unweighted_fedavg() -> None:
     clients, _ = federation()
-    mixing = method(uniform=True, rho=0.0)
-    unweighted = copy.copy(mixing)
+    mixing = methods.mix_updates(fedavg(), methods.uniform)
 
     def mean(inbox: Inbox, state: Any) -> Any:
         alike = {k: {**m, "num_examples": torch.tensor(1)} for k, m in inbox.items()}
         return average(Inbox(alike, inbox.num_clients), state)
 
-    object.__setattr__(unweighted, "aggregate", mean)
+    unweighted = dataclasses.replace(fedavg(), aggregate=mean)
     one, two = run(mixing, clients), run(unweighted, clients)
     close(models(one), models(two), atol=1e-5)
     assert not same(models(one)[0], dict(gin().state_dict()))
@@ -100,16 +110,17 @@ def test_fedavg_weighs_by_training_graphs() -> None:
     clients, _ = federation(46)
     counts = [client.num_graphs for client in clients]
     assert len(set(counts)) > 1
-    result = run(method(fedavg=True), clients, num_rounds=1)
-    own = run(method(local=True), clients, num_rounds=1)
+    result = run(fedavg(), clients, num_rounds=1)
+    own = run(methods.local(fedavg()), clients, num_rounds=1)
     for name, value in models(result)[0].items():
-        want = sum(n * m[name] for n, m in zip(counts, models(own), strict=True)) / sum(counts)
+        want = sum(n * m[name] for n, m in zip(counts, own_models(own), strict=True)) / sum(counts)
         close(value, want, atol=1e-6)
 
 
 def test_fedprox_pulls_towards_the_received_model() -> None:
     clients, _ = federation()
-    free, held = method(gin(0.0), fedavg=True), method(gin(0.0), fedprox=0.7)
+    free = fedavg(gin(0.0))
+    held = methods.fedprox(free, mu=0.7)
     params = {name: value + 0.1 for name, value in free.initial().items()}
     state: Any = {}
     message: Any = {"model": free.initial()}
@@ -174,7 +185,7 @@ def test_the_server_is_its_formulas(rho: float) -> None:
         for k, graph in enumerate(clients):
             noisy = {n: v + 0.1 * torch.randn_like(v) for n, v in old[k].items()}
             sent[k] = gpfl.send(noisy, {}, {}, graph)[0]
-        inbox = Inbox(sent, 4)
+        inbox = Inbox(sent, 4, {k: {"model": old[k]} for k in range(4)})
         seeded = partial(torch.manual_seed, index)
         seeded()
         outbox, state = gpfl.aggregate(inbox, state)
@@ -193,6 +204,11 @@ def uploads(gpfl: Method, clients: Clients) -> dict[int, Any]:
     return {k: gpfl.send(moved[k], {}, {}, graph)[0] for k, graph in enumerate(clients)}
 
 
+def inbox_of(sent: dict[int, Any], gpfl: Method, num_clients: int) -> Inbox:
+    """An inbox of clients that all had the initial model."""
+    return Inbox(sent, num_clients, {k: {"model": gpfl.initial()} for k in sent})
+
+
 def test_permuting_clients_permutes_the_network() -> None:
     clients, _ = federation()
     gpfl = method()
@@ -200,7 +216,7 @@ def test_permuting_clients_permutes_the_network() -> None:
     order = [2, 0, 3, 1]
     found = []
     for which in (range(4), order):
-        inbox = Inbox({i: sent[k] for i, k in enumerate(which)}, 4)
+        inbox = inbox_of({i: sent[k] for i, k in enumerate(which)}, gpfl, 4)
         torch.manual_seed(0)
         found.append(gpfl.aggregate(inbox, {"model": gpfl.initial()}))
     (outbox, state), (other, permuted) = found
@@ -213,26 +229,41 @@ def test_an_absent_client_keeps_its_place() -> None:
     clients, _ = federation()
     gpfl = method()
     sent = uploads(gpfl, clients)
-    _, state = gpfl.aggregate(Inbox(sent, 4), {"model": gpfl.initial()})
-    outbox, after = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 3)}, 4), state)
+    _, state = gpfl.aggregate(inbox_of(sent, gpfl, 4), {"model": gpfl.initial()})
+    assert set(state) == {"network", "matrix"}  # the server keeps no models
+    outbox, after = gpfl.aggregate(inbox_of({k: sent[k] for k in (0, 3)}, gpfl, 4), state)
     assert list(outbox) == [0, 3]
-    for name, value in after["models"].items():
-        assert torch.equal(value[1:3], state["models"][name][1:3])
     assert torch.equal(after["network"][1], state["network"][1])
-    _, first = gpfl.aggregate(Inbox({k: sent[k] for k in (0, 1)}, 4), {"model": gpfl.initial()})
-    _, then = gpfl.aggregate(Inbox(sent, 4), first)
+    pair = inbox_of({k: sent[k] for k in (0, 1)}, gpfl, 4)
+    _, first = gpfl.aggregate(pair, {"model": gpfl.initial()})
+    _, then = gpfl.aggregate(inbox_of(sent, gpfl, 4), first)
     assert (then["network"].sum(1) - 1).abs().max() < 1e-5
+
+
+def test_an_absent_client_goes_on_from_the_model_that_it_was_last_sent() -> None:
+    clients, _ = federation()
+    seen: list[Any] = []
+    gpfl = method()
+
+    def receive(message: Any, state: Any, graph: Graph) -> Any:
+        seen.extend([message["model"]] if graph is clients[2] else [])
+        return gpfl.receive(message, state, graph)
+
+    watched = dataclasses.replace(gpfl, receive=receive)
+    run(watched, clients, dropouts=lambda *where: where == (1, 2))
+    first = run(gpfl, clients, num_rounds=1)
+    assert same([seen[1]], [first.outbox[2]["model"]]) and len(seen) == 2
 
 
 @pytest.mark.parametrize("learn", [True, False])
 def test_those_who_are_there_share_everything(learn: bool) -> None:
     clients, _ = federation(60, 6)
-    gpfl = method(learn=learn)
+    gpfl = method(learn=EXAMPLE.learned if learn else None)
     sent = uploads(gpfl, clients)
     state: Any = {"model": gpfl.initial()}
     seen = []
     for there in ((0, 1, 2, 3), (0, 2, 4, 5), (1, 2, 4)):
-        _, state = gpfl.aggregate(Inbox({k: sent[k] for k in there}, 6), state)
+        _, state = gpfl.aggregate(inbox_of({k: sent[k] for k in there}, gpfl, 6), state)
         close(state["matrix"].sum(1), torch.ones(len(there)), atol=1e-5)
         seen.append(state["network"])
     one, two, three = seen
@@ -255,15 +286,15 @@ def test_those_who_are_there_share_everything(learn: bool) -> None:
 
 
 def test_fedprox_with_weight_0_is_fedavg() -> None:
-    main = script("examples/gpfl.py").main
-    one, two = (main([*FLAGS, *given])[1] for given in (["--fedprox", "0"], ["--fedavg"]))
+    clients, _ = federation()
+    one, two = run(methods.fedprox(fedavg(), mu=0), clients), run(fedavg(), clients)
     assert same(models(one), models(two))
 
 
 def test_a_fixed_network_is_that_of_the_first_round() -> None:
     clients, _ = federation()
-    for start in ("property", "random"):
-        result = [run(method(learn=False, start=start), clients, num_rounds=n) for n in (1, 3)]
+    for start in (EXAMPLE.property_start, random_start):
+        result = [run(method(learn=None, start=start), clients, num_rounds=n) for n in (1, 3)]
         first, last = (r.server_state for r in result)
         assert torch.equal(first["network"], last["network"])
         assert torch.equal(last["matrix"], last["network"])
@@ -291,7 +322,7 @@ def test_batch_equals_loop(batches: Any) -> None:
 
 def test_resumed_is_uninterrupted(tmp_path: Path) -> None:
     clients, tests = federation()
-    score = evaluate_graphs(gin(), tests, clients)
+    score = evaluate_graphs(method(), tests, clients)
     options = {"evaluate": score, "clients_at_once": 2}
     whole = run(method(), clients, **options)
     for rounds in (1, 3):
@@ -332,11 +363,12 @@ def test_scores_are_each_clients_own() -> None:
         with torch.no_grad():
             logits = functional_call(net.eval(), p, test.inputs)
         want.append(float((logits.argmax(1) == test.y).double().mean()))
-    got = evaluate_graphs(net.train(), tests, clients)(outbox, {})
+    plain = fgl.fedavg(net.train())
+    got = evaluate_graphs(plain, tests, clients)(outbox, {})
     assert got["test_accuracy"] == pytest.approx(sum(want) / 4)
     assert net.training
     diverged: Any = {**outbox, 0: {"model": {n: v * torch.nan for n, v in params[0].items()}}}
-    assert evaluate_graphs(net, tests)(diverged, {})["test_accuracy"] == pytest.approx(
+    assert evaluate_graphs(plain, tests, clients)(diverged, {})["test_accuracy"] == pytest.approx(
         (sum(want) - want[0]) / 4
     )
     top = [int(client.y.bincount().argmax()) for client in clients]
@@ -351,77 +383,55 @@ def test_scores_are_each_clients_own() -> None:
         y = torch.cat([client.y, test.y])
         masks = {"train_mask": ~for_test, "test_mask": for_test}
         both.append(Graph.join(alone, y, num_classes=2, **masks))
-    assert evaluate_graphs(net, both, both)(outbox, {}) == pytest.approx(got)
+    assert evaluate_graphs(plain, both, both)(outbox, {}) == pytest.approx(got)
     none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
-        evaluate_graphs(net, [both[0], none])
+        evaluate_graphs(plain, [both[0], none], both[:2])
     with pytest.raises(ValueError, match="to be collections, but got no batch"):
-        evaluate_graphs(net, [Graph(torch.ones(2, 5), clients[0].edge_index[:, :0], y=y[:2])])
-    with pytest.raises(ValueError, match="train to be of 4 clients, but got 3"):
-        evaluate_graphs(net, tests, clients[:3])
-    with pytest.raises(ValueError, match="tests and train to have labels"):
-        evaluate_graphs(net, [tests[0].replace(y=None)])
+        one = Graph(torch.ones(2, 5), clients[0].edge_index[:, :0], y=y[:2])
+        evaluate_graphs(plain, [one], [one])
+    with pytest.raises(ValueError, match="clients to be 4 as tests, but got 3"):
+        evaluate_graphs(plain, tests, clients[:3])
+    with pytest.raises(ValueError, match="tests and clients to have labels"):
+        evaluate_graphs(plain, [tests[0].replace(y=None)], clients[:1])
     with pytest.raises(ValueError, match="keys"):
-        evaluate_graphs(net, tests)({**outbox, 2: {"model": {}}}, {})
+        evaluate_graphs(plain, tests, clients)({**outbox, 2: {"model": {}}}, {})
 
 
 def test_a_client_alone_learns() -> None:
     clients, _ = federation(120, 2)
-    made = method(gin(0.0), partial(graph_minibatches, num_epochs=60), local=True)
+    made = methods.local(fedavg(gin(0.0), partial(graph_minibatches, num_epochs=60)))
     losses = train(made, made.initial(), clients[0], {}, seed=0).losses
     assert losses[-1] < 0.8 * losses[0]
-    assert made.aggregate is keep_own
-
-
-VARIANTS = ["", "--local", "--fedavg", "--uniform", "--fedprox 0.01", "--rho 0.95", "--replicate"]
-VARIANTS += ["--no-learn", "--start random --standardize", "--flip 0.5", "--batch-size 16"]
-
-
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_from_the_command_line(variant: str, capsys: pytest.CaptureFixture[str]) -> None:
-    report, result = script("examples/gpfl.py").main([*FLAGS, *variant.split()])
-    assert list(report["metrics"]) == ["majority_accuracy", "test_accuracy"]
-    assert list(report["metrics"]["test_accuracy"]) == ["last", "mean_last5"]
-    assert len(result.history) == 2
-    assert "gpfl synthetic: test_accuracy last" in capsys.readouterr().out
+    assert run(made, clients, num_rounds=1).history[0].bytes_up == 0
 
 
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ("--fold 5", r"fold to be in \[0, 5\), but got 5"),
-        ("--clients 60", "client 0 to have at least 5 graphs"),
-        ("--clients 241", r"num_clients to be in \[1, 240\], but got 241"),
-        ("--alpha 0", "alpha to be > 0"),
+        ({"fold": 5}, r"fold to be in \[0, 5\), but got 5"),
+        ({"clients": 60}, "client 0 to have at least 5 graphs"),
+        ({"clients": 241}, r"num_clients to be in \[1, 240\], but got 241"),
+        ({"alpha": 0}, "alpha to be a number > 0"),
     ],
 )
-def test_refuses(given: str, match: str) -> None:
+def test_settings_refuse(given: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
-        script("examples/gpfl.py").main([*FLAGS, *given.split()])
+        Graphs(**{"clients": 4, **given}).load()
+
+
+@pytest.mark.parametrize(("name", "bad"), [("rho", 1.5), ("rho", -0.1), ("beta", 2)])
+def test_builder_refuses(name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} to be a number .*but got {bad}"):
+        method(**{name: bad})
 
 
 def test_features_are_node_labels_alone(tmp_path: Path, monkeypatch: Any) -> None:
     write(tmp_path, graph_labels="0\n1\n1\n")
     monkeypatch.setenv("FGL_DATA", str(tmp_path))
-    args = {"dataset": "tiny", "device": "cpu", "clients": 1, "alpha": 1.0, "seed": 0}
-    args |= {"fold": 0, "folds": 3, "flip": 0.0}
-    graph, _, _ = script("examples/gpfl.py").federation(type("Flags", (), args)())
-    assert graph.num_features == 3  # the labels that occur; there are two attributes besides
-    assert torch.equal(graph.x.sum(1), torch.ones(graph.num_nodes))
-
-
-def test_flipped_clients_name_classes_in_reverse() -> None:
-    parse = ["--clients", "4", "--rounds", "0"]
-    with pytest.MonkeyPatch.context() as patch:
-        example = script("examples/gpfl.py")
-        seen: list[Any] = []
-        patch.setattr(
-            example.recipe, "run_recipe", lambda a, m, g, clients, **k: seen.append(clients)
-        )
-        for share in ("0", "0.5"):
-            example.main([*parse, "--flip", share])
-    for k, (plain, flipped) in enumerate(zip(*seen, strict=True)):
-        assert torch.equal(flipped.y, 1 - plain.y if k < 2 else plain.y)
+    clients, _ = Graphs(dataset="tiny", clients=1, alpha=1.0, folds=3).folds_of(0)
+    assert clients[0].num_features == 3  # the labels that occur; there are two attributes besides
+    assert torch.equal(clients[0].x.sum(1), torch.ones(clients[0].num_nodes))
 
 
 def test_properties_are_those_of_the_training_graphs() -> None:
@@ -444,7 +454,7 @@ def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
         k: made.send(result.outbox[k]["model"], {}, result.client_states[k], train_on[k])[0]
         for k in result.outbox
     }
-    inbox = Inbox(uploads, len(train_on))
+    inbox = Inbox(uploads, len(train_on), result.outbox)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         first = made.aggregate(inbox, result.server_state)
@@ -464,29 +474,23 @@ def test_calls_are_pure_and_nan_uploads_are_dropped() -> None:
     assert all(v.isfinite().all() for model in models(result) for v in model.values())
 
 
-def test_defaults_are_the_papers_and_the_score_is_of_test_graphs(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    example, seen = script("examples/gpfl.py"), []
-    monkeypatch.setattr(
-        example.recipe,
-        "run_recipe",
-        lambda args, made, graph, clients, evaluate: seen.extend([args, made, evaluate]),
+def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:
+    defaults = {k: p.default for k, p in inspect.signature(EXAMPLE.main).parameters.items()}
+    setting, how = defaults["task"], defaults["run"]
+    assert (defaults["rho"], defaults["beta"], how.rounds) == (0.05, 0.95, 200)
+    assert (setting.clients, setting.batch_size, setting.hidden, setting.dropout) == (
+        *(25, 128, 64, 0.5),
     )
-    example.main([])
-    args, made, evaluate = seen
-    wanted = {
-        **{"clients": 25, "rounds": 200, "steps": 1, "batch_size": 128, "lr": 1e-3, "hidden": 64},
-        **{"weight_decay": 5e-4, "dropout": 0.5, "rho": 0.05, "beta": 0.95, "start": "property"},
-        **{"learn": True, "alpha": 5.0, "folds": 5, "fold": 0, "flip": 0.0, "standardize": False},
-        **{"replicate": False, "fedprox": None, "local": False, "fedavg": False, "uniform": False},
-    }
-    assert vars(args) | wanted == vars(args)
+    assert (setting.alpha, setting.folds, setting.fold) == (5.0, 5, 0)
+    assert setting.local == fgl.tasks.Local("adam", lr=1e-3, weight_decay=5e-4, steps=1)
+    clients, tests = setting.folds_of()
+    loaded = setting.load()
+    made = EXAMPLE.gpfl(loaded.fedavg, EXAMPLE.random_graphs(clients[0].num_features, 0))
+    evaluate = loaded.evaluate(made)
     assert made.train.keep_optimizer
     step = made.train.optimizer([torch.zeros(1, requires_grad=True)])
     assert type(step) is torch.optim.Adam
     assert (step.defaults["lr"], step.defaults["weight_decay"]) == (1e-3, 5e-4)
-    _, clients, tests = example.federation(args)
     assert len(list(made.train.batches(clients[0], {}))) == 1  # one step where all fit in a batch
     params = {n: v + 0.05 for n, v in made.initial().items()}
     outbox: Any = {k: {"model": params} for k in range(25)}

@@ -231,7 +231,7 @@ def test_pseudo_graph_of_halves(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("row", [[1.5, -0.5], [0.95, 0.0], [torch.nan, 1.0]])
 def test_what_is_no_probability_is_refused(row: list[float]) -> None:
     predictions = torch.tensor([[0.5, 0.5], row])
-    message = {"num_nodes": torch.tensor(2), "node_id": torch.tensor([0, 1])}
+    message = {"num_examples": torch.tensor(2), "node_id": torch.tensor([0, 1])}
     message |= {"predictions": predictions, "embeddings": predictions}
     with pytest.raises(ValueError, match=r"Expected predictions to be probabilities, .* row 1 "):
         pseudo.check_upload(message, 2, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 import torch
@@ -66,7 +67,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
         places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
         turned = value.permute(0, *places)  # in the order of memory it is often flat for free
         flat = turned.reshape(shape[0], -1).to(dtype)
-        mixed = _mixed(flat, others, self_weight, sparse).view(turned.shape)
+        mixed = _mixed(flat, others, self_weight, sparse).reshape(turned.shape)
         mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
         out[name] = (mixed if value.is_floating_point() else mixed.round()).to(value.dtype)
     return out
@@ -95,26 +96,26 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
         count = 3
         row_bits = column_bits = (52 - clients.bit_length()) // 2
     scale = _above(_size(flat, 1).double())
-    rows = others * scale
+    unscale, rows = (1 / scale)[:, None], others * scale
     bound = _above(folded(rows.detach().T.abs()))[:, None]
     left = _slices(rows, bound, row_bits, count)
     left = [part.to_sparse() for part in left] if sparse else left
     pairs = [(i, total - i) for total in reversed(range(count)) for i in range(total + 1)]
     out = []
     for part in flat.split(max(2**16 // clients, 2048), 1):  # stays in the cache
-        unit = part.double() / scale[:, None]
+        unit = part.double() * unscale
         right = _slices(unit, _above(_size(unit, 0)), column_bits, count)
         products = [left[i] @ right[j] for i, j in pairs]  # the smallest first
         mixed = sum(products[1:], products[0]).to(flat.dtype)
         out.append(mixed + own * part if own else mixed)
-    return torch.cat(out, 1)
+    return out[0] if len(out) == 1 else torch.cat(out, 1)
 
 
 def _size(value: Tensor, dim: int) -> Tensor:
     """The largest magnitude along a dimension; what is not finite does not count."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
-    if not torch.isfinite(size).all():
+    if not float(size.max()) < inf:  # nor is NaN
         size = torch.where(torch.isfinite(value), value, 0).abs().amax(dim)
     return size
 

@@ -231,6 +231,8 @@ def _parameters(main: Main) -> list[_Parameter]:
 def _is_function(kind: Any) -> bool:
     """Whether values of a type are functions, or may be."""
     inner = typing.get_args(kind) if isinstance(kind, types.UnionType) else ()
+    if kind is types.FunctionType:  # the type of a default
+        return True
     return typing.get_origin(kind) is collections.abc.Callable or any(map(_is_function, inner))
 
 

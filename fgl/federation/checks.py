@@ -24,7 +24,7 @@ def check_message(
 
     Args:
         message: what should be a dict of tensors, at most one dict deep.
-        like: a message with the same keys, under ``"model"`` too, e.g. another client's.
+        like: a message with the same keys on both levels, e.g. another client's.
         model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
             with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
         name: what an error calls the message.
@@ -53,7 +53,7 @@ def check_message(
                     f"Expected {name}[{key!r}] to be a {type(value).__name__}, "
                     f"but got a {type(message[key]).__name__}"
                 )
-            if key == "model" and isinstance(value, Mapping):
+            if isinstance(value, Mapping):
                 check_keys(message[key], value, f"{name}[{key!r}]", whose)
     if model is not None and "model" in message:
         received = message["model"]
@@ -69,6 +69,11 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     Raises:
         TypeError: if it is no dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
+
+    Example:
+        >>> check_model({}, {"w": torch.zeros(3)})
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['w'], but got missing ['w']
     """
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)

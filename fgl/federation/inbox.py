@@ -73,6 +73,7 @@ class Inbox(Mapping[int, Message]):
         """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
 
         Raises:
+            TypeError: as `stack`, or if a client was sent a tensor where it sends a dict.
             ValueError: as `stack`, or if a client was sent no such entry, or one of another shape.
 
         Example:
@@ -85,6 +86,11 @@ class Inbox(Mapping[int, Message]):
         if isinstance(came, Tensor):
             return came - self._before(went, came, key)
         for client, value in went.items():
+            if not isinstance(value, Mapping):
+                got = type(value).__name__
+                raise TypeError(
+                    f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
+                )
             missing = [name for name in came if name not in value]
             if missing:
                 raise ValueError(
@@ -167,10 +173,11 @@ class Inbox(Mapping[int, Message]):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
             check_keys(value, first, f"client {client}'s {key}")
-        return {
-            name: join(_checked({c: value[name] for c, value in values.items()}, f"{key}/{name}"))
-            for name in first
-        }
+        out = {}
+        for name in first:
+            path = f"{key}/{name}"
+            out[name] = join(_checked({c: v[name] for c, v in values.items()}, path))
+        return out
 
 
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:

@@ -45,15 +45,18 @@ def fedopt(
         outbox, made = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        if not isinstance(outbox, Broadcast):
+        target: Any = outbox[next(iter(outbox))]["model"]
+        if any(message["model"] is not target for message in outbox.values()):
             raise ValueError(
                 "Expected the server to send everybody the same model, but got one for each"
             )
         moments: Any = {key: state[key] for key in ("m", "v") if key in state}
-        old: Any = state["model"]
-        target: Any = outbox.message["model"]
+        before: Any = state["model"]
+        old = {name: before[name] for name in target}  # what travels, at first the whole model
         model, moments = server_step(old, target, moments, rule=rule, lr=server_lr, beta1=momentum)
-        message = {**outbox.message, "model": model}
-        return Broadcast(message, inbox.num_clients), {**made, "model": model, **moments}
+        made = {**made, "model": model, **moments}
+        if isinstance(outbox, Broadcast):
+            return Broadcast({**outbox.message, "model": model}, len(outbox)), made
+        return {client: {**each, "model": model} for client, each in outbox.items()}, made
 
     return replace(fedavg, aggregate=optimize)

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 
 class Seen(NamedTuple):
-    """What a model computed in one call: its output and its embedding."""
+    """What a model computed in one call: its output and its embedding.
+
+    Example:
+        >>> Seen(torch.zeros(3, 2), torch.zeros(3, 8)).embedding.shape
+        torch.Size([3, 8])
+    """
 
     output: Tensor
     embedding: Tensor
@@ -57,7 +62,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
 
     hooks = [
         model.register_forward_pre_hook(ask, with_kwargs=True),
-        model.register_forward_hook(note),
+        model.register_forward_hook(note, prepend=True),  # who asked last is answered first
     ]
     try:
         yield seen

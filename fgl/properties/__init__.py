@@ -7,6 +7,7 @@ from .measures import (
     degree_variance,
     density,
     graph_properties,
+    mean_properties,
     negative_scale_free_exponent,
     network_entropy,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "degree_variance",
     "density",
     "graph_properties",
+    "mean_properties",
     "negative_scale_free_exponent",
     "network_entropy",
 ]

@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..graph import Graph
 from .hops import hops
 from .simple import Simple, simple
 
@@ -211,6 +212,28 @@ def graph_properties(
         _closeness(graphs),
     ]
     return _out(torch.stack(columns, dim=1), edge_index)
+
+
+def mean_properties(graph: Graph) -> Tensor:
+    """The mean of `graph_properties` over the training graphs of a collection.
+
+    Args:
+        graph: a collection; without a training mask all of its graphs train.
+
+    Returns:
+        float ``[6]``.
+
+    Example:
+        >>> one = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
+        >>> mean_properties(fgl.Graph.join([one, one], torch.tensor([0, 1])))
+        tensor([ 1.3333,  0.6667,  0.2222,  0.3466, -2.7500,  0.7778])
+
+    Source: GPFL, TMLR 2025
+    """
+    if graph.batch is None:
+        raise ValueError("Expected graph to be a collection, but got no batch")
+    each = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
+    return (each if graph.train_mask is None else each[graph.train_mask]).mean(0)
 
 
 def _out(value: Tensor, edge_index: Tensor) -> Tensor:

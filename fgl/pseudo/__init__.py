@@ -1,6 +1,15 @@
 """Pseudo labels and a pseudo graph that a server makes of its clients' predictions (FedGL)."""
 
-from .fusion import FILLS, check_rows, check_upload, fuse, pseudo_labels
+from .fusion import (
+    FILLS,
+    check_rows,
+    check_upload,
+    fuse,
+    fuse_uploads,
+    label_loss,
+    pseudo_labels,
+    upload_check,
+)
 from .graph import (
     augmented_operator,
     edge_tensors,
@@ -8,6 +17,7 @@ from .graph import (
     project,
     pseudo_graph,
 )
+from .parts import part_of, unpacked
 from .quality import describe, quality_of
 
 __all__ = [
@@ -19,8 +29,13 @@ __all__ = [
     "edge_tensors",
     "from_edge_tensors",
     "fuse",
+    "fuse_uploads",
+    "label_loss",
+    "part_of",
     "project",
     "pseudo_graph",
     "pseudo_labels",
     "quality_of",
+    "unpacked",
+    "upload_check",
 ]

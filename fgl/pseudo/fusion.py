@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
+
+from ..losses import cross_entropy
 
 FILLS = ("renormalised", "padded")
 
@@ -71,6 +73,33 @@ def fuse(
         return total
     cover = values.new_zeros(num_nodes).index_add(0, ids, each)
     return total / torch.where(cover > 0, cover, 1)[:, None]
+
+
+def fuse_uploads(uploads: Iterable[Mapping[str, Any]], num_nodes: int) -> tuple[Tensor, Tensor]:
+    """The clients' predictions and embeddings, each fused node by node (see `fuse`).
+
+    Args:
+        uploads: what `check_upload` accepts, one per client; ``num_examples`` is its weight.
+        num_nodes: of the federation.
+
+    Returns:
+        Predictions and embeddings, float ``[num_nodes, C]``.
+
+    Example:
+        >>> upload = {"node_id": torch.tensor([1]), "num_examples": torch.tensor(1)}
+        >>> rows = {"predictions": torch.ones(1, 1), "embeddings": torch.zeros(1, 1)}
+        >>> fuse_uploads([{**upload, **rows}], num_nodes=2)[0]
+        tensor([[0.],
+                [1.]])
+
+    Source: FedGL, Information Sciences 2024
+    """
+    each = list(uploads)
+    weight = torch.stack([upload["num_examples"] for upload in each])
+    ids, predictions, embeddings = (
+        [upload[key] for upload in each] for key in ("node_id", "predictions", "embeddings")
+    )
+    return fuse(predictions, ids, weight, num_nodes), fuse(embeddings, ids, weight, num_nodes)
 
 
 def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str) -> None:
@@ -138,6 +167,25 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         )
 
 
+def upload_check(num_nodes: int, num_classes: int) -> Callable[[Any, int, Any], None]:
+    """A server's `accept`: `check_upload` of every message.
+
+    Args:
+        num_nodes: of the federation.
+        num_classes: C.
+
+    Example:
+        >>> upload_check(3, 2)({"node_id": torch.tensor([0])}, client=0, state={})
+        Traceback (most recent call last):
+        ValueError: Expected the upload to have its nodes' rows, but got no ['num_examples', ...
+    """
+
+    def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
+        check_upload(message, num_nodes, num_classes)
+
+    return accept
+
+
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     """The class of the largest score where that is above a threshold, -1 elsewhere.
 
@@ -156,3 +204,24 @@ def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
     """
     best, label = scores.max(1)
     return torch.where(best > threshold, label, -1)
+
+
+def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
+    """Cross-entropy on the nodes that have a pseudo label (FedGL, Eq. 21).
+
+    Args:
+        logits: ``[N, C]``.
+        labels: int64 ``[N]``, -1 where there is none.
+        mask: bool ``[N]``, which nodes may count: those that do not train.
+
+    Returns:
+        A mean over nodes; 0 where there is none.
+
+    Example:
+        >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)
+        >>> label_loss(torch.zeros(2, 2), labels, mask)
+        tensor(0.6931)
+
+    Source: FedGL, Information Sciences 2024
+    """
+    return cross_entropy(logits, labels.clamp(min=0), (labels >= 0) & mask)

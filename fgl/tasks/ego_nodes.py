@@ -153,7 +153,8 @@ def one_hot(graph: Graph) -> Tensor:
 def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
     """Score each client's model on its own test nodes and on a graph that nobody trained on.
 
-    Micro-F1, which is accuracy where a node has one label.
+    Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
+    no model of its own yet, and is not scored.
 
     Args:
         method: its model is called as ``model(graph.x, graph.adj)``.
@@ -162,13 +163,14 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; and each client's ``local_f1/0``, ``global_f1/0``, ...
+        ``scored_clients``; and each client's ``local_f1/0``, ``global_f1/0``, ...; empty where
+        nobody has taken part.
 
     Example:
         >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> outbox = {0: {"model": model.state_dict()}}
-        >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {}))
+        >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))
         ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'scored_clients', 'local_f1/0',
          'global_f1/0']
     """
@@ -185,8 +187,11 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        there = {client: outbox[client] for client in states}
         with in_mode(model, False):
-            found = {k: score(clients[k], used) for k, used in models(outbox, states).items()}
+            found = {k: score(clients[k], used) for k, used in models(there, states).items()}
+        if not found:
+            return {}
         first = next(iter(found.values()))
         means = {name: sum(f[name] for f in found.values()) / len(found) for name in first}
         each = {

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from ...graph import Graph
-from ..guard import unchanged
+from ..guard import OwnTensors, unchanged
 from ..message import Message, Params, compact
 from ..method import Method, State
 from ..seeds import fold_in, stage
@@ -56,9 +56,10 @@ class Loop:
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
-    ) -> Iterator[tuple[int, Answer]]:
-        for group in self.groups(who):
-            yield from self._train_group(index, outbox, group)
+    ) -> list[tuple[int, Answer]]:
+        given = OwnTensors()
+        groups = self.groups(who)
+        return [each for group in groups for each in self._answers(index, outbox, group, given)]
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
@@ -80,21 +81,29 @@ class Loop:
         """Which clients train together: here nobody."""
         return [(client,) for client in who]
 
-    def _train_group(
-        self, index: int, outbox: Mapping[int, Message], group: tuple[int, ...]
-    ) -> Iterator[tuple[int, Answer]]:
+    def _answers(
+        self,
+        index: int,
+        outbox: Mapping[int, Message],
+        group: tuple[int, ...],
+        given: OwnTensors,
+    ) -> list[tuple[int, Answer]]:
+        """What the clients of a group make of their messages; their new states are held back."""
         ready = [self._received(index, outbox[client], client) for client in group]
         held = [each for one in ready for each in (one.message, one.state)]
         with stage(self.seed, index, group, "loss"), unchanged(*held):
             trained = self._minimised(index, ready)
+        answers = []
         for one, done in zip(ready, trained, strict=True):
             with stage(self.seed, index, one.client, "send"):
                 context = with_training(one.context, done)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
+                given.add(one.client, message, new)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
-            yield one.client, Answer(message, done.losses, one.graph.num_train)
+            answers.append((one.client, Answer(message, done.losses, one.graph.num_train)))
+        return answers
 
     def _received(self, index: int, message: Message, client: int) -> Ready:
         graph, state = self.clients[client], self.states.get(client, {})

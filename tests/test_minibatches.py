@@ -14,7 +14,7 @@ from torch import Tensor, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Method, Training, train
+from fgl.federation import Method, Ragged, Training, train
 from fgl.losses import cross_entropy
 
 ADAM = partial(optim.Adam, lr=0.02)
@@ -24,8 +24,7 @@ def some_nodes(data: fgl.Graph, context: Any) -> Iterable[tuple[fgl.Graph, Any]]
     """Two draws with repeats per ten nodes, none where there is no training node."""
     for _ in range(2 * (data.num_train > 0) * (1 + data.num_nodes // 10)):
         nodes = torch.randint(data.num_nodes, (1 + data.num_nodes // 4,))
-        drawn = {"nodes": nodes, "there": torch.ones(nodes.numel(), dtype=torch.bool)}
-        yield data, {**context, **drawn}
+        yield data, {**context, "nodes": Ragged(nodes)}
 
 
 def parts(data: fgl.Graph, context: Any) -> Iterable[tuple[fgl.Graph, Any]]:
@@ -46,9 +45,9 @@ def sampled(how: Any = some_nodes, **options: Any) -> Method:
         if how is parts:
             return cross_entropy(logits, data.y, data.train_mask)
         nodes = context["nodes"]
-        return cross_entropy(logits[nodes], data.y[nodes], context["there"])
+        return cross_entropy(logits[nodes.values], data.y[nodes.values], nodes.mask)
 
-    return Method(net, loss, train=Training(ADAM, batches=how, **options))
+    return fgl.fedavg(net, loss=loss, train=Training(ADAM, batches=how, **options))
 
 
 def clients() -> list[fgl.Graph]:
@@ -124,9 +123,9 @@ def test_resume_is_no_interruption(at_once: Any, tmp_path: Any) -> None:
 
 def test_two_ways_to_make_batches_are_refused() -> None:
     with pytest.raises(
-        ValueError, match="Expected batch_size to be None beside batches, but got 4"
+        ValueError, match="Expected num_steps to be left out beside batches, but got 4"
     ):
-        Training(batch_size=4, batches=parts)
+        Training(num_steps=4, batches=parts)
 
 
 @pytest.mark.parametrize("at_once", [1, "all"])

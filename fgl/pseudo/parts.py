@@ -1,0 +1,64 @@
+"""Parts of what a server has made of all nodes: what each client is sent of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from ..sparse import SparseMatrix
+from .graph import edge_tensors, from_edge_tensors, project
+
+NAMES = ("labels", "row", "col", "weight")
+
+
+def part_of(
+    node_id: Tensor, labels: Tensor | None, similar: SparseMatrix | None
+) -> dict[str, Tensor]:
+    """A client's part of the pseudo labels and of the pseudo graph.
+
+    Args:
+        node_id: int64 ``[n]``, the client's global ids.
+        labels: int64 ``[num_nodes]``, -1 where there is none; or nothing.
+        similar: the pseudo graph ``[num_nodes, num_nodes]``; or nothing.
+
+    Returns:
+        ``"labels"`` ``[n]``, and ``"row"``, ``"col"``, ``"weight"`` as `edge_tensors`; without what
+        is not given.
+
+    Example:
+        >>> part_of(torch.tensor([2, 0]), torch.tensor([0, -1, 1]), None)
+        {'labels': tensor([1, 0])}
+
+    Source: FedGL, Information Sciences 2024
+    """
+    part = {} if labels is None else {"labels": labels[node_id]}
+    return part if similar is None else part | edge_tensors(project(similar, node_id))
+
+
+def unpacked(
+    message: Mapping[str, Any], graph: Graph
+) -> tuple[dict[str, Any], Tensor, SparseMatrix]:
+    """What a client makes of a message: the rest of it, its pseudo labels and its pseudo graph.
+
+    Args:
+        message: with or without a part (see `part_of`).
+        graph: the client's.
+
+    Returns:
+        The message without the part; labels int64 ``[num_nodes]``, -1 where there is none; the
+        pseudo graph ``[num_nodes, num_nodes]``, empty where there is none.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> unpacked({"model": {}, "labels": torch.tensor([1, -1])}, graph)[:2]
+        ({'model': {}}, tensor([ 1, -1]))
+    """
+    rest = {key: value for key, value in message.items() if key not in NAMES}
+    labels = message.get("labels")
+    if labels is None:
+        labels = torch.full((graph.num_nodes,), -1, device=graph.device)
+    return rest, labels, from_edge_tensors(message, like=graph.adj)

@@ -1,0 +1,338 @@
+"""The conformance table: every method and every composition, one line each, with its tasks.
+
+A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from typing import Any
+
+import torch
+from federations import CLASSES, FEATURES, graph, script
+from torch import nn
+
+import fgl
+from fgl import client_network, methods, tasks
+from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
+from fgl.methods import fedopt, fedper, fedprox, local, mix_updates, moon, own_models, ring, uniform
+from fgl.tasks import Task
+
+K = 4  # clients
+SGD = Training(partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3), num_steps=2)
+ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=2)
+
+
+def first(make: Callable[[], nn.Module], dtype: torch.dtype) -> Any:
+    """A model whose initial parameters are always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make().to(dtype)
+
+
+def cast(data: fgl.Graph, dtype: torch.dtype) -> fgl.Graph:
+    if isinstance(data.x, fgl.SparseMatrix):
+        return data.replace(x=data.x.astype(dtype))
+    return data.replace(x=data.x.to(dtype))
+
+
+def nodes(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.GCN) -> Task:
+    whole = cast(graph(72), dtype)
+    sizes = [12, 18, 25, 17]
+    parts = torch.randperm(72, generator=torch.Generator().manual_seed(3)).split(sizes)
+    model = first(partial(kind, FEATURES, 8, CLASSES, dropout=dropout), dtype)
+    return tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model, SGD)
+
+
+def overlapping(dropout: float, dtype: torch.dtype) -> Task:
+    whole = cast(graph(40), dtype)
+    parts = fgl.data.overlapping_partition(whole, [0.4, 0.5, 0.7, 0.3], seed=2)
+    make = partial(fgl.nn.GCN, FEATURES, 8, CLASSES, dropout=dropout, drop_input=True)
+    clients, union = fgl.data.partition_graph(whole, parts), fgl.data.union_graph(whole, parts)
+    return tasks.overlapping_node_task(union, clients, first(make, dtype), ADAM, l2=5e-4)
+
+
+@cache
+def majors() -> tuple[fgl.Graph, list[fgl.Graph]]:
+    small = fgl.data.csbm(num_nodes=200, num_features=12, words_per_set=3, seed=1)
+    return fgl.data.major_label_partition(small, K, share=0.3, num_test=10)
+
+
+def egos(dropout: float, dtype: torch.dtype) -> Task:
+    test, clients = majors()
+    sizes = test.num_features, 8, test.num_classes
+    model = first(partial(fgl.nn.EgoSAGE, *sizes, fanouts=(2, 2), dropout=dropout), dtype)
+    clients, test = [cast(own, dtype) for own in clients], cast(test, dtype)
+    return tasks.ego_node_task(clients, test, model, ADAM.optimizer, epochs=1, batch_size=8)
+
+
+def own_nodes(dropout: float, dtype: torch.dtype) -> Task:
+    clients = [cast(graph(size, seed=k), dtype) for k, size in enumerate((30, 22, 26, 18))]
+    make = partial(fgl.nn.VGAE, FEATURES, 8, 4, num_classes=CLASSES, dropout=dropout)
+    return tasks.own_node_task(clients, first(make, dtype), ADAM)
+
+
+def links(dropout: float, dtype: torch.dtype) -> Task:
+    clients = [cast(graph(size, seed=k), dtype) for k, size in enumerate((30, 22, 26, 18))]
+    splits = [fgl.data.edge_split(own, seed=1) for own in clients]
+    return tasks.link_task(splits, first(partial(fgl.nn.VGAE, FEATURES, 8, 4), dtype), ADAM)
+
+
+def collections(dropout: float, dtype: torch.dtype) -> Task:
+    whole = cast(fgl.Graph.join(*fgl.data.small_graphs(43)), dtype)
+    parts = fgl.data.dirichlet_partition(whole.y, K, alpha=1.0)
+    clients, tests = fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+    model = first(partial(fgl.nn.GIN, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
+    batches = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
+    how = Training(ADAM.optimizer, batches=batches, keep_optimizer=True)
+    return tasks.graph_task(clients, tests, model, how)
+
+
+TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
+    "nodes": nodes,
+    "gat": partial(nodes, kind=fgl.nn.GAT),
+    "overlapping": overlapping,
+    "ego": egos,
+    "own": own_nodes,
+    "links": links,
+    "graphs": collections,
+}
+SHARED = {  # what FedPer lets travel
+    "nodes": ["convs.0"],
+    "gat": ["convs.0"],
+    "overlapping": ["convs.0"],
+    "ego": ["reduction", "convs.0"],
+    "own": ["conv1", "conv_mu"],
+    "links": ["conv1"],
+    "graphs": ["convs"],
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method and the tasks that it claims.
+
+    Args:
+        build: the method for a task.
+        tasks: names in `TASKS`.
+        draws: whether its loss draws, so that a batch draws otherwise than the loop.
+        by_place: whether it matters who is client 0, as on a ring.
+        by_examples: whether a client without a training example counts for nothing.
+        sends: whether clients send anything; one that sends nothing cannot be refused.
+    """
+
+    build: Callable[[Task], Method]
+    tasks: tuple[str, ...]
+    draws: bool = False
+    by_place: bool = False
+    by_examples: bool = True
+    sends: bool = True
+
+
+def recipe(name: str) -> Any:
+    """A builder of `examples`."""
+    return getattr(script(f"examples/{name}.py"), name)
+
+
+def adaptive(task: Task) -> Method:
+    """FedProx as FedEgo's tables have it, its weight following the loss on the training nodes."""
+    fit = fgl.federation.supervised(task.fedavg.model)
+    return methods.adaptive_fedprox(task.fedavg, fit=lambda p, own: fit(p, own, {}))
+
+
+def part_of(task: Task) -> list[str]:
+    names = list(task.fedavg.initial())
+    return next(s for s in SHARED.values() if all(any(n.startswith(p) for n in names) for p in s))
+
+
+def fedper_(task: Task) -> Method:
+    return fedper(task.fedavg, shared=part_of(task))
+
+
+def fgssl(task: Task, **options: Any) -> Method:
+    return recipe("fgssl")(task.fedavg, **options)
+
+
+def as_it_is(x: Any, adj: Any) -> Any:
+    return x, adj
+
+
+STILL = {"local_view": as_it_is, "global_view": as_it_is}
+
+
+def fedgl(task: Task, **options: Any) -> Method:
+    how = {"threshold": 0.35, "neighbours": 5, **options}
+    return recipe("fedgl")(task.fedavg, 40, **how)
+
+
+def fedego(task: Task, **options: Any) -> Method:
+    return recipe("fedego")(task.fedavg, epochs=1, batch_size=8, **options)
+
+
+def fedvgae(task: Task, **options: Any) -> Method:
+    return recipe("fedvgae")(task.fedavg, task.validate, **{"delta": 0.0, "queue": 2, **options})
+
+
+def gpfl(task: Task, **options: Any) -> Method:
+    generator = torch.Generator().manual_seed(0)
+    x, edges, batch = client_network.probe_graphs(num_features=5, generator=generator)
+    probes = cast(fgl.Graph(x, edges, batch=batch), task.clients[0].x.dtype)
+    return recipe("gpfl")(task.fedavg, probes, **options)
+
+
+ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs")
+WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
+NODES = ("nodes",)
+
+ROWS: dict[str, Row] = {
+    # fgl.methods
+    "fedavg": Row(lambda t: t.fedavg, (*ANY, "gat")),
+    "local": Row(lambda t: local(t.fedavg), ANY, sends=False),
+    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), ANY),
+    "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
+    "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
+    "fedopt adam": Row(lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), ANY),
+    "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
+    "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
+    "fedper": Row(fedper_, ANY),
+    "moon": Row(lambda t: moon(t.fedavg, queue=2), WHOLE),
+    "ring": Row(lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False),
+    "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
+    "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("nodes", "graphs")),
+    "mix updates": Row(
+        lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False
+    ),
+    # examples/
+    "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
+    "fgssl still": Row(partial(fgssl, **STILL), ("nodes", "gat")),
+    "fgssl contrast": Row(partial(fgssl, lambda_d=0.0), NODES, draws=True),
+    "fgssl distillation": Row(partial(fgssl, lambda_c=0.0), NODES, draws=True),
+    "fgssl code": Row(
+        partial(fgssl, keys="local", denominator="all", direction="symmetric", **STILL), NODES
+    ),
+    "fedgl": Row(fedgl, ("overlapping",)),
+    "fedgl labels": Row(partial(fedgl, neighbours=0), ("overlapping",)),
+    "fedgl graph": Row(partial(fedgl, alpha=0.0), ("overlapping",)),
+    "fedgl printed": Row(partial(fedgl, beta=1.0, symmetric=False), ("overlapping",)),
+    "fedego": Row(fedego, ("ego",)),
+    "fedego half": Row(partial(fedego, weight=lambda own, everybody: 0.5), ("ego",)),
+    "fedvgae": Row(fedvgae, ("own", "links")),
+    "fedvgae contrast": Row(partial(fedvgae, max_adjust=0), ("own", "links")),
+    "fedvgae adjusted": Row(partial(fedvgae, contrast=0.0), ("own", "links")),
+    "gpfl": Row(gpfl, ("graphs",), by_examples=False),
+    "gpfl first network": Row(partial(gpfl, learn=None), ("graphs",), by_examples=False),
+    "your own": Row(
+        lambda t: script("examples/your_own_method.py").near_the_server(t.fedavg, mu=0.5), NODES
+    ),
+    # compositions
+    "fedprox of fgssl": Row(lambda t: fedprox(fgssl(t, **STILL), mu=0.5), NODES),
+    "fedopt of fgssl": Row(lambda t: fedopt(fgssl(t, **STILL), rule="adam"), NODES),
+    "moon of fedper": Row(lambda t: moon(fedper_(t)), ("nodes", "own")),
+    "moon of fedprox": Row(lambda t: moon(fedprox(t.fedavg, mu=0.5)), NODES),
+    "fedprox of moon": Row(lambda t: fedprox(moon(t.fedavg), mu=0.5), NODES),
+    "fedopt of fedprox": Row(
+        lambda t: fedopt(fedprox(t.fedavg, mu=0.5), rule="adam", server_lr=0.01),
+        ("nodes", "ego", "links"),
+    ),
+    "fedopt of fedper": Row(lambda t: fedopt(fedper_(t), server_lr=0.5), ("nodes", "own")),
+    "local of own models": Row(
+        lambda t: local(own_models(t.fedavg)), ("nodes", "graphs"), sends=False
+    ),
+    "local of fedprox": Row(
+        lambda t: local(fedprox(t.fedavg, mu=0.5)), ("nodes", "links"), sends=False
+    ),
+    "fedgl of fedopt": Row(
+        lambda t: fedgl(replace(t, fedavg=fedopt(t.fedavg, rule="adam"))), ("overlapping",)
+    ),
+    "fedopt of fedgl": Row(lambda t: fedopt(fedgl(t), rule="adam"), ("overlapping",)),
+    "fedgl of fedprox": Row(
+        lambda t: fedgl(replace(t, fedavg=fedprox(t.fedavg, mu=0.5))), ("overlapping",)
+    ),
+    "ring of fedprox": Row(
+        lambda t: ring(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_place=True,
+        by_examples=False,
+    ),
+    "ring of fedper": Row(lambda t: ring(fedper_(t)), NODES, by_place=True, by_examples=False),
+    "mix updates of fedprox": Row(
+        lambda t: mix_updates(fedprox(t.fedavg, mu=0.5), uniform), ("nodes", "graphs"),
+        by_examples=False,
+    ),
+    "mix updates of fgssl": Row(
+        lambda t: mix_updates(fgssl(t, **STILL), uniform), NODES, by_examples=False
+    ),
+    "fedprox of fedgl": Row(lambda t: fedprox(fedgl(t), mu=0.5), ("overlapping",)),
+    "moon of fedgl": Row(lambda t: moon(fedgl(t)), ("overlapping",)),
+    "fedprox of fedego": Row(lambda t: fedprox(fedego(t), mu=0.5), ("ego",)),
+    "fedprox of fedvgae": Row(lambda t: fedprox(fedvgae(t), mu=0.5), ("own", "links")),
+    "fedprox of gpfl": Row(lambda t: fedprox(gpfl(t), mu=0.5), ("graphs",), by_examples=False),
+}  # fmt: skip
+
+CASES = [(name, task) for name, row in ROWS.items() for task in row.tasks]
+
+
+@cache
+def known(task: str, dropout: float, dtype: torch.dtype) -> Task:
+    return TASKS[task](dropout, dtype)
+
+
+def case(
+    name: str, task: str, *, dropout: float = 0.5, dtype: torch.dtype = torch.float32
+) -> tuple[Method, Task]:
+    """A method of the table on one of its tasks; the task's data are made once."""
+    made = known(task, dropout, dtype)
+    return ROWS[name].build(made), made
+
+
+@dataclass
+class End:
+    """What a run by hand leaves: the last messages and states, and each round's bytes."""
+
+    outbox: dict[int, Any]
+    server: Any
+    states: dict[int, Any]
+    bytes: list[tuple[int, int]]
+
+
+def by_hand(
+    method: Method,
+    clients: Sequence[fgl.Graph],
+    num_rounds: int,
+    *,
+    seed: int = 0,
+    order: Sequence[int] | None = None,
+    absent: Callable[[int, int], bool] = lambda index, client: False,
+) -> End:
+    """What `fgl.run` should do, call by call, in any order, with the seeds that are documented."""
+    message: Any = {"model": method.initial()}
+    outbox: dict[int, Any] = dict.fromkeys(range(len(clients)), message)
+    server, states, size = message, {}, []
+    keep = method.train.keep_optimizer
+    method.model.eval()  # as a run has it, but for local training
+    for index in range(num_rounds):
+        inbox, down, up = {}, sum(map(num_bytes, outbox.values())), 0
+        for client in order or range(len(clients)):
+            if absent(index, client):
+                continue
+            own, state = clients[client], states.get(client, {})
+            torch.manual_seed(fold_in(seed, index, client, "receive"))
+            params, context = method.receive(outbox[client], state, own)
+            how = {"optimizer": state.get("optimizer", {})} if keep else {}
+            done = train(method, params, own, context, seed=fold_in(seed, index, client), **how)
+            told = {
+                "num_steps": torch.tensor(len(done.losses)),
+                "losses": torch.tensor(done.losses, dtype=torch.float64),
+            }
+            torch.manual_seed(fold_in(seed, index, client, "send"))
+            upload, new = method.send(done.params, {**context, "trained": told}, state, own)
+            inbox[client] = upload
+            states[client] = {**new, "optimizer": done.optimizer} if keep else new
+            up += num_bytes(upload)
+        size.append((down, up))
+        if inbox:
+            torch.manual_seed(fold_in(seed, index, "server", "aggregate"))
+            made, server = method.aggregate(Inbox(inbox, len(clients), outbox), server)
+            outbox = {client: made.get(client, old) for client, old in outbox.items()}
+    return End(outbox, dict(server), copy.copy(dict(sorted(states.items()))), size)
