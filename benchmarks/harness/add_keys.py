@@ -94,8 +94,7 @@ def of(
     flags: Flags, setting: Any, run: Run, method: Any, options: Any = None, scores: Any = None
 ) -> Experiment:
     """An experiment that takes the flags of its setting and its run."""
-    known = set(flat(setting)) | {"rounds", "seed", "participation", "clients_at_once", "threads"}
-    known |= {"patience"}
+    known = flat(setting) | flat(run)
     values = {name: flags.pop(name) for name in list(flags) if name in known}
     if values.get("patience") == 0:
         values["patience"] = None
@@ -153,8 +152,6 @@ def old_fedgl(flags: Flags) -> Experiment:
         alone = fedavg
     if alone is None:
         return of(flags, fedgl.NODES, fedgl.RUN, fedgl.fedgl, options, fedgl.quality)
-    if "fedprox" in flags:
-        return of(flags, fedgl.NODES, fedgl.RUN, fedprox, {"mu": flags.pop("fedprox")})
     return of(flags, fedgl.NODES, fedgl.RUN, alone)
 
 
