@@ -9,7 +9,7 @@ BIN := .venv/bin
 .PHONY: help demo test lint types docs check clean
 
 help:
-	@echo "make demo    train FedAvg and FGSSL on a synthetic graph, write out/demo.png"
+	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"

@@ -122,6 +122,15 @@ def test_mean_has_a_gradient() -> None:
     torch.testing.assert_close(value.grad, (weight / 10).double()[:, None].expand(K, 2))
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_mean_has_the_gradient_of_its_value(listed: bool) -> None:
+    value = stack()["weight"].requires_grad_()
+    weight = torch.tensor([3.0, 1, 0.5, 20, 7], dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda v, w: mean({"w": list(v) if listed else v}, w)["w"], (value, weight)
+    )
+
+
 def test_mean_of_nothing() -> None:
     assert mean({}, torch.ones(K)) == {}
     assert mean({"w": torch.zeros(K, 0)}, torch.ones(K))["w"].shape == (0,)
@@ -212,11 +221,13 @@ def test_mix_keeps_the_dtype(dtype: torch.dtype, form: str) -> None:
         torch.testing.assert_close(value.double(), want[name], rtol=0.05, atol=0.05)
 
 
-def test_mix_has_a_gradient() -> None:
+@pytest.mark.parametrize("sparse", [False, True])
+def test_mix_has_a_gradient(sparse: bool) -> None:
     value = stack()["weight"].requires_grad_()
-    matrix = client_matrix().requires_grad_()
+    matrix = (client_matrix() + 0.1 if sparse else client_matrix()).requires_grad_()
     assert torch.autograd.gradcheck(
-        lambda v, m: mix({"w": v}, m, self_weight=0.3)["w"], (value, matrix)
+        lambda v, m: mix({"w": v}, m.to_sparse() if sparse else m, self_weight=0.3)["w"],
+        (value, matrix),
     )
 
 

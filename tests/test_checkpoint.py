@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import SGD, end, fedavg, fedopt, graph, graphs, local, model, same
+from federations import SGD, end, fedavg, fedopt, graph, graphs, local, minibatches, model, same
 
 import fgl
 from fgl.federation import Result, Training
@@ -220,6 +220,11 @@ OTHERS: dict[str, Any] = {
     "model": {"method": fedopt(fgl.nn.GCN(6, 9, 3))},
     "optimizer": {"method": fedopt(model(), Training(partial(SGD.optimizer, lr=0.2), 2))},
     "num_steps": {"method": fedopt(model(), replace(SGD, num_steps=3))},
+    "adjust": {"method": fedopt(model(), replace(SGD, adjust=lambda grads, *_: grads))},
+    "settle": {"method": fedopt(model(), replace(SGD, settle=lambda new, *_: new))},
+    "num_steps ": {"method": fedopt(model(), minibatches(SGD, 3))},
+    "exchange": {"method": replace(fedopt(model()), exchange=2)},
+    "clients_at_once": {"clients_at_once": 2},
 }
 
 
@@ -345,7 +350,7 @@ def test_a_checkpoint_of_another_config_names_the_flag(tmp_path: Path) -> None:
         fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.25, "lr": 1})
 
 
-@pytest.mark.parametrize("stage", ["loss", "receive", "send", "aggregate", "accept"])
+@pytest.mark.parametrize("stage", ["loss", "receive", "send", "aggregate", "deploy", "accept"])
 def test_a_checkpoint_of_another_function_is_not_taken(stage: str, tmp_path: Path) -> None:
     method = fedavg(model())
     fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)

@@ -14,7 +14,8 @@ from torch import Tensor
 from torch.func import vmap
 
 import fgl
-from fgl.federation.cohort import ONE_BY_ONE, Cohort
+from fgl.federation import Ragged
+from fgl.federation.executors.cohort import ONE_BY_ONE, Cohort
 from fgl.graph import MASKS
 from fgl.sparse import Member, SparseMatrix
 
@@ -192,13 +193,21 @@ def test_tensors_are_padded_with_zeros(
     lengths: Sequence[int], dtype: torch.dtype, rest: tuple[int, ...]
 ) -> None:
     tensors = [(torch.ones(n, *rest) * (i + 1)).to(dtype) for i, n in enumerate(lengths)]
-    of = stacked([{"deep": {"t": tensor}} for tensor in tensors])
-    got = vmap(lambda index: of(Member(index))["deep"]["t"])(torch.arange(3))
+    of = stacked([{"deep": {"t": Ragged(tensor)}} for tensor in tensors])
+
+    def parts(index: Tensor) -> tuple[Tensor, Tensor]:
+        padded = of(Member(index))["deep"]["t"]
+        return padded.values, padded.mask
+
+    got, mask = vmap(parts)(torch.arange(3))
+    assert mask.sum(1).tolist() == list(lengths)
     assert got.dtype == dtype
     assert got.shape == (3, max(lengths), *rest)
     for row, tensor in zip(got, tensors, strict=True):
         assert torch.equal(row[: len(tensor)], tensor)
         assert not row[len(tensor) :].any()
+    for row, length in zip(mask, lengths, strict=True):
+        assert row[:length].all()
 
 
 def test_scalars_are_stacked() -> None:
@@ -208,9 +217,9 @@ def test_scalars_are_stacked() -> None:
 
 def test_sparse_matrices_in_a_context() -> None:
     parts = [sparse(data).x for data in graphs(SIZES)]
-    of = stacked([{"A": part} for part in parts])
+    of = stacked([{"A": Ragged(part)} for part in parts])
     weight = torch.rand(FEATURES, 2)
-    got = vmap(lambda index: of(Member(index))["A"] @ weight)(torch.arange(4))
+    got = vmap(lambda index: of(Member(index))["A"].values @ weight)(torch.arange(4))
     for row, part in zip(got, parts, strict=True):
         torch.testing.assert_close(row[: part.shape[0]], part @ weight)
         assert not row[part.shape[0] :].any()

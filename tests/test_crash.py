@@ -18,7 +18,7 @@ from federations import ROOT, script
 
 import fgl
 
-crash = script("benchmarks/crash.py")
+crash = script("benchmarks/reliability/crash.py")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -
 def test_twenty_of_twenty(tmp_path: Path) -> None:
     path = tmp_path / "results" / "crash.json"
     out = subprocess.run(
-        [sys.executable, "benchmarks/crash.py", "--kills", "20", "--json", str(path)],
+        [sys.executable, "benchmarks/reliability/crash.py", "--kills", "20", "--json", str(path)],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,

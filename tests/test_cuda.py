@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from federations import METHODS, close, end, fedavg, graphs, model, same, script
+from federations import METHODS, VIEWS, close, end, fedavg, graphs, model, same, script
 
 import fgl
+from fgl.experiment import cli
 from fgl.federation import Cohort, Training
 from fgl.sparse import Member, SparseMatrix
 
@@ -27,9 +28,8 @@ def clients(sparse: bool = True) -> list[fgl.Graph]:
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", METHODS)
 def test_a_run_is_that_of_the_cpu(name: str, sparse: bool, at_once: Any, monkeypatch: Any) -> None:
-    views = script("examples/fgssl.py").VIEWS
-    for view in views:  # a GPU draws other numbers
-        monkeypatch.setitem(views, view, lambda x, adj: (x, adj))
+    for view in VIEWS:  # a GPU draws other numbers
+        monkeypatch.setitem(VIEWS, view, lambda x, adj: (x, adj))
     data = clients(sparse)
     got = fgl.run(
         METHODS[name](model(dropout=0.0).cuda()), data, num_rounds=3, clients_at_once=at_once
@@ -101,21 +101,27 @@ def test_the_batched_step_can_be_captured_as_a_cuda_graph() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "flags"),
+    ("recipe", "words"),
     [
         ("fgssl", []),
         ("fedgl", ["--clients", "6"]),
         ("fedego", ["--fanouts", "2", "2"]),
-        ("fedego", ["--baseline", "fedprox"]),
-        ("fedvgae", ["--task", "link"]),
-        ("fedvgae", ["--task", "node", "--clients-at-once", "all"]),
+        ("fedvgae", ["links"]),
+        ("fedvgae", ["nodes", "--clients-at-once", "all"]),
         ("gpfl", []),
-        ("gpfl", ["--uniform", "--clients-at-once", "1"]),
+        ("gpfl", ["--clients-at-once", "1"]),
+        ("baseline", ["fedprox", "ego-nodes", "--mu", "0.1"]),
     ],
 )
-def test_recipes_run_there(recipe: str, flags: list[str]) -> None:
+def test_recipes_run_there(recipe: str, words: list[str]) -> None:
     small = ["--rounds", "2", "--clients", "3", "--hidden", "8", "--device", "cuda"]
-    report, result = script(f"examples/{recipe}.py").main([*small, *flags])
+    module, argv = script(f"examples/{recipe}.py"), [*words, *small]
+    if recipe == "baseline":
+        report, result = module.main(argv)
+    else:
+        mains: Any = {"links": module.links, "nodes": module.nodes} if recipe == "fedvgae" else None
+        presets = getattr(module, "PRESETS", None)
+        report, result = cli(mains or module.main, presets=presets, argv=argv)
     assert all(value == value for each in report["metrics"].values() for value in each.values())
     for message in result.outbox.values():
         tensors = message["model"].values()

@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from papers import TABLES
 
 import fgl
 
@@ -87,10 +88,6 @@ def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
 
 
 def test_every_table_has_one_place() -> None:
-    reproduce = (ROOT / "benchmarks").glob("tables_*.py")
-    named = {
-        n for f in reproduce for n in re.findall(r'"((?:fgssl|fed|gpfl)\w*-[\w-]+)"', f.read_text())
-    }
     text = "".join(page.read_text() for page in RESULTS)
-    assert named
-    assert [n for n in sorted(named) if text.count(f"<!-- {n} -->") != 1] == []
+    assert TABLES
+    assert [name for name in sorted(TABLES) if text.count(f"<!-- {name} -->") != 1] == []

@@ -7,11 +7,24 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import close, end, fedavg, fedprox, fgssl, graph, graphs, model, same, script
+from federations import (
+    VIEWS,
+    close,
+    end,
+    fedavg,
+    fedprox,
+    fgssl,
+    graph,
+    graphs,
+    model,
+    same,
+    script,
+)
 from torch import Tensor
 from torch.func import functional_call
 
@@ -172,8 +185,8 @@ def test_temperatures_reach_their_terms() -> None:
 
 @pytest.fixture
 def no_views(monkeypatch: pytest.MonkeyPatch) -> None:
-    for view in EXAMPLE.VIEWS:
-        monkeypatch.setitem(EXAMPLE.VIEWS, view, lambda x, adj: (x, adj))
+    for view in VIEWS:
+        monkeypatch.setitem(VIEWS, view, lambda x, adj: (x, adj))
 
 
 @KINDS
@@ -254,21 +267,21 @@ def test_the_teacher_is_the_received_model_in_eval_mode() -> None:
 
 @pytest.mark.parametrize("local_view", ["weak", "strong"])
 @pytest.mark.parametrize("global_view", ["weak", "strong"])
-def test_each_model_sees_its_view(
-    local_view: str, global_view: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_model_sees_its_view(local_view: str, global_view: str) -> None:
     """The global model looks first, in every one of the four pairings."""
     seen = []
-    for name, view in {"weak": augment.weak, "strong": augment.strong}.items():
 
-        def look(x: Any, adj: Any, name: str = name, view: Any = view) -> Any:
-            seen.append((name, torch.is_grad_enabled()))
-            return view(x, adj)
+    def look(name: str, x: Any, adj: Any) -> Any:
+        seen.append((name, torch.is_grad_enabled()))
+        return VIEWS[name](x, adj)
 
-        monkeypatch.setitem(EXAMPLE.VIEWS, name, look)
     net = model().train()
     local, there = two_models(net)
-    fgssl(net, local_view=local_view, global_view=global_view).loss(local, DATA, {"model": there})
+    views: Any = {
+        "local_view": partial(look, local_view),
+        "global_view": partial(look, global_view),
+    }
+    fgssl(net, **views).loss(local, DATA, {"model": there})
     assert seen == [(global_view, False), (local_view, True)]
 
 
@@ -293,7 +306,7 @@ def test_fgssl_without_its_terms_is_fedavg() -> None:
 def test_fedprox_adds_mu_times_the_distance_to_the_gradient(mu: float) -> None:
     net = model().train()
     local, there = two_models(net)
-    context: Any = {"model": there}
+    context: Any = {"start": there}
     off = gradient(lambda params: fedavg(net).loss(params, DATA, context), local)
     on = gradient(lambda params: fedprox(net, mu=mu).loss(params, DATA, context), local)
     for name in local:
@@ -303,7 +316,7 @@ def test_fedprox_adds_mu_times_the_distance_to_the_gradient(mu: float) -> None:
 def test_fedprox_at_the_received_model_pulls_nowhere() -> None:
     net = model().train()
     _, there = two_models(net)
-    context: Any = {"model": there}
+    context: Any = {"start": there}
     off = gradient(lambda params: fedavg(net).loss(params, DATA, context), there)
     on = gradient(lambda params: fedprox(net, mu=5.0).loss(params, DATA, context), there)
     assert same(on, off)
@@ -314,5 +327,5 @@ def test_fedprox_gives_the_received_model_no_gradient() -> None:
     local, there = two_models(net)
     student = {name: value.clone().requires_grad_() for name, value in local.items()}
     anchor = {name: value.clone().requires_grad_() for name, value in there.items()}
-    fedprox(net, mu=5.0).loss(student, DATA, {"model": anchor}).backward()
+    fedprox(net, mu=5.0).loss(student, DATA, {"start": anchor}).backward()
     assert all(value.grad is None for value in anchor.values())

@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "benchmarks" / "memory.py"
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "speed" / "memory.py"
 pytestmark = pytest.mark.skipif(
     not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only"
 )

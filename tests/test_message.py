@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fgl.federation import Broadcast, Inbox, check_message, num_bytes
-from fgl.federation.message import check_model, first_not_finite, leaves
+from fgl.federation.checks import check_model, first_not_finite
+from fgl.federation.message import leaves
 
 MODEL = {"weight": torch.zeros(2, 3), "bias": torch.zeros(3)}
 
@@ -128,3 +129,82 @@ def test_broadcast_is_one_message_for_everybody() -> None:
         with pytest.raises(KeyError):
             outbox[nobody]
     assert outbox.get(3) is None
+
+
+def three() -> tuple[dict[int, Any], dict[int, Any]]:
+    """What clients 0, 2 and 3 were sent, and what they sent."""
+    went = {k: {"model": {"w": torch.full((2, 3), float(k)), "b": torch.ones(2)}} for k in range(4)}
+    came = {
+        k: {
+            "model": {"w": torch.arange(6.0).view(2, 3) * (k + 1), "b": torch.full((2,), k + 0.5)},
+            "n": torch.tensor(k),
+        }
+        for k in (3, 0, 2)
+    }
+    return went, came
+
+
+def test_an_inbox_knows_what_was_sent() -> None:
+    went, came = three()
+    inbox = Inbox(came, 4, went)
+    assert inbox.clients == [0, 2, 3]
+    assert all(inbox.sent[client] is went[client] for client in inbox)
+    assert Inbox(came, 4).sent == {}
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("part", [False, True])
+def test_changes_are_what_came_less_what_went(part: bool, shared: bool) -> None:
+    """Client by client; of the entries that clients send, if these are a part."""
+    went, came = three()
+    if shared:
+        went = dict.fromkeys(range(4), went[1])
+    if part:
+        came = {k: {"model": {"w": message["model"]["w"]}} for k, message in came.items()}
+    changes = Inbox(came, 4, went).changes("model")
+    assert list(changes) == (["w"] if part else ["w", "b"])
+    for row, client in enumerate((0, 2, 3)):
+        for name, stack in changes.items():
+            want = came[client]["model"][name] - went[client]["model"][name]
+            assert torch.equal(stack[row], want)
+
+
+def test_changes_name_what_is_missing() -> None:
+    went, came = three()
+    with pytest.raises(ValueError, match=r"client 0 to have been sent 'model', but got \[\]"):
+        Inbox(came, 4).changes("model")
+    with pytest.raises(ValueError, match=r"client 0 to have been sent 'n', but got \['model'\]"):
+        Inbox(came, 4, went).changes("n")
+    went[2] = {"model": {"w": went[2]["model"]["w"]}}
+    with pytest.raises(ValueError, match=r"client 2 to have been sent all of model .* no \['b'\]"):
+        Inbox(came, 4, went).changes("model")
+    went[2] = {"model": {"w": torch.ones(3, 3), "b": torch.ones(2)}}
+    with pytest.raises(ValueError, match=r"client 2 .* model/w of shape \[2, 3\], .* \[3, 3\]"):
+        Inbox(came, 4, went).changes("model")
+    went[2] = {"model": torch.ones(1)}
+    with pytest.raises(TypeError, match=r"client 2 to have been sent model as a dict"):
+        Inbox(came, 4, went).changes("model")
+
+
+def test_messages_are_the_way_back() -> None:
+    _, came = three()
+    inbox = Inbox(came, 4)
+    stacks = {"model": inbox.stack("model"), "n": inbox.stack("n")}
+    back = inbox.messages(stacks)
+    assert list(back) == [0, 2, 3]
+    for client, message in back.items():
+        assert list(message) == ["model", "n"]
+        assert torch.equal(message["model"]["w"], came[client]["model"]["w"])
+        assert message["n"] == client
+    with pytest.raises(ValueError, match=r"model/w to have 3 rows, one per client, .* \[4, 2\]"):
+        inbox.messages({"model": {"w": torch.ones(4, 2)}})
+    with pytest.raises(ValueError, match=r"n to have 3 rows, one per client, but got shape \[\]"):
+        inbox.messages({"n": torch.tensor(1)})
+    assert inbox.messages({}) == {0: {}, 2: {}, 3: {}}
+
+
+def test_a_stack_is_a_copy_to_be_changed_at_will() -> None:
+    inbox = Inbox(three()[1], 4)
+    before = inbox.stack("model")["w"]
+    inbox.stack("model")["w"][0] += 1
+    assert torch.equal(inbox.stack("model")["w"], before)

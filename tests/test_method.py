@@ -5,8 +5,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
-from dataclasses import replace
-from functools import wraps
+from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
@@ -22,21 +21,21 @@ from fgl.federation import (
     adopt_model,
     average,
     fold_in,
-    keep_own,
     send_model,
     supervised,
 )
+from fgl.methods import keep_own
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:
-    method = Method(model())
+    method = fgl.fedavg(model())
     assert method.send is send_model
     assert method.aggregate is average
     assert method.train == Training()
 
 
 def test_a_method_is_a_value() -> None:
-    method = Method(model())
+    method = fgl.fedavg(model())
     with pytest.raises(AttributeError):
         method.train = Training()  # type: ignore[misc]
     other = replace(method, aggregate=keep_own)
@@ -46,7 +45,7 @@ def test_a_method_is_a_value() -> None:
 
 def test_initial_is_a_copy_without_gradient() -> None:
     net = model()
-    first = Method(net).initial()
+    first = fgl.fedavg(net).initial()
     assert same(first, dict(net.state_dict()))
     assert not any(tensor.requires_grad for tensor in first.values())
     first["convs.0.bias"] += 1
@@ -70,12 +69,12 @@ def test_supervised_takes_the_given_params_not_the_models_own() -> None:
 
 def test_supervised_wants_labels() -> None:
     with pytest.raises(ValueError, match=r"graph.y to be a tensor of labels, but got None"):
-        supervised(model())(Method(model()).initial(), graph(y=None), {})
+        supervised(model())(fgl.fedavg(model()).initial(), graph(y=None), {})
 
 
 def test_adopt_model_passes_the_message_on_as_context() -> None:
     net = model()
-    message = {"model": Method(net).initial(), "note": torch.tensor(1)}
+    message = {"model": fgl.fedavg(net).initial(), "note": torch.tensor(1)}
     params, context = adopt_model(net)(message, {}, graph())
     assert params is message["model"]
     assert context is message
@@ -187,25 +186,26 @@ def test_training_is_checked(options: dict[str, float], text: str) -> None:
         Training(**options)  # type: ignore[arg-type]
 
 
-def test_a_default_is_that_of_the_model_it_stands_beside() -> None:
-    """Also where `replace` brings it along."""
-    wild, calm, data = model(dropout=0.9), model(dropout=0.0), graph()
-    method = replace(Method(wild), model=calm)
-    start = method.initial()
-    assert torch.equal(method.loss(start, data, {}), supervised(calm)(start, data, {}))
-    wide = fgl.nn.GCN(6, 9, 3)
-    params = Method(wide).initial()
-    assert replace(method, model=wide).receive({"model": params}, {}, data)[0] is params
+def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
+    """No field follows another one: what is made of a model stays made of it."""
+    wild, calm = fgl.fedavg(model(dropout=0.9)), fgl.fedavg(model(dropout=0.0))
+    other = replace(wild, model=calm.model)
+    assert other.model is calm.model
+    for name in (field.name for field in fields(Method) if field.name != "model"):
+        assert getattr(other, name) is getattr(wild, name)
+    given = supervised(calm.model)
+    assert fgl.fedavg(wild.model, loss=given).loss is given
+    copied = copy.deepcopy(fgl.fedavg(calm.model, loss=given))
+    assert replace(copied, aggregate=keep_own).loss is given
 
-    @wraps(method.loss)
-    def wrapped(*args: Any) -> Any:
-        return method.loss(*args)
 
-    for given in (supervised(wild), wrapped):  # these were somebody's choice
-        assert Method(wild, loss=given).loss is given
-        assert replace(Method(calm, loss=given), model=wild).loss is given
-        copied = copy.deepcopy(Method(calm, loss=given))
-        assert replace(copied, aggregate=keep_own).loss is given
+def test_fedavg_names_everything() -> None:
+    """No field of a method has a default that could be forgotten, but that of its rounds."""
+    assert [f.name for f in fields(Method) if f.default is not MISSING] == ["exchange"]
+    with pytest.raises(TypeError, match="missing 7 required positional arguments"):
+        Method(model())  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="exchange to be at least 1, but got 0"):
+        replace(fgl.fedavg(model()), exchange=0)
 
 
 def test_the_servers_state_is_not_what_it_sends() -> None:
@@ -214,7 +214,7 @@ def test_the_servers_state_is_not_what_it_sends() -> None:
         new["private"] = torch.ones(1000)
         return outbox, new
 
-    result = fgl.run(replace(Method(model()), aggregate=aggregate), graphs(), num_rounds=3)
+    result = fgl.run(replace(fgl.fedavg(model()), aggregate=aggregate), graphs(), num_rounds=3)
     assert list(result.outbox[0]) == ["model"]
     assert list(result.server_state) == ["model", "private"]
     assert len({record.bytes_down for record in result.history}) == 1

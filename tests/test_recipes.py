@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import torch
 from federations import ROOT, end, graph, same, script
+from fgl.federation.report import to_json
 
 import fgl
 from fgl.federation import Result, Round, recipe
-from fgl.federation.report import to_json
 
 SMALL = ["--rounds", "3", "--hidden", "8", "--model", "gcn", "--clients", "3", "--steps", "1"]
 RECIPES = ["fedavg", "fgssl"]

@@ -1,76 +1,154 @@
-"""The tables of `benchmarks/reproduce.py`: every row has flags that its recipe takes."""
+"""The tables of `benchmarks/papers`: every row can be made, and every recorded run can be found."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
-from functools import cache
+import shlex
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from federations import ROOT, script
+import reproduce
+from harness.add_keys import old_run
+from harness.commands import main_of
+from harness.machine import RESULTS
+from harness.record import load
+from harness.rows import Experiment, Row, Table, changed, flat, spelled
+from papers import TABLES
 
 import fgl
+from fgl.experiment.flags import build, flags_of, preset_for, presets_of
 
-sys.path.insert(0, str(ROOT / "benchmarks"))
-import reproduce
-
-recipe_of = cache(lambda name: script(f"examples/{name}.py"))
-
-
-class Parsed(Exception):
-    """A recipe took its flags."""
+LINES = [json.loads(line) for p in RESULTS.glob("*.jsonl") for line in p.read_text().splitlines()]
+NOT_COMPARED = {"seed", "threads", "json", "checkpoint", "recipe", "config", "dataset"}
 
 
-@pytest.fixture
-def parse_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    parse = argparse.ArgumentParser.parse_args
-
-    def parsed(self: argparse.ArgumentParser, argv: Any) -> None:
-        raise Parsed(parse(self, argv))
-
-    monkeypatch.setattr(argparse.ArgumentParser, "parse_args", parsed)
+def jobs(table: str, *flags: str) -> list[reproduce.Job]:
+    return reproduce.jobs(table, reproduce.parsed([table, *flags]))
 
 
-@pytest.mark.parametrize("table", sorted(reproduce.TABLES))
-def test_flags(table: str, parse_only: None) -> None:
-    known = reproduce.TABLES[table]
-    every = {name: getattr(known, name) for name in ("datasets", "clients", "rounds")}
-    args = argparse.Namespace(**every, methods=None, shard="0/1", seeds=1)
-    jobs = reproduce.jobs(table, args)
-    assert {job.row.name for job in jobs} == {row.name for row in known.rows}
-    for job in jobs:
-        with pytest.raises(Parsed) as got:
-            recipe_of(job.row.recipe).main(job.argv)
-        flags = got.value.args[0]
-        assert (flags.dataset, flags.clients) == (job.dataset, job.clients)
-        if "proportions" in flags and not flags.centralized:
-            assert len(fgl.data.PROPORTIONS[flags.proportions]) == flags.clients
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_every_row_has_runs(table: str) -> None:
+    every = jobs(table, "--seeds", "1")
+    assert {job.row.name for job in every} == {row.name for row in TABLES[table].rows}
+    for job in every:
+        setting = job.experiment.setting
+        assert (setting.dataset, job.experiment.clients) == (job.dataset, job.clients)
+        if isinstance(setting, fgl.tasks.OverlappingNodes):
+            assert len(setting.shares) == job.clients
 
 
-def test_published_commands_still_parse(parse_only: None) -> None:
-    lines = [line for p in reproduce.RESULTS.glob("*.jsonl") for line in p.read_text().splitlines()]
-    commands = {json.loads(line)["command"] for line in lines}
-    curves = json.loads((reproduce.RESULTS / "fedvgae-convergence.json").read_text())
-    commands |= {f"examples/fedvgae.py {flags}" for flags in curves}
-    assert len(commands) > 900
-    for command in sorted(commands):
-        recipe, *flags = command.split()
-        with pytest.raises(Parsed):
-            recipe_of(recipe.removeprefix("examples/").removesuffix(".py")).main(flags)
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_two_rows_of_a_table_are_not_the_same_run(table: str) -> None:
+    keys = [job.key for job in jobs(table, "--seeds", "1")]
+    assert len(keys) == len(set(keys))
+
+
+def test_published_runs_are_found_by_what_their_old_command_meant() -> None:
+    assert len(LINES) >= 1743
+    assert len({spelled(line["key"]) for line in LINES}) == len(LINES)
+    for line in LINES:
+        if "command" in line:
+            assert spelled(old_run(line["command"]).key) == spelled(line["key"])
+
+
+def flags_given(words: list[str]) -> Iterator[tuple[str, list[str]]]:
+    name, values = "", []
+    for word in [*words, "--"]:
+        if word.startswith("--"):
+            if name:
+                yield name, values
+            name, values = word.removeprefix("--").replace("-", "_"), []
+        else:
+            values.append(word)
+
+
+def made_by(line: dict[str, Any], meant: Experiment) -> Experiment:
+    """What the flags of a recipe's or a baseline's command make."""
+    entry = main_of(meant)
+    assert entry is not None
+    start, main, presets = entry
+    assert line["now"].startswith(start)
+    known = {flag.name: flag for flag in flags_of(main)}
+    values = preset_for(meant.setting.dataset, presets_of(main, presets))
+    for name, words in flags_given(shlex.split(line["now"].removeprefix(start))):
+        if name not in known:
+            values[name.removeprefix("no_")] = False
+            continue
+        default = values.get(name, known[name].default)
+        if isinstance(default, tuple) or len(words) > 1:
+            values[name] = tuple(words)
+        elif not words:
+            values[name] = True
+        else:
+            values[name] = next(v for v in numbers(words[0]) if v is not ...)
+    arguments = build(main, values)
+    setting, run = arguments.pop("task"), arguments.pop("run")
+    return Experiment(setting, meant.method, arguments, run, again=meant.again)
+
+
+def numbers(word: str) -> Iterator[Any]:
+    for kind in (int, float):
+        try:
+            yield kind(word)
+        except ValueError:
+            yield ...
+    yield word
+
+
+def test_the_command_of_now_makes_the_same_run() -> None:
+    """The flags of `now`, with the recipe's defaults and presets, are the run that was meant."""
+    seen = set()
+    for line in LINES:
+        if "examples/" not in line["now"] or "command" not in line:
+            continue
+        meant = old_run(line["command"])
+        kind = json.dumps([line["key"][name] for name in ("method", "task", "settings", "dataset")])
+        if kind in seen:
+            continue
+        seen.add(kind)
+        made = made_by(line, meant)
+        assert spelled(made.key) == spelled(meant.key), line["now"]
+        ours, theirs = flat(made.run), flat(meant.run)
+        differ = {name for name in ours if ours[name] != theirs[name]}
+        assert differ <= NOT_COMPARED, line["now"]
+    assert len(seen) > 100
 
 
 def test_runs_of_folds_are_splits_of_five() -> None:
-    row = reproduce.TABLES["gpfl-table2"].rows[0]
-    flags = [reproduce.Job(row, "PROTEINS", 25, run, 9, "--fold").argv[6:10] for run in (4, 5, 11)]
-    assert flags[0] == ["--fold", "4", "--alpha", "5"]
-    assert flags[1:] == [["--fold", "0", "--seed", "1"], ["--fold", "1", "--seed", "2"]]
+    table = TABLES["gpfl-table2"]
+    made = [table.at(table.rows[0], "PROTEINS", 25, number) for number in (4, 5, 11)]
+    assert [(each.setting.fold, each.run.seed) for each in made] == [(4, 0), (0, 1), (1, 2)]
 
 
 def test_second_draw_is_of_seed_1() -> None:
-    known = reproduce.TABLES["gpfl-second-draw"]
-    every = {name: getattr(known, name) for name in ("datasets", "clients", "rounds")}
-    args = argparse.Namespace(**every, methods=None, shard="0/1", seeds=None)
-    runs = {tuple(job.argv[6:10]) for job in reproduce.jobs("gpfl-second-draw", args)}
-    assert runs == {("--fold", str(fold), "--seed", "1") for fold in range(5)}
+    runs = {(j.experiment.setting.fold, j.experiment.run.seed) for j in jobs("gpfl-second-draw")}
+    assert runs == {(fold, 1) for fold in range(5)}
+
+
+def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
+    table = TABLES["fgssl-table2"]
+    only = table.row("FNSC only").at("pubmed", 5)
+    assert (only.options["lambda_c"], only.options["lambda_d"]) == (5.0, 0.0)
+    assert only.setting.local.optimizer == "adam"
+    assert table.row("FGSSL").at("pubmed", 5, hidden=8).setting.hidden == 8
+    longer = TABLES["fedego-table2"]
+    assert longer.at(longer.row("FedEgo"), "dblp", 10, 0).run.rounds == 300
+    assert longer.at(longer.row("FedEgo"), "dblp", 10, 0, rounds=2).run.rounds == 2
+
+
+def test_a_run_is_recorded_once(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    """The smallest run of a table, twice: the second finds the first."""
+    path = tmp_path / "runs.jsonl"
+    row = TABLES["fgssl-table1"].row("FedAvg")
+    small = Row("FedAvg", {("synthetic", 2): 0.0}, changed(row.setting, {"hidden": 8}), row.method)
+    table = Table([small], "FedAvg", "runs.jsonl", datasets=("synthetic",), clients=(2,))
+    TABLES["small"] = table
+    try:
+        for _ in range(2):
+            flags = ["--seeds", "1", "--rounds", "1", "--results", str(path)]
+            reproduce.main(["small", *flags])
+    finally:
+        del TABLES["small"]
+    assert len(path.read_text().splitlines()) == len(load(path)) == 1
+    assert "| synthetic | 2 | FedAvg |" in capsys.readouterr().out

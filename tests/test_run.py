@@ -199,7 +199,12 @@ def test_a_run_leaves_model_graphs_and_randomness_alone() -> None:
     net, clients = model().eval(), graphs()
     before = copy.deepcopy((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]))
     random = torch.get_rng_state()
-    fgl.run(fedavg(net), clients, num_rounds=2, evaluate=fgl.evaluate_on(net, graph(40)))
+    fgl.run(
+        fedavg(net),
+        clients,
+        num_rounds=2,
+        evaluate=fgl.evaluate_on(fedavg(net), graph(40), clients),
+    )
     assert same((dict(net.state_dict()), [(c.x, c.edge_index, c.y) for c in clients]), before)
     assert torch.equal(torch.get_rng_state(), random)
     assert not net.training
@@ -407,14 +412,16 @@ def naive_scores(net: nn.Module, params: Weights, data: fgl.Graph) -> dict[str, 
 
 def test_scores_are_of_the_global_model_on_the_whole_graph() -> None:
     net, whole = model(), graph(60)
-    result = fgl.run(fedavg(net), graphs(), num_rounds=2, evaluate=fgl.evaluate_on(net, whole))
+    scored = fgl.evaluate_on(fedavg(net), whole, graphs())
+    result = fgl.run(fedavg(net), graphs(), num_rounds=2, evaluate=scored)
     want = naive_scores(net, weights(result), whole)
     assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
 
 
 def test_scores_of_local_models_are_the_mean_over_clients() -> None:
     net, whole = model(), graph(60)
-    result = fgl.run(local(net), graphs(), num_rounds=2, evaluate=fgl.evaluate_on(net, whole))
+    scored = fgl.evaluate_on(local(net), whole, graphs())
+    result = fgl.run(local(net), graphs(), num_rounds=2, evaluate=scored)
     each = [naive_scores(net, weights(result, client), whole) for client in range(4)]
     want = {name: sum(scores[name] for scores in each) / 4 for name in each[0]}
     assert result.history[-1].metrics == pytest.approx(want, abs=1e-6)
@@ -422,7 +429,7 @@ def test_scores_of_local_models_are_the_mean_over_clients() -> None:
 
 def test_evaluate_on_wants_labels_and_masks() -> None:
     with pytest.raises(ValueError, match=r"y, val_mask and test_mask, but got no \['val_mask'\]"):
-        fgl.evaluate_on(model(), graph(val_mask=None))
+        fgl.evaluate_on(fedavg(model()), graph(val_mask=None), graphs())
 
 
 def test_a_method_of_ones_own_runs_unchanged() -> None:
@@ -456,17 +463,17 @@ def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe
         return outbox, state
 
     rounds: list[int] = []
-    method = replace(fgl.Method(model()), aggregate=wraps(average)(broken))
+    method = replace(fgl.fedavg(model()), aggregate=wraps(average)(broken))
     note = [lambda record, result: rounds.append(record.round)]
     text = r"Round 2, server, aggregate: Expected outbox\[\d\] to be finite"
     with pytest.raises(ValueError, match=text):
         fgl.run(method, graphs(), num_rounds=4, checkpoint=tmp_path, callbacks=note)
-    again = fgl.run(fgl.Method(model()), graphs(), num_rounds=2, checkpoint=tmp_path)
+    again = fgl.run(fgl.fedavg(model()), graphs(), num_rounds=2, checkpoint=tmp_path)
     assert torch.isfinite(again.outbox[0]["model"]["convs.0.bias"]).all()
 
 
 def test_numpy_seed_is_the_same_seed(tmp_path: Path) -> None:
-    method = fgl.Method(model())
+    method = fgl.fedavg(model())
     one = fgl.run(method, graphs(), num_rounds=2, seed=np.int64(3), checkpoint=tmp_path)
     two = fgl.run(method, graphs(), num_rounds=2, seed=3)
     assert torch.equal(
@@ -478,12 +485,12 @@ def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
     graph = graphs()[0]
     mask = torch.ones(graph.num_nodes, dtype=torch.bool)
     net = model()
-    evaluate = fgl.evaluate_on(net, graph.replace(val_mask=mask, test_mask=mask))
+    evaluate = fgl.evaluate_on(fedavg(net), graph.replace(val_mask=mask, test_mask=mask), [graph])
     part = {name: t for name, t in net.state_dict().items() if name != "convs.0.bias"}
     with pytest.raises(ValueError, match=r"missing \['convs.0.bias'\]"):
         evaluate({0: {"model": part}}, {})
     with pytest.raises(ValueError, match="Expected test_mask to have a node"):
-        fgl.evaluate_on(net, graph.replace(val_mask=mask, test_mask=~mask))
+        fgl.evaluate_on(fedavg(net), graph.replace(val_mask=mask, test_mask=~mask), [graph])
 
 
 def test_training_after_evaluation_in_inference_mode() -> None:
@@ -498,7 +505,7 @@ def test_training_after_evaluation_in_inference_mode() -> None:
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 def test_a_part_of_a_model_is_not_trained(clients_at_once: Any) -> None:
     """FedPer's receive, of a client that was not there in the first round."""
-    method = fgl.Method(model())
+    method = fgl.fedavg(model())
 
     def receive(message: Message, state: Message, data: fgl.Graph) -> Any:
         return {**state.get("model", {}), **part(message["model"], "convs.0")}, message  # type: ignore[dict-item,arg-type]
@@ -526,7 +533,7 @@ def test_only_the_loss_sees_training_mode(clients_at_once: Any) -> None:
 
         return spied
 
-    method = fgl.Method(net)
+    method = fgl.fedavg(net)
     calm = ("receive", "send", "aggregate", "accept")
     spies = {name: spy(name, getattr(method, name)) for name in ("loss", *calm)}
     evaluate = spy("evaluate", lambda outbox, states: {})
@@ -564,7 +571,7 @@ def test_nothing_is_changed_in_place(
     stage: str, what: str, change: Any, name: str, clients_at_once: Any
 ) -> None:
     """All clients hold the same tensors, and a state outlives an upload that is refused."""
-    method, rounds = fgl.Method(model()), [0]
+    method, rounds = fgl.fedavg(model()), [0]
     seen: dict[str, Any] = {}
 
     def note(where: str, message: Any, state: Any) -> None:
@@ -603,6 +610,28 @@ def test_nothing_is_changed_in_place(
         )
 
 
+@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
+def test_a_stack_is_the_servers_own_and_each_is_not(clients_at_once: Any) -> None:
+    def own(inbox: Inbox, state: Any) -> Any:
+        for value in inbox.stack("model").values():
+            value.mul_(0)
+        inbox.stack("num_examples").add_(1)
+        return average(inbox, state)
+
+    def others(inbox: Inbox, state: Any) -> Any:
+        for value in inbox.each("model").values():
+            value[0].mul_(0)
+        return average(inbox, state)
+
+    method = fedavg(model())
+    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once}
+    want = fgl.run(method, graphs(), **options)
+    got = fgl.run(replace(method, aggregate=own), graphs(), **options)
+    assert same(weights(got), weights(want))
+    with pytest.raises(ValueError, match="Round 0, server, aggregate: .* changed in place"):
+        fgl.run(replace(method, aggregate=others), graphs(), **options)
+
+
 def test_a_server_without_autograd_is_watched_too() -> None:
     """Its tensors have no version counters."""
 
@@ -617,7 +646,10 @@ def test_a_server_without_autograd_is_watched_too() -> None:
 
 
 def test_rounds_are_equal_whatever_their_seconds() -> None:
-    method, evaluate = fgl.Method(model()), fgl.evaluate_on(model(), graph(40))
+    method, evaluate = (
+        fgl.fedavg(model()),
+        fgl.evaluate_on(fgl.fedavg(model()), graph(40), graphs()),
+    )
     one, two = (fgl.run(method, graphs(), num_rounds=2, evaluate=evaluate) for _ in range(2))
     assert one.history == two.history
     two.history[1].metrics["test_accuracy"] += 0.1
@@ -699,7 +731,7 @@ def test_one_tensor_for_all_is_found_in_refused_uploads_and_in_states() -> None:
         shared.load_state_dict({name: factor * value for name, value in params.items()})
         return {"model": shared.state_dict(), "num_examples": torch.tensor(data.num_train)}, state
 
-    def accept(message: Any) -> None:
+    def accept(message: Any, client: int, state: Any) -> None:
         if max(float(value.abs().max()) for value in message["model"].values()) > 20:
             raise ValueError("too large")
 
@@ -727,7 +759,7 @@ def test_a_loss_that_is_zero_on_purpose_changes_nothing() -> None:
 
     no_decay = Training(partial(torch.optim.SGD, lr=0.1))
     method = replace(plain, loss=loss, train=no_decay)
-    states = fgl.run(replace(method, aggregate=fgl.federation.keep_own), graphs(), num_rounds=1)
+    states = fgl.run(replace(method, aggregate=fgl.methods.keep_own), graphs(), num_rounds=1)
     assert same(states.outbox[1]["model"], method.initial())
     assert not same(states.outbox[0]["model"], method.initial())
 
@@ -752,9 +784,9 @@ def test_a_network_with_a_lazy_layer_trains() -> None:
         loss({"lin.weight": params["lin.weight"]}, graph(), {})
 
 
-@pytest.mark.parametrize("yes", [True, np.bool_(True), np.float64(1) > 0, torch.tensor(True)])
-def test_any_kind_of_true_ends_the_run(yes: Any) -> None:
-    for callback, count in ((yes, 1), (not yes, 3)):
+@pytest.mark.parametrize("yes", [np.bool_(True), np.float64(1) > 0, torch.tensor(True)])
+def test_a_callback_says_true_as_a_bool(yes: Any) -> None:
+    for callback, count in ((True, 1), (bool(yes), 1), (yes, 3), (False, 3)):
         result = fgl.run(
             fedavg(model()), graphs(), num_rounds=3, callbacks=[lambda *_, end=callback: end]
         )
@@ -794,10 +826,15 @@ def test_a_wrapped_loss_stays_with_its_network(other: Any) -> None:
             params, context["model"]
         )
 
-    method = replace(replace(plain, loss=loss), model=other())
+    own = fedavg(other())
+    method = replace(plain, loss=loss, model=own.model, receive=own.receive)
     with pytest.raises(ValueError, match=r"params to be all of the GCN .* but got .* of another"):
         fgl.run(method, graphs(), num_rounds=1)
-    fgl.run(replace(plain, model=other()), graphs(), num_rounds=1)  # FedAvg's own follows
+    with pytest.raises(
+        ValueError, match=r"Round 0, client 0, receive: Expected message\['model'\]"
+    ):
+        fgl.run(replace(plain, model=own.model), graphs(), num_rounds=1)  # made for the other one
+    fgl.run(own, graphs(), num_rounds=1)
 
 
 def test_a_message_with_a_gradient_is_refused_where_it_is_made() -> None:

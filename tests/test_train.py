@@ -15,7 +15,7 @@ from federations import CLASSES, FEATURES, fedavg, graph, model, same, without_t
 from torch import Tensor, nn
 
 import fgl
-from fgl.federation import Method, Training, train
+from fgl.federation import Training, train
 
 OPTIMIZERS = {
     "sgd": partial(torch.optim.SGD, lr=0.1),
@@ -72,14 +72,14 @@ def test_training_equals_a_plain_loop_bit_for_bit(kind: str, rule: str) -> None:
     nets = {"gcn": fgl.nn.GCN, "gat": fgl.nn.GAT}
     net = Normalised() if kind == "normalised" else model(nets[kind])
     data = graph()
-    method = Method(net, train=Training(OPTIMIZERS[rule], num_steps=3))
+    method = fgl.fedavg(net, train=Training(OPTIMIZERS[rule], num_steps=3))
     got = train(method, method.initial(), data, {}, seed=11)
     assert same(got[:2], plain_training(net, data, OPTIMIZERS[rule], num_steps=3, seed=11))
 
 
 def test_buffers_move_and_frozen_parameters_stay() -> None:
     net = Normalised()
-    method = Method(net, train=Training(num_steps=4))
+    method = fgl.fedavg(net, train=Training(num_steps=4))
     params, *_ = train(method, method.initial(), graph(), {}, seed=0)
     assert params["norm.num_batches_tracked"] == 4
     assert params["norm.running_mean"].any()
@@ -92,7 +92,7 @@ def test_gradient_is_clipped() -> None:
     net, data, sgd = model(), graph(), OPTIMIZERS["sgd"]
     results = {}
     for limit in (None, 1e6, 1e-3):
-        method = Method(net, train=Training(sgd, num_steps=2, max_grad_norm=limit))
+        method = fgl.fedavg(net, train=Training(sgd, num_steps=2, max_grad_norm=limit))
         results[limit] = train(method, method.initial(), data, {}, seed=1)
         want = plain_training(net, data, sgd, num_steps=2, seed=1, max_grad_norm=limit)
         assert same(results[limit][:2], want)

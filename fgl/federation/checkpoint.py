@@ -115,7 +115,8 @@ def digest(result: Result) -> str:
         False
     """
     found = hashlib.blake2b(digest_size=8)
-    kept = [*result.outbox.values(), result.server_state, *result.client_states.values()]
+    states = [result.client_states[client] for client in sorted(result.client_states)]
+    kept = [*result.outbox.values(), result.server_state, *states]
     for message in {id(message): message for message in kept}.values():
         for path, tensor in leaves(message):
             found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())

@@ -69,6 +69,11 @@ def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message
     Raises:
         TypeError: if it is no dict of tensors, or a dtype differs.
         ValueError: if a name is missing or extra, or a shape differs.
+
+    Example:
+        >>> check_model({}, {"w": torch.zeros(3)})
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['w'], but got missing ['w']
     """
     _check_tensors(received, name, depth=0)
     check_keys(received, model, name)

@@ -22,14 +22,14 @@ def checked(method: Method) -> Method:
     """The same method, whose functions raise where they return or change what they must not.
 
     - `receive` returns a whole model and a context, and changes neither message nor state;
-    - `send` returns a message and a state, dicts of detached tensors, changes neither its context
-      nor its state, and overwrites no tensor that another client gave in this round;
+    - `send` returns a message and a state, dicts of detached tensors, and changes neither its
+      context nor its state;
     - `aggregate` returns an outbox of known clients, finite, its models of the right names and
       shapes, and a state, and changes neither the uploads nor its old state;
     - `deploy` returns a whole model, and changes nothing.
 
-    What local training changes, `unchanged` sees. Changes are those that torch counts; what goes
-    through ``.data`` or numpy is not counted.
+    What local training changes, `unchanged` sees; what one client overwrites of another's,
+    `OwnTensors`. Changes are those that torch counts; what goes through ``.data`` or numpy is not.
 
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -38,7 +38,6 @@ def checked(method: Method) -> Method:
         ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
     """
     template = method.model.state_dict()
-    sent = _Sent()
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state):
@@ -53,11 +52,9 @@ def checked(method: Method) -> Method:
         message, new = _pair(made, "send", "message, state")
         check_message(message)
         check_message(new, name="state")
-        sent.add(message, new)
         return message, new
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        sent.clear()
         with unchanged(*inbox.values(), state):
             made = method.aggregate(inbox, state)
         outbox, new = _pair(made, "aggregate", "outbox, state")
@@ -143,28 +140,30 @@ def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
     return {path: (id(t), t.is_inference() or t._version) for path, t in _tensors(message)}
 
 
-class _Sent:
-    """What a round's clients have sent and kept, to see that none overwrites another's."""
+class OwnTensors:
+    """What the clients of one round have sent and kept: none may overwrite what another gave.
+
+    A network's ``state_dict()`` gives the network's own tensors, which the next client's turn
+    overwrites where one network serves them all.
+    """
 
     def __init__(self) -> None:
-        self._calls = 0
         self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
 
-    def clear(self) -> None:
-        """Forget a round."""
-        self._last.clear()
+    def add(self, client: int, *parts: Message) -> None:
+        """Note what a client gives.
 
-    def add(self, *parts: Message) -> None:
-        """Raise if a tensor is one that another client gave, and changed since."""
-        self._calls += 1
+        Raises:
+            ValueError: if a tensor is one that another client gave, and changed since.
+        """
         for path, tensor in (leaf for part in parts for leaf in leaves(part)):
             if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
                 continue
             place = tensor.data_ptr()
-            call, given, version = self._last.get(place, (self._calls, tensor, tensor._version))
-            if call != self._calls and given._version != version:
+            other, given, version = self._last.get(place, (client, tensor, tensor._version))
+            if other != client and given._version != version:
                 raise ValueError(
-                    f"Expected every client to have tensors of its own, but got one {path!r} that "
-                    "another client gave too, changed in between: give a copy"
+                    f"Expected clients {other} and {client} to have tensors of their own, but got "
+                    f"one {path!r} for both, changed in between: give a copy"
                 )
-            self._last[place] = self._calls, tensor, tensor._version
+            self._last[place] = client, tensor, tensor._version

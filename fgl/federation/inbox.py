@@ -53,7 +53,7 @@ class Inbox(Mapping[int, Message]):
     def stack(self, key: str) -> Any:
         """One tensor ``[K, ...]`` per entry of `key`: a dict of them, or a single tensor.
 
-        Not a copy where the batch executor made the messages of one cohort.
+        A copy, to be changed at will.
 
         Raises:
             TypeError: if an entry is no tensor or has another dtype than the first client's.
@@ -63,15 +63,17 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """As `stack`, but where that would copy, the list of the K tensors."""
-        return self._entries(
-            key, lambda tensors: tensors if _whole(tensors) is None else _stack(tensors)
-        )
+        """As `stack` without a copy, not to be changed: where there is none, the K tensors' list.
+
+        The batch executor makes the messages of one cohort as parts of one tensor.
+        """
+        return self._entries(key, _whole)
 
     def changes(self, key: str) -> Any:
         """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
 
         Raises:
+            TypeError: as `stack`, or if a client was sent a tensor where it sends a dict.
             ValueError: as `stack`, or if a client was sent no such entry, or one of another shape.
 
         Example:
@@ -84,6 +86,11 @@ class Inbox(Mapping[int, Message]):
         if isinstance(came, Tensor):
             return came - self._before(went, came, key)
         for client, value in went.items():
+            if not isinstance(value, Mapping):
+                got = type(value).__name__
+                raise TypeError(
+                    f"Expected client {client} to have been sent {key} as a dict, but got a {got}"
+                )
             missing = [name for name in came if name not in value]
             if missing:
                 raise ValueError(
@@ -166,10 +173,11 @@ class Inbox(Mapping[int, Message]):
                 got = type(value).__name__
                 raise TypeError(f"Expected client {client}'s {key} to be a dict, but got a {got}")
             check_keys(value, first, f"client {client}'s {key}")
-        return {
-            name: join(_checked({c: value[name] for c, value in values.items()}, f"{key}/{name}"))
-            for name in first
-        }
+        out = {}
+        for name in first:
+            path = f"{key}/{name}"
+            out[name] = join(_checked({c: v[name] for c, v in values.items()}, path))
+        return out
 
 
 def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
@@ -187,24 +195,21 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
     return list(values.values())
 
 
-def _whole(tensors: list[Tensor]) -> Tensor | None:
-    """The tensor ``[K, ...]`` whose parts, in order, these are; None if there is none."""
+def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
+    """The tensor ``[K, ...]`` whose parts, in order, these are; themselves if there is none."""
     first = tensors[0]
     step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
     storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
     if step < first.numel() or first.numel() == 0:
-        return None
+        return tensors
     for i, tensor in enumerate(tensors):
         same = tensor.untyped_storage().data_ptr() == storage and tensor.stride() == first.stride()
         if not same or tensor.storage_offset() != start + i * step:
-            return None
+            return tensors
     return first.as_strided((len(tensors), *first.shape), (step, *first.stride()))
 
 
 def _stack(tensors: list[Tensor]) -> Tensor:
-    whole = _whole(tensors)
-    if whole is not None:
-        return whole
     if tensors[0].dim() == 2 and tensors[0].mT.is_contiguous():
         return torch.stack([tensor.mT for tensor in tensors]).mT  # in the order of memory
     return torch.stack(tensors)

@@ -1,4 +1,4 @@
-"""A federated method as four small functions and what surrounds them; FedAvg says the rest."""
+"""Methods: four small functions and what surrounds them; FedAvg and the parts it is made of."""
 
 from __future__ import annotations
 
@@ -92,16 +92,16 @@ class Method:
         receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
             sees besides.
         send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
-            keeps. Its context has one entry more, ``"trained"``: ``"num_steps"``, int64, the steps
-            taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
+            keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
+            int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
         aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. A
             client that the outbox does not name keeps the last message it was sent.
         deploy: ``(message, state, graph) -> params``, the whole model that a client uses now, after
             the message that it is sent next: what is scored.
         train: optimiser, local steps.
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
-            the server's. A ValueError or TypeError refuses it: it is dropped, recorded and warned
-            of, and the round goes on without it.
+            the server's. An error refuses it: it is dropped, recorded and warned of, and the round
+            goes on without it.
         exchange: so many rounds in a row have the same participants.
 
     Raises:

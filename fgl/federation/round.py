@@ -15,7 +15,7 @@ from .checks import check_message, first_not_finite
 from .executors import Executor
 from .history import Result, Round
 from .inbox import Inbox
-from .message import Message, num_bytes
+from .message import Message, compact, num_bytes
 from .method import Method, State
 from .seeds import fold_in, stage
 
@@ -120,10 +120,14 @@ def _refused(method: Method, upload: Message, client: int, state: State) -> str 
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
-    """A client that the new outbox does not name keeps its old message."""
+    """A client that the new outbox does not name keeps its old message.
+
+    What is kept for long is a copy: the part of a batch would keep all of the batch.
+    """
     if len(new) == len(old):
         return new
-    return {client: new.get(client, old[client]) for client in old}
+    own = {id(message): compact(message) for message in new.values()}
+    return {client: own[id(new[client])] if client in new else old[client] for client in old}
 
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import operator
 import os
@@ -107,8 +106,7 @@ def run(
     graphs, evaluate = _unpacked(method, clients, evaluate)
     _check(graphs, num_rounds, participation, dropouts, config)
     guarded = checked(method)
-    first = _first(method, len(graphs)) if start is None else copy.copy(start)
-    result = replace(first, history=[])
+    result = _first(method, len(graphs), start)
     identity = files.identity(method, graphs, seed, participation, dropouts, config)
     identity |= {"clients_at_once": clients_at_once, "start": start and files.digest(start)}
     if checkpoint is not None:
@@ -147,10 +145,16 @@ def _unpacked(
     return clients.clients, evaluate or clients.evaluate(method)
 
 
-def _first(method: Method, num_clients: int) -> Result:
-    """Where a run starts: everybody is sent the initial model."""
-    message: Message = {"model": method.initial()}
-    return Result(Broadcast(message, num_clients), dict(message), {}, [])
+def _first(method: Method, num_clients: int, start: Result | None) -> Result:
+    """Where a run starts: everybody is sent the initial model, or what `start` would send."""
+    if start is None:
+        message: Message = {"model": method.initial()}
+        return Result(Broadcast(message, num_clients), dict(message), {}, [])
+    if len(start.outbox) != num_clients:
+        raise ValueError(
+            f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
+        )
+    return replace(start, history=[])
 
 
 def _executor(

@@ -179,12 +179,11 @@ def minimise(
             if max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)
             if adjust is not None:
-                change_grads(leaves, adjust, layout, batch[-1])
+                change_grads(leaves, named("adjust", adjust), layout, batch[-1])
             before = layout.turn(copies(leaves)) if settle is not None else {}
             stepper.step()
             if settle is not None:
-                now = layout.turn(copies(leaves))
-                put_back(leaves, layout.turn(settle(now, before, batch[-1])), "settle")
+                settle_params(leaves, before, named("settle", settle), layout, batch[-1])
             losses.append(value.detach())
     history = torch.stack(losses).tolist() if losses else []
     ends = {name: value.detach() for name, value in local.items()}
@@ -204,25 +203,50 @@ def change_grads(
     for leaf in leaves.values():
         if leaf.grad is None:
             leaf.grad = torch.zeros_like(leaf)
+    grads: Params = {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
     with torch.no_grad():
-        grads = layout.turn({name: leaf.grad.clone() for name, leaf in leaves.items()})  # type: ignore[union-attr]
-        made = adjust(grads, layout.turn(copies(leaves)), context)
-    put_back({n: leaf.grad for n, leaf in leaves.items()}, layout.turn(made), "adjust")  # type: ignore[misc]
+        given, params = layout.turn(copies(grads)), layout.turn(copies(leaves))
+        for name, made in layout.turn(adjust(given, params, context)).items():
+            grads[name].copy_(made)
 
 
-def put_back(places: Mapping[str, Tensor], made: Any, name: str) -> None:
-    """Copy what a hook made into its places, all of them, of the same shapes."""
-    got = {key: list(value.shape) for key, value in made.items()}
-    want = {key: list(place.shape) for key, place in places.items()}
-    if got != want:
-        wrong = [key for key in got | want if got.get(key) != want.get(key)]
-        raise ValueError(
-            f"Expected {name} to return what it is given, shape by shape, but got {wrong} missing, "
-            "extra or of another shape"
-        )
-    with torch.no_grad():
-        for key, place in places.items():
-            place.copy_(made[key])
+@torch.no_grad()
+def settle_params(
+    leaves: Mapping[str, Tensor], before: Params, settle: Settle, layout: Layout, context: Any
+) -> None:
+    """Put what `settle` makes of the parameters after and before a step in their place."""
+    for name, made in layout.turn(settle(layout.turn(copies(leaves)), before, context)).items():
+        leaves[name].copy_(made)
+
+
+def named(name: str, hook: Adjust) -> Adjust:
+    """The same hook, which must return what it is given, name by name and shape by shape.
+
+    Example:
+        >>> forgetful = named("adjust", lambda grads, params, context: {})
+        >>> forgetful({"w": torch.zeros(2)}, {}, None)
+        Traceback (most recent call last):
+        ValueError: Expected adjust to return tensors like those it is given, but got ['w'] ...
+    """
+
+    def call(first: Params, second: Params, context: Any) -> Params:
+        made: Any = hook(first, second, context)
+        if not isinstance(made, Mapping):
+            got = type(made).__name__
+            raise TypeError(f"Expected {name} to return a dict of tensors, but got {got}")
+        wrong = [key for key in first | dict(made) if _shape(first, key) != _shape(made, key)]
+        if wrong:
+            raise ValueError(
+                f"Expected {name} to return tensors like those it is given, but got {wrong} "
+                "missing, extra or of another shape"
+            )
+        return dict(made)
+
+    return call
+
+
+def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
+    return getattr(tensors.get(key), "shape", None)
 
 
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:

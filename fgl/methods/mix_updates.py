@@ -65,6 +65,16 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
 
 
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
-    """Everybody learns from everybody: a network for `mix_updates`."""
+    """Everybody learns from everybody: a network for `mix_updates`.
+
+    Returns:
+        A matrix ``[K, K]`` with ``1 / K`` everywhere, to mix by and to remember.
+
+    Example:
+        >>> inbox = fgl.federation.Inbox({0: {}, 1: {}}, num_clients=2)
+        >>> uniform(inbox, torch.full((2, 2), -1.0))[0]
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
     matrix = torch.full_like(known, 1 / len(inbox))
     return matrix, matrix

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 
 class Seen(NamedTuple):
-    """What a model computed in one call: its output and its embedding."""
+    """What a model computed in one call: its output and its embedding.
+
+    Example:
+        >>> Seen(torch.zeros(3, 2), torch.zeros(3, 8)).embedding.shape
+        torch.Size([3, 8])
+    """
 
     output: Tensor
     embedding: Tensor

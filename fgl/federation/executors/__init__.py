@@ -35,7 +35,14 @@ class Executor(Protocol):
     """How a round reaches its clients: in this process, one by one or in batches, or elsewhere.
 
     A client's new state counts once the round has accepted its message: `train` makes it, `keep`
-    says whose count.
+    says whose count. `fgl.federation.round.play` plays a round over any of them.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> executor: Executor = fgl.federation.Loop(method, [graph], seed=0)
+        >>> executor.num_clients, executor.states
+        (1, {})
     """
 
     num_clients: int

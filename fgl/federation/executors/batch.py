@@ -9,12 +9,11 @@ from typing import Any
 from torch import Tensor
 
 from ...graph import Graph
-from ..message import Params
 from ..method import Method, State
 from ..seeds import fold_in
 from ..train import Trained
 from .cohort import Cohort
-from .loop import Loop, Score, kept_optimizer
+from .loop import Loop, Ready, Score, kept_optimizer
 from .train_cohort import SCALARS, train_cohort
 
 
@@ -74,41 +73,26 @@ class Batch(Loop):
         }
         return groups
 
-    def _minimised(
-        self,
-        index: int,
-        group: tuple[int, ...],
-        received: Sequence[tuple[Params, Any]],
-        states: Sequence[State],
-    ) -> list[Trained]:
+    def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         made: dict[int, Trained] = {}
-        for rows in _alike([context for _, context in received]):
-            members = tuple(group[row] for row in rows)
-            parts = [received[row] for row in rows], [states[row] for row in rows]
-            if len(rows) == 1:
-                done = super()._minimised(index, members, *parts)
-            else:
-                done = self._together(index, members, *parts)
+        for rows in _alike([one.context for one in ready]):
+            some = [ready[row] for row in rows]
+            alone = len(some) == 1
+            done = super()._minimised(index, some) if alone else self._together(index, some)
             made.update(zip(rows, done, strict=True))
-        return [made[row] for row in range(len(group))]
+        return [made[row] for row in range(len(ready))]
 
-    def _together(
-        self,
-        index: int,
-        members: tuple[int, ...],
-        received: Sequence[tuple[Params, Any]],
-        states: Sequence[State],
-    ) -> list[Trained]:
+    def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        members = tuple(one.client for one in ready)
         if members not in self._cohorts:
-            self._cohorts[members] = Cohort([self.clients[k] for k in members], members)
-        params, contexts = zip(*received, strict=True)
+            self._cohorts[members] = Cohort([one.graph for one in ready], members)
         return train_cohort(
             self.method,
-            params,
+            [one.params for one in ready],
             self._cohorts[members],
-            contexts,
+            [one.context for one in ready],
             seeds=[fold_in(self.seed, index, client) for client in members],
-            optimizers=[kept_optimizer(self.method, state) for state in states],
+            optimizers=[kept_optimizer(self.method, one.state) for one in ready],
             checked=self._checked,
         )
 

@@ -1,4 +1,4 @@
-"""Several clients as one: their graphs and contexts stacked for `vmap`."""
+"""Cohorts: several clients as one, their graphs and contexts stacked for `vmap`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from ...sparse import MatrixStack, Member, SparseMatrix
 from ..ragged import Ragged
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
-
 
 Part = Callable[[Member], Any]
 

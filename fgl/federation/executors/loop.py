@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 
 from ...graph import Graph
-from ..guard import unchanged
+from ..guard import OwnTensors, unchanged
 from ..message import Message, Params, compact
 from ..method import Method, State
 from ..seeds import fold_in, stage
@@ -56,9 +56,10 @@ class Loop:
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
-    ) -> Iterator[tuple[int, Answer]]:
-        for group in self.groups(who):
-            yield from self._train_group(index, outbox, group)
+    ) -> list[tuple[int, Answer]]:
+        given = OwnTensors()
+        groups = self.groups(who)
+        return [each for group in groups for each in self._answers(index, outbox, group, given)]
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
@@ -80,40 +81,53 @@ class Loop:
         """Which clients train together: here nobody."""
         return [(client,) for client in who]
 
-    def _train_group(
-        self, index: int, outbox: Mapping[int, Message], group: tuple[int, ...]
-    ) -> Iterator[tuple[int, Answer]]:
-        states = [self.states.get(client, {}) for client in group]
-        messages = [outbox[client] for client in group]
-        received = []
-        for client, message, state in zip(group, messages, states, strict=True):
-            with stage(self.seed, index, client, "receive"):
-                received.append(self.method.receive(message, state, self.clients[client]))
-        with stage(self.seed, index, group, "loss"), unchanged(*messages, *states):
-            trained = self._minimised(index, group, received, states)
-        for client, state, (_, context), done in zip(group, states, received, trained, strict=True):
-            graph = self.clients[client]
-            with stage(self.seed, index, client, "send"):
-                told = with_training(context, done)
-                message, new = self.method.send(done.params, told, state, graph)
-            if self.method.train.keep_optimizer:
-                new = {**new, "optimizer": done.optimizer}
-            self._new[client] = new
-            yield client, Answer(message, done.losses, graph.num_train)
-
-    def _minimised(
+    def _answers(
         self,
         index: int,
+        outbox: Mapping[int, Message],
         group: tuple[int, ...],
-        received: Sequence[tuple[Params, Any]],
-        states: Sequence[State],
-    ) -> list[Trained]:
+        given: OwnTensors,
+    ) -> list[tuple[int, Answer]]:
+        """What the clients of a group make of their messages; their new states are held back."""
+        ready = [self._received(index, outbox[client], client) for client in group]
+        held = [each for one in ready for each in (one.message, one.state)]
+        with stage(self.seed, index, group, "loss"), unchanged(*held):
+            trained = self._minimised(index, ready)
+        answers = []
+        for one, done in zip(ready, trained, strict=True):
+            with stage(self.seed, index, one.client, "send"):
+                context = with_training(one.context, done)
+                message, new = self.method.send(done.params, context, one.state, one.graph)
+                given.add(one.client, message, new)
+            if self.method.train.keep_optimizer:
+                new = {**new, "optimizer": done.optimizer}
+            self._new[one.client] = new
+            answers.append((one.client, Answer(message, done.losses, one.graph.num_train)))
+        return answers
+
+    def _received(self, index: int, message: Message, client: int) -> Ready:
+        graph, state = self.clients[client], self.states.get(client, {})
+        with stage(self.seed, index, client, "receive"):
+            params, context = self.method.receive(message, state, graph)
+        return Ready(client, graph, message, state, params, context)
+
+    def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Local training of a group of one."""
-        (client,), ((params, context),), (state,) = group, received, states
-        seed = fold_in(self.seed, index, client)
-        kept = kept_optimizer(self.method, state)
-        graph = self.clients[client]
-        return [train(self.method, params, graph, context, seed=seed, optimizer=kept)]
+        (one,) = ready
+        seed = fold_in(self.seed, index, one.client)
+        kept = kept_optimizer(self.method, one.state)
+        return [train(self.method, one.params, one.graph, one.context, seed=seed, optimizer=kept)]
+
+
+class Ready(NamedTuple):
+    """A client that has received: what it has, and what it trains from."""
+
+    client: int
+    graph: Graph
+    message: Message
+    state: State
+    params: Params
+    context: Any
 
 
 def kept_optimizer(method: Method, state: State) -> Any:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..message import Params
+from ..message import Params, leaves
 from ..modes import in_mode
 from ..ragged import Ragged
 from ..seeds import set_seed
@@ -27,13 +27,13 @@ def check_padding(
         view: of the step at hand.
         params: where each client started.
         left: the clients that have this step.
-        checked: what was padded when a loss was compared before, ``"nodes"`` or ``"context"``; it
-            grows.
+        checked: what was padded when a loss was compared before, ``"nodes"`` or the path of what is
+            `Ragged` in a context; it grows.
 
     Raises:
         ValueError: if a loss that draws nothing is another one for a padded client.
     """
-    if not view.is_new or len(checked) == 2:
+    if not view.is_new:
         return
     for kind, client in _padded(view.cohort, view.contexts, left).items():
         if kind not in checked:
@@ -42,12 +42,13 @@ def check_padding(
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
-    """What a batch pads, nodes or contexts, and for which of the clients `left` the most."""
+    """What a batch pads, nodes or parts of contexts, and for which of the clients `left` most."""
     sizes = {"nodes": [graph.num_nodes for graph in cohort.graphs]}
-    sizes["context"] = [
-        sum(len(value) for value in context.values() if isinstance(value, Ragged))
-        for context in contexts
-    ]
+    for context in contexts:
+        for path, value in leaves(context if isinstance(context, Mapping) else {"": context}):
+            if isinstance(value, Ragged):
+                sizes.setdefault(f"context/{path}", []).append(len(value))
+    sizes = {kind: each for kind, each in sizes.items() if len(each) == len(contexts)}
     smallest = {kind: min(left, key=each.__getitem__) for kind, each in sizes.items()}
     return {kind: k for kind, k in smallest.items() if sizes[kind][k] < max(sizes[kind])}
 

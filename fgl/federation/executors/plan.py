@@ -32,6 +32,9 @@ class Plan:
         self.given: Sequence[Any] = contexts
         self.drawn: list[list[tuple[Graph, Any]]] = []
         for graph, context, seed in zip(cohort.graphs, contexts, seeds, strict=True):
+            if how.batches is None:  # nothing is drawn
+                self.drawn.append(local_steps(how, graph, context))
+                continue
             with torch.random.fork_rng([]):
                 set_seed(seed)
                 self.drawn.append(local_steps(how, graph, context))
@@ -43,16 +46,16 @@ class Plan:
         Contexts that are those of the step before come as the very same list.
         """
         own = self.cohort.graphs
-        donor = next(client for client, steps in enumerate(self.drawn) if steps)
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
-        given = [(pair or pairs[donor])[1] for pair in pairs]  # type: ignore[index]
+        idle = next(pair for pair in pairs if pair)  # what a client sees that has no step at all
+        given = [(pair or idle)[1] for pair in pairs]
         if any(new is not old for new, old in zip(given, self.given, strict=True)):
             self.given = given
         graphs = [pair[0] if pair else None for pair in pairs]
         if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
             return self.cohort, self.given, self._masks(graphs)
-        idle = graphs[donor]
-        return Cohort([graph or idle for graph in graphs], self.cohort.clients), self.given, None  # type: ignore[misc]
+        seen = [(pair or idle)[0] for pair in pairs]
+        return Cohort(seen, self.cohort.clients), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
         """Which examples each client trains on, where a step sees some of them."""

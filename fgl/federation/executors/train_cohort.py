@@ -21,7 +21,7 @@ from ..train import (
     copies,
     fused,
     load_state,
-    put_back,
+    settle_params,
     state_of,
     trainable,
     training,
@@ -63,9 +63,9 @@ def train_cohort(
         seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
             whatever else the loss draws, which is not what the clients would draw one by one.
         optimizers: state for each client to go on from, after as many steps for all; default none.
-        checked: what was padded when a loss was compared before, ``"nodes"`` or ``"context"``.
-            Where something else is padded now and the loss, in eval mode, draws nothing, the most
-            padded client's loss is compared with its loss alone, and the set grows; default empty.
+        checked: what was padded when a loss was compared before, see `check_padding`. Where
+            something else is padded now and the loss, in eval mode, draws nothing, the most padded
+            client's loss is compared with its loss alone, and the set grows; default empty.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -83,46 +83,32 @@ def train_cohort(
         >>> len(trained), len(trained[0].losses)
         (2, 2)
     """
-    layout, steppable = Layout(params[0], cohort.graphs[0]), trainable(method)
+    layout, names, how = Layout(params[0], cohort.graphs[0]), trainable(method), method.train
     once = {id(own): layout.turn(own) for own in params}
     stacks = _stack([once[id(own)] for own in params])
-    leaves = {name: s.requires_grad_() for name, s in stacks.items() if name in steppable}
-    plan, how = Plan(method.train, cohort, contexts, seeds), method.train
+    leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
+    plan = Plan(how, cohort, contexts, seeds)
     _check_model(method.model, cohort)
     stepper = _optimizer(how, params[0], leaves)
     load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))
-    finished: dict[int, tuple[Params, Params]] = {}
+    last = max(plan.counts)
+    finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
     losses: list[Tensor] = []
     view = View(method, layout)
     checked = set() if checked is None else checked
     with training(method.model, cohort.graphs[0].device, seeds[0]):
-        for step in range(max(plan.counts) + 1):
+        for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
             for client in done:
-                early = stacks if step < max(plan.counts) else {}
+                early = stacks if step < last else {}
                 early = {name: stack.detach()[client].clone() for name, stack in early.items()}
                 finished[client] = early, _own(kept, client)
-            if step == max(plan.counts):
-                break
-            seen, given, mask = plan.at(step)
-            view = view.at(seen, given, mask)
-            left = [client for client, count in enumerate(plan.counts) if count > step]
-            check_padding(view, params, left, checked)
-            stepper.zero_grad()
-            loss = view.losses(stacks)
-            loss.sum().backward()
-            check_reached(leaves, loss)
-            if how.max_grad_norm is not None:
-                _clip(list(leaves.values()), how.max_grad_norm)
-            if how.adjust is not None:
-                change_grads(leaves, view.hook(how.adjust), layout, None)
-            before = layout.turn(copies(leaves)) if how.settle is not None else {}
-            stepper.step()
-            if how.settle is not None:
-                made = view.hook(how.settle)(layout.turn(copies(leaves)), before, None)
-                put_back(leaves, layout.turn(made), "settle")
-            losses.append(loss.detach())
+            if step < last:
+                view = view.at(*plan.at(step))
+                left = [client for client, count in enumerate(plan.counts) if count > step]
+                check_padding(view, params, left, checked)
+                losses.append(_step(view, stacks, leaves, stepper))
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():
@@ -139,6 +125,26 @@ def train_cohort(
     ]
 
 
+def _step(
+    view: View, stacks: Params, leaves: Mapping[str, Tensor], stepper: optim.Optimizer
+) -> Tensor:
+    """One local step of all clients; their losses ``[K]`` before it."""
+    how, layout = view.method.train, view.layout
+    stepper.zero_grad()
+    losses = view.losses(stacks)
+    losses.sum().backward()
+    check_reached(leaves, losses)
+    if how.max_grad_norm is not None:
+        _clip(list(leaves.values()), how.max_grad_norm)
+    if how.adjust is not None:
+        change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
+    before = layout.turn(copies(leaves)) if how.settle is not None else {}
+    stepper.step()
+    if how.settle is not None:
+        settle_params(leaves, before, view.hook("settle", how.settle), layout, None)
+    return losses.detach()
+
+
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
     """The client's optimiser, its groups as the factory makes them of one client's tensors.
 
@@ -150,7 +156,8 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
     if any(getattr(made, name) for name in HOOKS):
         raise ValueError(
             f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
-            f"with some, which would see the tensors of all clients in one{ONE_BY_ONE}"
+            "with some, which would see the tensors of all clients in one: Training's adjust and "
+            f"settle change a step of each client{ONE_BY_ONE}"
         )
     if type(made) not in ELEMENTWISE:
         known = ", ".join(kind.__name__ for kind in ELEMENTWISE)

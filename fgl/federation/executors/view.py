@@ -14,7 +14,7 @@ from ...sparse import Member
 from ..message import Params
 from ..method import Method
 from ..minibatches import with_train_mask
-from ..train import Layout
+from ..train import Layout, named
 from .cohort import ONE_BY_ONE, Cohort, Part
 
 Hook = Callable[[Params, Params, Any], Params]
@@ -87,14 +87,15 @@ class View:
             )
         return out
 
-    def hook(self, function: Hook) -> Hook:
+    def hook(self, name: str, function: Hook) -> Hook:
         """`Training.adjust` or `settle` for all clients: of stacks, with each client's context."""
+        function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
             return function(first, second, self.context(client))
 
         def all_at_once(first: Params, second: Params, context: Any) -> Params:
-            made: Params = self._mapped("hook", one, first, second)
+            made: Params = self._mapped(name, one, first, second)
             return made
 
         return all_at_once

@@ -1,0 +1,249 @@
+"""Keys for runs that were recorded by their command, and the command that makes each of them now.
+
+    python benchmarks/harness/add_keys.py
+
+The first recipes had flags for their baselines and ablations, and a run was known by its command.
+This reads such a command as the method and the task that it meant. A line keeps its ``command``,
+and gets ``key`` and ``now``; its ``machine`` names the commit that made it. Lines without a command
+stay as they are, so this may be run again.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from papers import TABLES, fedego, fedgl, fedvgae, fgssl, gpfl
+
+from fgl import tasks
+from fgl.experiment import Run
+from harness.commands import command
+from harness.machine import RESULTS
+from harness.rows import (
+    Experiment,
+    centralized,
+    changed,
+    fedavg,
+    fedopt,
+    fedper,
+    fedprox,
+    flat,
+    local,
+    moon,
+    ring,
+)
+
+Flags = dict[str, Any]
+RENAMED = {"tau": "temperature"}
+# Defaults that were given as flags: these runs were made a second time.
+AGAIN = {
+    "D4": "--proportions D4 ",
+    "beta 0.1, s 100": "--beta 0.1 --neighbours 100 ",
+    "local strong, global weak": "--local-view strong --global-view weak ",
+}
+
+
+def old_run(text: str) -> Experiment:
+    """What a command of the first recipes ran: ``examples/fedavg.py --dataset cora --local``.
+
+    Raises:
+        ValueError: for a flag that nothing of today stands for.
+    """
+    script, *argv = shlex.split(text)
+    recipe, flags = Path(script).stem, read(argv)
+    again = next((name for name, said in AGAIN.items() if f" {said}" in f"{text} "), "")
+    made = replace(READERS[recipe](flags), again=again)
+    if flags:
+        raise ValueError(f"Expected flags that are known, but got {flags} of {text}")
+    return made
+
+
+def read(argv: Iterable[str]) -> Flags:
+    """Name of a flag to its value: a number, a word, a list, or True for a switch."""
+    flags: dict[str, list[Any]] = {}
+    name = ""
+    for word in argv:
+        if word.startswith("--"):
+            name = word.removeprefix("--").replace("-", "_")
+            flags[name] = []
+        else:
+            flags[name].append(_value(word))
+    return {
+        name: True if not values else values[0] if len(values) == 1 else tuple(values)
+        for name, values in flags.items()
+    }
+
+
+def _value(word: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(word)
+        except ValueError:
+            continue
+    return word
+
+
+def of(
+    flags: Flags, setting: Any, run: Run, method: Any, options: Any = None, scores: Any = None
+) -> Experiment:
+    """An experiment that takes the flags of its setting and its run."""
+    known = set(flat(setting)) | {"rounds", "seed", "participation", "clients_at_once", "threads"}
+    known |= {"patience"}
+    values = {name: flags.pop(name) for name in list(flags) if name in known}
+    if values.get("patience") == 0:
+        values["patience"] = None
+    return Experiment(changed(setting, values), method, options or {}, changed(run, values), scores)
+
+
+def some(flags: Flags, *names: str) -> Flags:
+    """Those of these flags that are given."""
+    return {RENAMED.get(name, name): flags.pop(name) for name in names if name in flags}
+
+
+def old_fedavg(flags: Flags) -> Experiment:
+    method, options = fedavg, {}
+    if flags.pop("local", False):
+        method = local
+    elif flags.pop("centralized", False):
+        method, flags["clients"] = centralized, 1
+    elif "fedprox" in flags:
+        method, options = fedprox, {"mu": flags.pop("fedprox")}
+    elif "fedopt" in flags:
+        method, options = fedopt, {"rule": flags.pop("fedopt"), **some(flags, "server_lr")}
+    return of(flags, tasks.Nodes(), Run(), method, options)
+
+
+def old_fgssl(flags: Flags) -> Experiment:
+    options = some(flags, "lambda_c", "lambda_d", "omega", "keys", "denominator", "direction")
+    if "tau" in flags:
+        options["tau"] = flags.pop("tau")
+    if flags.pop("fnsc_only", False):
+        options["lambda_d"] = 0.0
+    if flags.pop("fgsd_only", False):
+        options["lambda_c"] = 0.0
+    for view in ("local_view", "global_view"):
+        if view in flags:
+            options[view] = fgssl.VIEWS[flags.pop(view)]
+    return of(flags, tasks.Nodes(), Run(), fgssl.fgssl, options)
+
+
+def old_fedgl(flags: Flags) -> Experiment:
+    options = some(flags, "alpha", "beta", "threshold", "neighbours")
+    labels, graph = not flags.pop("no_labels", False), not flags.pop("no_graph", False)
+    if flags.pop("no_symmetric", False):
+        options["symmetric"] = False
+    if flags.pop("literal", False):
+        options |= {"beta": 1.0, "symmetric": False}
+    if "similarity" in flags:
+        options["alike"] = getattr(fedgl, flags.pop("similarity"))
+    if "proportions" in flags:
+        given = flags["proportions"]
+        flags["proportions"] = tuple(str(given).split(","))
+    options |= ({} if labels else {"alpha": 0.0}) | ({} if graph else {"neighbours": 0})
+    alone = local if flags.pop("local", False) else None
+    alone = centralized if flags.pop("centralized", False) else alone
+    if alone is None and not labels and not graph:
+        alone = fedavg
+    if alone is None:
+        return of(flags, fedgl.NODES, fedgl.RUN, fedgl.fedgl, options, fedgl.quality)
+    if "fedprox" in flags:
+        return of(flags, fedgl.NODES, fedgl.RUN, fedprox, {"mu": flags.pop("fedprox")})
+    return of(flags, fedgl.NODES, fedgl.RUN, alone)
+
+
+def old_fedego(flags: Flags) -> Experiment:
+    baseline = flags.pop("baseline", None)
+    if baseline is not None:
+        method = {
+            "local": local,
+            "fedavg": fedavg,
+            "fedprox": fedego.adaptive_fedprox,
+            "dfedgnn": ring,
+        }[baseline]
+        return of(flags, fedego.PLAIN, Run(), method)
+    method, options = fedego.fedego, some(flags, "gamma")
+    flags |= {name: True for name in ("linear",) if flags.pop(name, False)}
+    if flags.pop("no_mixup", False):
+        options["mash"] = fedego.first_of_each_batch
+    if flags.pop("no_pl", False):
+        options["weight"] = fedego.Always(1.0)
+    if "fixed_lambda" in flags:
+        options["weight"] = fedego.Always(float(flags.pop("fixed_lambda")))
+    if flags.pop("no_rl", False):
+        method = fedego.without_rl
+    if flags.pop("no_ego", False):
+        method = fedego.without_ego
+    return of(flags, fedego.EGO, Run(), method, options)
+
+
+def old_fedvgae(flags: Flags) -> Experiment:
+    task, name = flags.pop("task", "link"), flags.pop("method", "fedvgae")
+    setting, run = fedvgae.SETTINGS[task], fedvgae.RUN
+    if name == "fedvgae":
+        options = some(flags, "contrast", "max_adjust", "phi", "delta", "tau", "queue")
+        return of(flags, setting, run, fedvgae.fedvgae, options, fedvgae.triggered)
+    method, options = {
+        "local": (local, {}),
+        "fedavg": (fedavg, {}),
+        "fedprox": (fedprox, {"mu": 0.01}),
+        "moon": (moon, {"contrast": 1.0, **some(flags, "contrast", "tau", "queue")}),
+        "fedper": (fedper, {"shared": fedvgae.RECIPE.ENCODER}),
+    }[name]
+    return of(flags, setting, run, method, options)
+
+
+def old_gpfl(flags: Flags) -> Experiment:
+    setting, run = tasks.Graphs(), Run(clients_at_once=8)
+    if "flip" in flags:
+        setting = gpfl.TwoGroups()
+    for name, method in (("local", local), ("fedavg", fedavg)):
+        if flags.pop(name, False):
+            return of(flags, setting, run, method)
+    if "fedprox" in flags:
+        return of(flags, setting, run, fedprox, {"mu": flags.pop("fedprox")})
+    if flags.pop("uniform", False):
+        return of(flags, setting, run, gpfl.uniform, some(flags, "rho"))
+    options = some(flags, "rho", "beta")
+    if flags.pop("no_learn", False):
+        options["learn"] = None
+    if flags.pop("start", "property") == "random":
+        options["start"] = gpfl.random_start
+    return of(flags, setting, run, gpfl.gpfl, options)
+
+
+READERS: dict[str, Callable[[Flags], Experiment]] = {
+    "fedavg": old_fedavg,
+    "fgssl": old_fgssl,
+    "fedgl": old_fedgl,
+    "fedego": old_fedego,
+    "fedvgae": old_fedvgae,
+    "gpfl": old_gpfl,
+}
+
+
+def with_key(entry: dict[str, Any]) -> dict[str, Any]:
+    """A line with its key first."""
+    if "command" not in entry:
+        return entry
+    made = old_run(entry["command"])
+    rest = {name: value for name, value in entry.items() if name not in ("key", "now", "command")}
+    now = command(made, TABLES)
+    return {"key": made.key, "now": now, "command": entry["command"], **rest}
+
+
+def main() -> None:
+    for path in sorted(RESULTS.glob("*.jsonl")):
+        entries = [with_key(json.loads(line)) for line in path.read_text().splitlines()]
+        path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+        print(path.name, len(entries))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+"""Commands: the one that makes a run now, of a recipe, a baseline or a table."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from fgl.experiment.flags import Flag, flags_of, option, preset_for, presets_of
+
+from .machine import example
+from .rows import BASELINES, Experiment, Row, Table, flat, spelled
+
+RECIPES = ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
+VGAE = {"links": "links", "own-nodes": "nodes"}  # the task in FedVGAE's own words
+FIRST = ("dataset", "clients", "rounds", "seed", "fold")
+ELSEWHERE = ("json", "checkpoint", "device", "sparse", "threads")  # not of what is computed
+
+
+def command(experiment: Experiment, tables: Mapping[str, Table]) -> str:
+    """The command of a recipe, of a baseline, or of the table where the run stands.
+
+    Raises:
+        ValueError: if nothing makes the run.
+    """
+    found = of_examples(experiment) or of_tables(experiment, tables)
+    if found is None:
+        raise ValueError(f"Expected a run that something makes, but got {experiment.key}")
+    return found
+
+
+def of_examples(experiment: Experiment) -> str | None:
+    """``python examples/...``, where its flags can say all that the run is."""
+    entry = main_of(experiment)
+    if entry is None or type(experiment.setting) is not BASELINES.TASKS[experiment.task]:
+        return None
+    start, main, presets = entry
+    flags = flags_of(main)
+    wanted = experiment.all_options | flat(experiment.setting) | flat(experiment.run)
+    names = {flag.name for flag in flags}
+    for name, value in experiment.options.items():
+        usual = name in experiment.defaults and value == experiment.defaults[name]
+        if name not in names and not usual:
+            return None
+    preset = preset_for(experiment.setting.dataset, presets_of(main, presets))
+    order = sorted(flags, key=lambda flag: (*FIRST, flag.name).index(flag.name))
+    words = [start]
+    for flag in order:
+        if flag.name not in ELSEWHERE:
+            words += _words(flag, wanted[flag.name], preset)
+    return " ".join(words)
+
+
+def main_of(experiment: Experiment) -> tuple[str, Any, Any] | None:
+    """How the command begins, the `main` that it calls, and its own presets."""
+    builder = getattr(experiment.method, "__wrapped__", None)
+    for name in RECIPES:
+        module = example(name)
+        if builder is not None and builder is getattr(module, name):
+            presets = getattr(module, "PRESETS", {})
+            if name != "fedvgae":
+                return f"python examples/{name}.py", module.main, presets
+            word = VGAE[experiment.task]
+            start = f"python examples/fedvgae.py {word}"
+            return start, getattr(module, word), presets.get(word, {})
+    for name, other in BASELINES.METHODS.items():
+        if builder is not None and builder is getattr(other, "func", other):
+            main = BASELINES.experiment(name, experiment.task)
+            return f"python examples/baseline.py {name} {experiment.task}", main, {}
+    return None
+
+
+def of_tables(experiment: Experiment, tables: Mapping[str, Table]) -> str | None:
+    """``python benchmarks/reproduce.py TABLE ...``, of the first table that has the run."""
+    key = spelled(experiment.key)
+    setting, run = experiment.setting, experiment.run
+    for name, table in tables.items():
+        for row in table.rows:
+            for dataset, clients in row.paper:
+                number = run.seed * 5 + setting.fold if table.folds else run.seed
+                if (dataset, clients) != (setting.dataset, experiment.clients):
+                    continue
+                if number < table.first:
+                    continue
+                made = table.at(row, dataset, clients, number, rounds=run.rounds)
+                if spelled(made.key) == key:
+                    return of_row(name, table, row, made, number)
+    return None
+
+
+def of_row(name: str, table: Table, row: Row, made: Experiment, number: int) -> str:
+    """The command of one run of a row."""
+    usual = table.at(row, made.setting.dataset, made.clients, number).run.rounds
+    rounds = [] if made.run.rounds == usual else ["--rounds", str(made.run.rounds)]
+    where = ["--datasets", made.setting.dataset, "--clients", str(made.clients)]
+    words = [name, "--methods", row.name, *where, "--seeds", str(number - table.first + 1)]
+    return f"python benchmarks/reproduce.py {shlex.join([*words, *rounds])}"
+
+
+def _words(flag: Flag, value: Any, preset: Mapping[str, Any]) -> list[str]:
+    """A flag with its value, unless that is the value without it."""
+    if value == preset.get(flag.name, flag.default) and flag.name not in FIRST[:4]:
+        return []
+    if isinstance(value, bool):
+        return [option(flag.name if value else f"no_{flag.name}")]
+    if isinstance(value, list | tuple):
+        return [option(flag.name), *map(str, value)]
+    return [option(flag.name), str(value)]

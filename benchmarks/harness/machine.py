@@ -1,0 +1,89 @@
+"""What every result is measured on: processor, threads, versions, commit; how long, how much."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import json
+import os
+import platform
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fgl
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def machine() -> dict[str, Any]:
+    """Processor, threads and versions, with every result."""
+    cpu = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError):
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {
+        "cpu": cpu,
+        "cores": os.cpu_count(),
+        "threads": torch.get_num_threads(),
+        **gpu,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "commit": commit(),
+    }
+
+
+def commit() -> str:
+    """Of the code that ran, where it is a git checkout."""
+    folder = Path(fgl.__file__).parent
+    found = subprocess.run(
+        ["git", "-C", folder, "rev-parse", "--short", "HEAD"], capture_output=True, text=True
+    )
+    return found.stdout.strip()
+
+
+@functools.cache
+def example(name: str) -> Any:
+    """A recipe of ``examples`` as a module."""
+    path = ROOT / "examples" / f"{name}.py"
+    spec: Any = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(report: dict[str, Any], path: Path | None) -> None:
+    """A report as JSON, if it is wanted."""
+    if path is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(report, indent=1) + "\n")
+
+
+def seconds(function: Callable[[], Any], device: str = "cpu") -> float:
+    """How long one call takes."""
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    function()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def alternated(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Median of what each function returns (its seconds), all called in turn after a warm-up."""
+    for function in functions.values():
+        function()
+    found: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(repeats):
+        for name, function in functions.items():
+            found[name].append(function())
+    return {name: statistics.median(values) for name, values in found.items()}

@@ -1,0 +1,39 @@
+"""Recorded runs: one line of JSON each, found by its key."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+from .machine import machine
+from .rows import Experiment, spelled
+
+
+def load(path: Path) -> dict[str, dict[str, Any]]:
+    """Finished runs by key; a line that an interruption cut short is passed over.
+
+    Of runs with the same key the first counts: they were asked for in two ways.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            entry = json.loads(line)
+            found.setdefault(spelled(entry["key"]), entry)
+    return found
+
+
+def execute(experiment: Experiment, now: str, path: Path) -> None:
+    """Run in this process and append the report; `now` is the command that makes it."""
+    report, result = experiment()
+    entry = {
+        "key": experiment.key,
+        "now": now,
+        **report,
+        "dropped_messages": sum(len(record.dropped) for record in result.history),
+        "machine": machine(),
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(entry) + "\n")

@@ -1,0 +1,259 @@
+"""Rows of a paper's table: the paper's cells, and how a row's task, method and run are made."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any
+
+from fgl import Method, tasks
+from fgl.experiment import Run
+from fgl.federation import Evaluate, Result, together
+
+from .machine import example
+
+Cells = dict[tuple[str, int], float]  # by (dataset, clients)
+Make = Callable[..., Method]  # (loaded, **options)
+Scores = Callable[[tasks.Task], Evaluate]
+NOT_SETTINGS = ("dataset", "clients", "fold", "device", "sparse")  # of a key
+OF_THE_RUN = ("participation", "patience")  # those that change what comes out
+FOLDS = 5
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What a row's method is made of: a setting, the task that it loaded, the run's seed."""
+
+    setting: Any
+    task: tasks.Task
+    seed: int
+
+
+def on_fedavg(build: Callable[..., Method]) -> Make:
+    """A row's method of a builder that needs the task's FedAvg alone."""
+
+    @functools.wraps(build)
+    def make(loaded: Loaded, **options: Any) -> Method:
+        return build(loaded.task.fedavg, **options)
+
+    return make
+
+
+BASELINES = example("baseline")
+fedavg, local, centralized, fedprox, fedopt, fedper, moon, ring = (
+    on_fedavg(getattr(BASELINES.METHODS[name], "func", BASELINES.METHODS[name]))
+    for name in ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring")
+)
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One run: a method with its options, on a task of a setting."""
+
+    setting: Any
+    method: Make
+    options: Mapping[str, Any]
+    run: Run
+    scores: Scores | None = None
+    again: str = ""
+
+    def load(self) -> tuple[tasks.Task, Method]:
+        """The task and the method."""
+        task = self.setting.load(self.run.seed)
+        if self.method is centralized:
+            task = tasks.centralized(task)
+        return task, self.method(Loaded(self.setting, task, self.run.seed), **self.options)
+
+    def __call__(self) -> tuple[dict[str, Any], Result]:
+        """The report and the result."""
+        task, method = self.load()
+        evaluate = task.evaluate(method)
+        if self.scores is not None:
+            evaluate = together(evaluate, self.scores(task))
+        named = {name: said(value) for name, value in {**self.all_options, **self.values}.items()}
+        run = replace(
+            self.run,
+            recipe=self.method.__name__,
+            dataset=self.setting.dataset,
+            config={"task": self.task, **named},
+        )
+        return run(method, task, evaluate=evaluate)
+
+    @property
+    def task(self) -> str:
+        """The name of the task, as in ``examples/baseline.py``."""
+        return next(
+            word for word, kind in BASELINES.TASKS.items() if isinstance(self.setting, kind)
+        )
+
+    @property
+    def clients(self) -> int:
+        """How many clients the setting has."""
+        return self.setting.clients or len(self.setting.shares)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The options of the method that have a default."""
+        known = inspect.signature(self.method).parameters.values()
+        return {each.name: each.default for each in known if each.default is not each.empty}
+
+    @property
+    def all_options(self) -> dict[str, Any]:
+        """The method's options, the default ones too."""
+        return {**self.defaults, **self.options}
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """The values of the setting and of the run."""
+        return flat(self.setting) | {name: getattr(self.run, name) for name in OF_THE_RUN}
+
+    @property
+    def key(self) -> dict[str, Any]:
+        """What a recorded run is known by.
+
+        ``settings`` are the hyper-parameters, flat, that differ from the defaults of the task, the
+        method and the run; ``again`` is the name of a repetition.
+        """
+        usual = flat(BASELINES.TASKS[self.task]())
+        usual |= {name: getattr(Run(), name) for name in OF_THE_RUN}
+        differ = {
+            name: value
+            for name, value in self.values.items()
+            if name not in NOT_SETTINGS and (name not in usual or value != usual[name])
+        }
+        differ |= {
+            name: value
+            for name, value in self.options.items()
+            if name not in self.defaults or value != self.defaults[name]
+        }
+        found = {
+            "method": self.method.__name__,
+            "task": self.task,
+            "settings": {name: said(differ[name]) for name in sorted(differ)},
+            "dataset": self.setting.dataset,
+            "clients": self.clients,
+            "seed": self.run.seed,
+            "rounds": self.run.rounds,
+        }
+        found |= {"fold": self.setting.fold} if hasattr(self.setting, "fold") else {}
+        return found | ({"again": self.again} if self.again else {})
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method of a table: its setting, the method and its options, its run, the paper's cells.
+
+    A cell of the paper is 0 where it prints none. `tuned` are values by dataset that were chosen,
+    of the setting, the run or the method, ``"*"`` for the datasets not named. `base` is the row to
+    compare with, where it is not the table's; `scores` are scores beside the task's; `again` names
+    runs that are another row's too, and were made once more.
+    """
+
+    name: str
+    paper: Cells
+    setting: Any
+    method: Make
+    options: Mapping[str, Any] = field(default_factory=dict)
+    run: Run = Run()
+    tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    scores: Scores | None = None
+    base: str | None = None
+    again: str = ""
+
+    def at(self, dataset: str, clients: int, **values: Any) -> Experiment:
+        """The row's run on a dataset, with other values of its setting, its run or its method."""
+        values = {**self.tuned.get(dataset, self.tuned.get("*", {})), **values}
+        setting = changed(self.setting, {**values, "dataset": dataset, "clients": clients})
+        run = changed(self.run, values)
+        known = (flat(self.setting), flat(self.run))
+        of_method = {k: v for k, v in values.items() if not any(k in names for names in known)}
+        options = {**of_method, **self.options}
+        return Experiment(setting, self.method, options, run, self.scores, self.again)
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows, the one that others are compared with, where results lie, how long a run is.
+
+    `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
+    cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
+    are further metrics at `key`, by their column's head. A run is counted by its seed, where
+    `folds` by its fold: run 7 is fold 2 of the second split. `first` is the first run; `pooled`
+    adds the paired test over all datasets together.
+    """
+
+    rows: list[Row]
+    base: str
+    results: str
+    rounds: int = 200
+    datasets: tuple[str, ...] = ("cora", "citeseer", "pubmed")
+    clients: tuple[int, ...] = (5, 7, 10)
+    metric: str = "test_accuracy"
+    key: str = "best_val"
+    validation: str = "val_accuracy"
+    also: Mapping[str, str] = field(default_factory=dict)
+    folds: bool = False
+    first: int = 0
+    pooled: bool = False
+
+    def row(self, name: str) -> Row:
+        """The row of a name."""
+        return next(row for row in self.rows if row.name == name)
+
+    def at(self, row: Row, dataset: str, clients: int, number: int, **values: Any) -> Experiment:
+        """A run of a row, `values` before what the row and the table say."""
+        tuned = row.tuned.get(dataset, row.tuned.get("*", {}))
+        values = {"rounds": tuned.get("rounds", self.rounds), **values}
+        values |= {"seed": number}
+        if self.folds:
+            values |= {"seed": number // FOLDS, "fold": number % FOLDS}
+        return row.at(dataset, clients, **values)
+
+
+def flat(setting: Any) -> dict[str, Any]:
+    """All values of a setting, those of its local training among them."""
+    found: dict[str, Any] = {}
+    for each in fields(setting):
+        value = getattr(setting, each.name)
+        found |= flat(value) if is_dataclass(value) else {each.name: value}
+    return found
+
+
+def changed(setting: Any, values: Mapping[str, Any]) -> Any:
+    """A setting with other values of its fields, at whatever depth; other names do not count."""
+    new = {}
+    for each in fields(setting):
+        value = getattr(setting, each.name)
+        if is_dataclass(value):
+            new[each.name] = changed(value, values)
+        elif each.name in values:
+            new[each.name] = values[each.name]
+    return replace(setting, **new)
+
+
+def said(value: Any) -> Any:
+    """A value as it stands in a report: a function by its name."""
+    if isinstance(value, functools.partial):
+        options = ", ".join(f"{name}={each}" for name, each in value.keywords.items())
+        return f"{said(value.func)}({options})"
+    if callable(value):
+        return getattr(value, "__name__", repr(value))
+    if isinstance(value, Mapping):
+        return {name: said(each) for name, each in value.items()}
+    return list(value) if isinstance(value, tuple) else value
+
+
+def spelled(key: Mapping[str, Any]) -> str:
+    """A key as text: 5 and 5.0 are the same number."""
+
+    def number(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: number(each) for name, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [number(each) for each in value]
+        return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    return json.dumps(number(key), sort_keys=True)

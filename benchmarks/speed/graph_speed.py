@@ -1,0 +1,178 @@
+"""Seconds of a round of local training on clients of many graphs, beside a plain PyG loop.
+
+    python benchmarks/speed/graph_speed.py --json benchmarks/results/graph_speed.json
+
+Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
+state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
+the median of `--rounds` rounds after two to warm up. ``seconds`` are of the clock, ``cpu`` of this
+process, which says more on a busy machine. Then, how much of a round of GPFL is the server's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+import torch.nn.functional as F
+from harness.machine import machine, write
+from papers.gpfl import TABLES
+from torch import nn
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
+from torch_geometric.nn import GINConv, global_add_pool
+
+import fgl
+from fgl.federation import Batch, Broadcast, Loop, Training, graph_minibatches
+
+ADAM = {"lr": 1e-3, "weight_decay": 5e-4}
+
+
+class Net(nn.Module):
+    """GPFL's network as one writes it with PyG."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.pre = nn.Linear(features, 64)
+        mlps = [nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64)) for _ in range(3)]
+        self.convs = nn.ModuleList(GINConv(mlp) for mlp in mlps)
+        self.post = nn.Linear(64, 64)
+        self.readout = nn.Linear(64, classes)
+
+    def forward(self, data: Any) -> torch.Tensor:
+        h = self.pre(data.x)
+        for conv in self.convs:
+            h = F.dropout(conv(h, data.edge_index).relu(), 0.5, self.training)
+        h = self.post(global_add_pool(h, data.batch)).relu()
+        return self.readout(F.dropout(h, 0.5, self.training))
+
+
+def pyg_round(clients: list[fgl.Graph], classes: int) -> Callable[[], None]:
+    models = [Net(clients[0].num_features, classes) for _ in clients]
+    optimizers = [torch.optim.Adam(model.parameters(), **ADAM) for model in models]
+    loaders = []
+    for client in clients:
+        each = [client.select(torch.tensor([i])) for i in range(client.num_graphs)]
+        data = [Data(x=g.x, edge_index=g.edge_index, y=g.y) for g in each]
+        loaders.append(DataLoader(data, batch_size=128, shuffle=True))
+
+    def once() -> None:
+        for model, optimizer, loader in zip(models, optimizers, loaders, strict=True):
+            for batch in loader:
+                optimizer.zero_grad()
+                F.cross_entropy(model(batch), batch.y).backward()
+                optimizer.step()
+
+    return once
+
+
+def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[[], None]:
+    model = fgl.nn.GIN(clients[0].num_features, 64, classes)
+    how = partial(torch.optim.Adam, **ADAM)
+    train = Training(how, batches=graph_minibatches, keep_optimizer=True)
+    method = fgl.fedavg(model, train=train)
+    executor: Loop = Loop(method, clients, seed=0)
+    if at_once != 1:
+        size = len(clients) if at_once == "all" else at_once
+        executor = Batch(method, clients, size, seed=0)
+    outbox: Any = Broadcast({"model": method.initial()}, len(clients))
+    index, everybody = 0, range(len(clients))
+
+    def once() -> None:
+        nonlocal index, outbox
+        answers = executor.train(index, outbox, everybody)
+        outbox = {client: {"model": answer.message["model"]} for client, answer in answers}
+        executor.keep(index, everybody)
+        index += 1
+
+    return once
+
+
+def measure(rounds: dict[str, Callable[[], None]], count: int) -> dict[str, dict[str, float]]:
+    """Median seconds of each, taking turns."""
+    taken: dict[str, list[tuple[float, float]]] = {name: [] for name in rounds}
+    for i in range(count + 2):
+        for name, once in rounds.items():
+            start, cpu = time.perf_counter(), time.process_time()
+            once()
+            if i >= 2:
+                taken[name].append((time.perf_counter() - start, time.process_time() - cpu))
+    medians = {
+        name: [statistics.median(v) for v in zip(*t, strict=True)] for name, t in taken.items()
+    }
+    return {name: {"seconds": s, "cpu": c} for name, (s, c) in medians.items()}
+
+
+def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
+    """Median seconds of a round of GPFL, of the server in it, and of the clients' answers to it."""
+    spent: dict[str, list[float]] = {"aggregate": [], "send": []}
+
+    def clocked(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def call(*given: Any) -> Any:
+            start = time.perf_counter()
+            made = function(*given)
+            spent[name].append(time.perf_counter() - start)
+            return made
+
+        return call
+
+    task, method = TABLES["gpfl-table2"].row("GPFL, alpha 5").at(dataset, clients).load()
+    method = replace(method, **{name: clocked(getattr(method, name), name) for name in spent})
+    result = fgl.run(method, task, num_rounds=rounds + 2, clients_at_once=8)
+    sends = [sum(spent["send"][i : i + clients]) for i in range(0, len(spent["send"]), clients)]
+    taken = {
+        "round": [record.seconds for record in result.history],
+        "server": spent["aggregate"],
+        "answers": sends,
+    }
+    medians = {name: statistics.median(times[2:]) for name, times in taken.items()}
+    share = medians["server"] / medians["round"]
+    return {"dataset": dataset, **medians, "server_share": share}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    add = parser.add_argument
+    add("--datasets", nargs="+", default=["PROTEINS", "NCI1"])
+    add("--clients", type=int, default=25)
+    add("--alpha", type=float, default=1.0)
+    add("--at-once", nargs="+", default=["1", "5", "all"])
+    add("--threads", nargs="+", type=int, default=[1, 2])
+    add("--rounds", type=int, default=7)
+    add("--json", type=Path, metavar="PATH", help="write the numbers there")
+    args = parser.parse_args()
+    found = []
+    torch.set_num_threads(1)
+    servers = [server_share(dataset, args.clients, args.rounds) for dataset in args.datasets]
+    print(servers, flush=True)
+    for dataset in args.datasets:
+        graph = fgl.Graph.join(*fgl.data.load_graphs(dataset, attributes=False))
+        parts = fgl.data.dirichlet_partition(graph.y, args.clients, alpha=args.alpha)
+        clients, _ = fgl.data.fold_clients(graph, parts, fold=0)
+        for threads in args.threads:
+            torch.set_num_threads(threads)
+            rounds = {"pyg": pyg_round(clients, graph.num_classes)}
+            for each in args.at_once:
+                at_once: Any = each if each == "all" else int(each)
+                name = "loop" if at_once == 1 else f"batch, {each} clients at once"
+                rounds[name] = fgl_round(clients, graph.num_classes, at_once)
+            taken = measure(rounds, args.rounds)
+            for name, times in taken.items():
+                ratio = {key: taken["pyg"][key] / value for key, value in times.items()}
+                print(dataset, threads, name, times, "pyg /", ratio, flush=True)
+                found.append({"dataset": dataset, "threads": threads, "name": name, **times})
+    made = {"clients": args.clients, "machine": machine(), "runs": found, "gpfl": servers}
+    write(made, args.json)
+
+
+if __name__ == "__main__":
+    main()

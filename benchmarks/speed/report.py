@@ -1,0 +1,163 @@
+"""docs/speed.md and its pictures, from what rounds.py and kernels.py measured."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.machine import RESULTS, ROOT
+from harness.report import publish
+
+DOCS = ROOT / "docs"
+ASKED = {
+    "gcn_fedavg/K=10/batch_over_pyg": ">= 4.5",
+    "gcn_fedavg/K=30/batch_over_pyg": ">= 4.5",
+    "gcn_fedavg/K=100/batch_over_pyg": ">= 4",
+    "gcn_fedavg/K=10/loop_over_pyg": ">= 1.8",
+    "gcn_fedavg/K=30/loop_over_pyg": ">= 1.8",
+    "gcn_fedavg/K=100/loop_over_pyg": ">= 1.8",
+    "fgssl/K=10/round_over_pyg_fedavg": "<= 1.5",
+    "growth_clients/batch/slope_of_seconds": "<= 1.05",
+    "spmm/largest_ours_over_best": "<= 1.1",
+}
+
+
+def numbers(name: str) -> dict[str, Any]:
+    path = RESULTS / name
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def derived(speed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, float]:
+    """Numbers that were asked for and are no single measurement."""
+    out = {}
+    if "fgssl/K=10/batch_ms" in speed:
+        ratio = speed["fgssl/K=10/batch_ms"] / speed["fgssl/K=10/pyg_ms"]
+        out["fgssl/K=10/round_over_pyg_fedavg"] = round(ratio, 2)
+    spmm = [v for k, v in kernels.items() if k.startswith("spmm/") and k.endswith("over_best")]
+    if spmm:
+        out["spmm/largest_ours_over_best"] = max(spmm)
+    return out
+
+
+def described(found: dict[str, Any]) -> str:
+    box = found["machine"]
+    return (
+        f"{box.get('gpu', box['cpu'])}, {box['cores']} cores, {box['threads']} thread(s), "
+        f"torch {box['torch']}, commit {box['commit']}"
+    )
+
+
+def asked_table(columns: dict[str, dict[str, Any]], kernels: dict[str, Any]) -> list[str]:
+    out = [
+        "| number | asked | " + " | ".join(columns) + " |",
+        "|---|---" + "|---" * len(columns) + "|",
+    ]
+    for name, want in ASKED.items():
+        cells = []
+        for column, speed in columns.items():
+            own = kernels if column == "1 thread" else {}
+            value = (speed | derived(speed, own)).get(name)
+            cells.append("" if value is None else f"{value}")
+        out.append(f"| `{name}` | {want} | " + " | ".join(cells) + " |")
+    return out
+
+
+def rounds_table(speed: dict[str, Any], method: str) -> list[str]:
+    variants = ("pyg", "pyg_cached", "loop", "batch_10", "batch_20", "batch_all")
+    out = [f"| K | {' | '.join(variants)} | loop / PyG | batch / PyG |", "|---" * 9 + "|"]
+    for num_clients in (5, 10, 30, 100, 1000):
+        key = f"{method}/K={num_clients}/"
+        if f"{key}pyg_ms" not in speed:
+            continue
+        cells = [str(speed.get(f"{key}{v}_ms", "")) for v in variants]
+        ratios = [f"{speed[f'{key}{v}_over_pyg']}x" for v in ("loop", "batch")]
+        out.append(f"| {num_clients} | {' | '.join(cells + ratios)} |")
+    return out
+
+
+def kernels_table(kernels: dict[str, Any]) -> list[str]:
+    out = []
+    for kernel in ("spmm", "edge_softmax", "weighted_product"):
+        keys = [k for k in kernels if k.startswith(f"{kernel}/") and k.endswith("_ms")]
+        names = list(dict.fromkeys(k.split("/")[2].removesuffix("_ms") for k in keys))
+        sizes = sorted({int(k.split("E=")[1].split("/")[0]) for k in keys})
+        out += ["", f"{kernel}, milliseconds", "", f"| edges | {' | '.join(names)} | ours / best |"]
+        out.append("|---" * (len(names) + 2) + "|")
+        for size in sizes:
+            key = f"{kernel}/E={size}/"
+            cells = [str(kernels.get(f"{key}{name}_ms", "")) for name in names]
+            out.append(f"| {size:,} | {' | '.join(cells)} | {kernels[f'{key}ours_over_best']} |")
+    return out
+
+
+def growth_table(speed: dict[str, Any]) -> list[str]:
+    out = ["| growing | executor | " + " | ".join(("seconds per round", "MB over the data")) + " |"]
+    out.append("|---|---|---|---|")
+    for what in ("nodes", "clients"):
+        for variant in ("loop", "batch"):
+            start = f"growth_{what}/{variant}/"
+            keys = [k for k in speed if k.startswith(start) and "slope" not in k]
+            cells = []
+            for value in ("seconds", "megabytes_over_data"):
+                row = [f"{k.split('/')[2]}: {speed[k]}" for k in keys if k.endswith(value)]
+                slope = speed.get(f"{start}slope_of_{value}", "")
+                cells.append(", ".join(row) + f"; slope {slope}")
+            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} |")
+    return out
+
+
+def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    (DOCS / "images").mkdir(exist_ok=True)
+    names = {"pyg": "PyG loop", "loop": "fgl, one by one", "batch": "fgl, batch"}
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), constrained_layout=True)
+    for axis, method in zip(axes, ("gcn_fedavg", "fgssl"), strict=True):
+        for variant, label in names.items():
+            sizes = [k for k in (5, 10, 30, 100, 1000) if f"{method}/K={k}/pyg_ms" in speed]
+            times = [speed[f"{method}/K={k}/{variant}_ms"] for k in sizes]
+            label = "PyG loop (FedAvg)" if variant == "pyg" and method == "fgssl" else label
+            axis.loglog(sizes, times, marker="o", label=label)
+        axis.set(title=method, xlabel="clients (of Cora)", ylabel="milliseconds per round")
+        axis.legend(frameon=False)
+    figure.savefig(DOCS / "images" / "speed.png", dpi=130)
+    plt.close(figure)
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.4), constrained_layout=True)
+    for axis, kernel in zip(axes, ("spmm", "edge_softmax", "weighted_product"), strict=True):
+        keys = [k for k in kernels if k.startswith(f"{kernel}/") and k.endswith("_ms")]
+        for name in dict.fromkeys(k.split("/")[2].removesuffix("_ms") for k in keys):
+            points = {
+                int(k.split("E=")[1].split("/")[0]): kernels[k] for k in keys if f"/{name}_ms" in k
+            }
+            axis.loglog(list(points), list(points.values()), marker="o", label=name)
+        axis.set(title=kernel, xlabel="edges", ylabel="milliseconds")
+        axis.legend(frameon=False, fontsize=8)
+    figure.savefig(DOCS / "images" / "kernels.png", dpi=130)
+    plt.close(figure)
+
+
+def write_speed() -> None:
+    speed, two = numbers("speed.json"), numbers("speed-2-threads.json")
+    gpu, kernels = numbers("speed-gpu.json"), numbers("kernels.json")
+    columns = {"1 thread": speed, "2 threads": two, "GPU": gpu}
+    columns = {name: found for name, found in columns.items() if found or name == "GPU"}
+    lines = [*asked_table(columns, kernels), "", f"Rounds: {described(speed)}."]
+    lines += ["", "![rounds](images/speed.png)", ""]
+    for method in ("gcn_fedavg", "fgssl"):
+        lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
+        if two:
+            lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
+    lines += ["", "## Growth", "", *growth_table(speed)]
+    lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
+    lines += kernels_table(kernels)
+    if not gpu:
+        lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
+    publish("speed", "\n".join(lines) + "\n")
+    picture(speed, kernels)

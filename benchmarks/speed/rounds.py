@@ -1,0 +1,269 @@
+"""How long a federated round takes: a PyG loop as users write it, our loop, our batch.
+
+    python benchmarks/speed/rounds.py --quick --json out.json     under a minute: K = 10
+    python benchmarks/speed/rounds.py --json benchmarks/results/speed.json
+    python benchmarks/speed/rounds.py --report                    docs/speed.md and its picture
+
+Rounds of all variants are alternated in one process; numbers are medians, ratios of medians.
+Cora (FGL_DATA), class-capped split, Louvain; a round is broadcast, local training, aggregation and
+evaluation of the global model. Every ratio has a name: ``gcn_fedavg/K=10/batch_over_pyg`` is how
+many times faster the batch is than the PyG loop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import gc
+import json
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from harness.machine import alternated, example, machine, seconds, write
+
+import fgl
+
+CLIENTS = (5, 10, 30, 100, 1000)
+AT_ONCE = (10, 20, "all")
+ROUNDS = 3  # of each variant between those of the others
+SETTINGS = {"gcn_fedavg": {"hidden": 64, "steps": 3}, "fgssl": {"hidden": 128, "steps": 4}}
+GROW_NODES = (100, 1_000, 10_000, 100_000)
+GROW_CLIENTS = (10, 100, 1_000, 10_000)
+
+
+class PygGCN(torch.nn.Module):
+    """A GCN as PyG's tutorial has it."""
+
+    def __init__(self, features: int, hidden: int, classes: int, cached: bool = False) -> None:
+        from torch_geometric.nn import GCNConv
+
+        super().__init__()
+        self.conv1 = GCNConv(features, hidden, cached=cached)
+        self.conv2 = GCNConv(hidden, classes, cached=cached)
+
+    def forward(self, x: Any, edge_index: Any) -> Any:
+        x = F.dropout(self.conv1(x, edge_index).relu(), 0.5, self.training)
+        return self.conv2(x, edge_index)
+
+
+def pyg_rounds(
+    clients: Sequence[Any], whole: Any, hidden: int, steps: int, cached: bool
+) -> Callable[[], float]:
+    """Rounds of FedAvg as a user would write them: dense features, deep copies of state dicts."""
+    from torch_geometric.data import Data
+
+    data, test = [c.to_pyg(Data) for c in clients], whole.to_pyg(Data)
+    device = str(whole.device)
+    sizes = (whole.num_features, hidden, whole.num_classes)
+    torch.manual_seed(0)
+    server = PygGCN(*sizes).to(device)
+    models = [PygGCN(*sizes, cached).to(device) for _ in data]
+
+    def local(model: Any, batch: Any) -> Any:
+        model.load_state_dict(copy.deepcopy(server.state_dict()))
+        model.train()
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            logits = model(batch.x, batch.edge_index)
+            mask = batch.train_mask
+            loss = F.cross_entropy(logits[mask], batch.y[mask])
+            loss.backward()
+            optimizer.step()
+        return copy.deepcopy(model.state_dict())
+
+    def one_round() -> None:
+        active = [(m, d, int(d.train_mask.sum())) for m, d in zip(models, data, strict=True)]
+        total = sum(n for *_, n in active)
+        uploads = [(local(m, d), n / total) for m, d, n in active if n]
+        keys = server.state_dict()
+        server.load_state_dict({k: sum(u[k] * w for u, w in uploads) for k in keys})
+        server.eval()
+        with torch.no_grad():
+            predicted = server(test.x, test.edge_index).argmax(1)
+        float((predicted == test.y)[test.test_mask].float().mean())
+
+    rounds = ROUNDS if len(data) < 1000 else 1
+    return lambda: statistics.median(seconds(one_round, device) for _ in range(rounds))
+
+
+def our_rounds(
+    name: str, clients: Sequence[Any], whole: Any, hidden: int, steps: int, at_once: Any
+) -> Callable[[], float]:
+    """Rounds of `fgl.run`, the first one (which builds what later ones use) left out."""
+    torch.manual_seed(0)
+    model = fgl.nn.GCN(whole.num_features, hidden, whole.num_classes).to(whole.device)
+    train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=steps)
+    method = fgl.fedavg(model, train=train)
+    if name == "fgssl":
+        method = example("fgssl").fgssl(method)
+    evaluate = fgl.evaluate_on(method, whole, clients)
+    options = {"evaluate": evaluate, "clients_at_once": at_once}
+
+    def rounds() -> float:
+        count = ROUNDS if len(clients) < 1000 else 1
+        result = fgl.run(method, clients, num_rounds=count + 1, **options)
+        return statistics.median(record.seconds for record in result.history[1:])
+
+    return rounds
+
+
+def cora(num_clients: int, device: str) -> tuple[Any, list[Any]]:
+    graph = fgl.data.split(fgl.data.load("cora"), "class_capped", dataset="cora").to(device)
+    delta = min(20, graph.num_nodes // num_clients // 10)
+    parts = fgl.data.louvain_partition(graph, num_clients, delta=delta)
+    return graph, fgl.data.partition_graph(graph, parts)
+
+
+def compare(num_clients: int, repeats: int, device: str) -> dict[str, float]:
+    """Milliseconds per round and ratios at one number of clients."""
+    whole, clients = cora(num_clients, device)
+    out: dict[str, float] = {}
+    for name, setting in SETTINGS.items():
+        variants = {
+            "pyg": pyg_rounds(clients, whole, **setting, cached=False),
+            "pyg_cached": pyg_rounds(clients, whole, **setting, cached=True),
+            "loop": our_rounds(name, clients, whole, **setting, at_once=1),
+        }
+        # All 1,000 models at once would be 0.4 GB for every copy.
+        groups = [n for n in AT_ONCE if (num_clients <= 100 if n == "all" else n <= num_clients)]
+        for at_once in groups:
+            rounds = our_rounds(name, clients, whole, **setting, at_once=at_once)
+            variants[f"batch_{at_once}"] = rounds
+        took = alternated(variants, repeats)
+        took["batch"] = min(v for k, v in took.items() if k.startswith("batch_"))
+        key = f"{name}/K={num_clients}"
+        for variant, value in took.items():
+            out[f"{key}/{variant}_ms"] = round(1e3 * value, 2)
+            if not variant.startswith("pyg"):
+                out[f"{key}/{variant}_over_pyg"] = round(took["pyg"] / value, 2)
+                out[f"{key}/{variant}_over_pyg_cached"] = round(took["pyg_cached"] / value, 2)
+        out[f"{key}/batch_over_loop"] = round(took["loop"] / took["batch"], 2)
+        print(key, {k: round(1e3 * v, 1) for k, v in took.items()}, flush=True)
+        gc.collect()
+    return out
+
+
+def synthetic(num_nodes: int, seed: int, features: int = 100) -> Any:
+    """A random graph of average degree 8 with 10 words a node."""
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(num_nodes, (2, 4 * num_nodes), generator=generator)
+    words = torch.randint(features, (num_nodes, 10), generator=generator).sort(1).values
+    pattern = fgl.sparse.Pattern(
+        torch.arange(0, 10 * num_nodes + 1, 10), words.flatten(), (num_nodes, features)
+    )
+    return fgl.Graph(
+        fgl.SparseMatrix(pattern),
+        torch.cat([edges, edges.flip(0)], 1),
+        y=torch.randint(7, (num_nodes,), generator=generator),
+        num_classes=7,
+    )
+
+
+def growth(num_clients: int, num_nodes: int, at_once: Any, rounds: int) -> dict[str, Any]:
+    """Seconds and memory of every round (this process should do nothing else)."""
+    torch.set_num_threads(1)
+    clients = [synthetic(num_nodes, seed) for seed in range(num_clients)]
+    model = fgl.nn.GCN(100, 16, 7)
+    method = fgl.fedavg(model, train=fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3))
+    resident: list[float] = []
+
+    def watch(record: Any, result: Any) -> None:
+        resident.append(memory("VmRSS"))
+
+    gc.collect()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+    start = memory("VmRSS")
+    result = fgl.run(method, clients, num_rounds=rounds, clients_at_once=at_once, callbacks=[watch])
+    peak = memory("VmHWM")
+    return {
+        "seconds": statistics.median(record.seconds for record in result.history[1:]),
+        "megabytes_over_data": peak - start,
+        "resident_megabytes": resident,
+    }
+
+
+def memory(field: str) -> float:
+    """Megabytes that the kernel has noted of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
+
+
+def grow(rounds: int) -> dict[str, Any]:
+    """Growth in nodes per client and in clients, each case in a process of its own."""
+    out: dict[str, Any] = {}
+    cases = [("nodes", n, 10, n, 10) for n in GROW_NODES]
+    cases += [("clients", k, k, 50, min(k, 100)) for k in GROW_CLIENTS]
+    for what, size, num_clients, num_nodes, at_once in cases:
+        for variant, group in (("loop", 1), ("batch", at_once)):
+            command = [sys.executable, __file__, "--one", *map(str, (num_clients, num_nodes))]
+            command += [str(group), str(rounds if variant == "batch" else 3)]
+            found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+            key = f"growth_{what}/{variant}/{size}"
+            out[f"{key}/seconds"] = round(found["seconds"], 5)
+            out[f"{key}/megabytes_over_data"] = round(found["megabytes_over_data"], 1)
+            resident = found["resident_megabytes"]
+            out[f"{key}/megabytes_gained_after_round_2"] = round(resident[-1] - resident[1], 2)
+            print(
+                key, {k.split("/")[-1]: v for k, v in out.items() if k.startswith(key)}, flush=True
+            )
+    for what, sizes in (("nodes", GROW_NODES), ("clients", GROW_CLIENTS)):
+        for variant in ("loop", "batch"):
+            for value in ("seconds", "megabytes_over_data"):
+                y = [out[f"growth_{what}/{variant}/{size}/{value}"] for size in sizes]
+                big = slice(1, None)  # past the overhead of a launch
+                slope = np.polyfit(np.log(sizes[big]), np.log(np.maximum(y[big], 1e-3)), 1)[0]
+                out[f"growth_{what}/{variant}/slope_of_{value}"] = round(float(slope), 3)
+    return out
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="K = 10 only, under a minute")
+    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
+    parser.add_argument("--repeats", type=int, default=7, help="alternations")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--no-growth", action="store_true")
+    parser.add_argument("--only-growth", action="store_true", help="the rest stays as it was")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
+    parser.add_argument("--one", type=int, nargs=4, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    if args.one:
+        print(json.dumps(growth(*args.one)))
+        return {}
+    if args.report:
+        from speed.report import write_speed
+
+        write_speed()
+        return {}
+    torch.set_num_threads(args.threads)
+    numbers: dict[str, Any] = {}
+    if args.only_growth and args.json.exists():
+        numbers = json.loads(args.json.read_text())
+        args.clients = ()
+    for num_clients in (10,) if args.quick else args.clients:
+        repeats = args.repeats if num_clients < 1000 else 2
+        repeats = min(repeats, 3) if args.quick else repeats
+        numbers |= compare(num_clients, repeats, args.device)
+    if not args.quick and not args.no_growth:
+        numbers |= grow(rounds=6)
+    start = {"benchmark": "speed", "machine": machine(), "device": args.device}
+    report = {**start, **numbers}
+    write(report, args.json)
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,11 @@
+"""Aggregates: what a server makes of its clients' tensors, stacked as ``[K, ...]``.
+
+The bits of a result depend on values alone: not on where tensors lie in memory, on whether they are
+stacked or listed, on the processor or on its threads.
+"""
+
+from .mean import mean
+from .mix import mix
+from .server_step import server_step
+
+__all__ = ["mean", "mix", "server_step"]

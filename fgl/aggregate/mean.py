@@ -1,0 +1,172 @@
+"""The weighted mean, and sums over clients in an order that memory does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf, prod
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SMALL = 2**16  # entries of a stack; smaller ones are summed as one, which is fewer calls
+SHORT = 2**13  # entries of a tensor; a list of shorter ones is stacked, which is fewer calls
+LONG = 2**18  # entries of a tensor; longer ones of a stack are added one by one, out of the cache
+
+
+def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict[str, Tensor]:
+    """Weighted mean over clients: ``sum_k weight_k stack_k / sum_k weight_k``.
+
+    Computed as ``sum_k stack_k / (sum_j weight_j / weight_k)``, in an order that K alone decides.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        weight: ``[K]``, non-negative (FedAvg: the numbers of examples).
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes; the same bits for a stack and for a list.
+
+    Raises:
+        TypeError: if tensors are complex, or those of a list have several dtypes.
+        ValueError: if a weight is negative or not finite, if all are zero, if `weight` does not
+            have one entry per client, or the tensors of a list have several shapes.
+
+    Example:
+        >>> mean({"w": torch.tensor([[0.0], [4.0]])}, torch.tensor([3, 1]))
+        {'w': tensor([1.])}
+
+    Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
+    """
+    divisor = _divisors(weight)
+    clients = divisor.numel()
+    divisors: dict[Any, Tensor] = {}
+    small: dict[Any, dict[str, Tensor]] = {}
+    out = {}
+    for name, value in stack.items():
+        first = _checked(name, value, clients)
+        where = first.device, exact(first)
+        if where not in divisors:
+            divisors[where] = divisor.to(*where)
+        shape = first.shape[1:] if isinstance(value, Tensor) else first.shape
+        if clients * prod(shape) <= SMALL:
+            whole = value if isinstance(value, Tensor) else torch.stack(list(value))
+            small.setdefault(where, {})[name] = whole
+            out[name] = whole  # its place
+        else:
+            out[name] = _as(_divided_sum(value, divisors[where]), first.dtype)
+    for where, few in small.items():
+        flat = [
+            whole.reshape(clients, prod(whole.shape[1:])).to(where[1]) for whole in few.values()
+        ]
+        sums = _sum_of_stack(torch.cat(flat, 1), divisors[where])
+        each = sums.split([own.shape[1] for own in flat])
+        for (name, whole), own in zip(few.items(), each, strict=True):
+            out[name] = _as(own.clone().view(whole.shape[1:]), whole.dtype)
+    return out
+
+
+def exact(value: Tensor) -> torch.dtype:
+    """What is computed in: among bfloat16s the thousandth client would count nothing."""
+    if value.is_complex():
+        raise TypeError(f"Expected the clients' tensors to be real, but got {value.dtype}")
+    if not value.is_floating_point():
+        return torch.float64
+    return torch.promote_types(value.dtype, torch.float32)
+
+
+def folded(total: Tensor) -> Tensor:
+    """The sum over the first dimension, its second half added to its first until one is left.
+
+    Overwrites what it is given; the middle one of an odd number waits.
+    """
+    rows = len(total)
+    while rows > 2:
+        half = rows // 2
+        total[:half].add_(total[rows - half : rows])
+        rows -= half
+    return total[0] + total[1] if rows == 2 else total[0].clone()  # no view: it would hold all
+
+
+def _lanes(clients: int) -> int:
+    """Client k is added to lane ``k mod lanes``, then the lanes are folded; about sqrt(K) of them.
+
+    As many for a stack as for a list, so that both are the same sum.
+    """
+    return 1 << (clients.bit_length() - 1) * 5 // 9
+
+
+def _divided_sum(value: Tensor | Sequence[Tensor], divisor: Tensor) -> Tensor:
+    """``sum_k value_k / divisor_k``."""
+    if isinstance(value, Tensor):
+        shape = value.shape[1:]
+        if shape.numel() > LONG:
+            return _sum_of_list(value.unbind(), divisor)
+        if value.dim() == 3 and value.mT.is_contiguous() and not value.is_contiguous():
+            return _divided_sum(value.mT, divisor).mT  # without a copy
+        return _sum_of_stack(value.reshape(len(value), shape.numel()), divisor).view(shape)
+    if value[0].numel() > SHORT:
+        return _sum_of_list(value, divisor)
+    return _divided_sum(torch.stack(list(value)), divisor)
+
+
+def _sum_of_stack(rows: Tensor, divisor: Tensor) -> Tensor:
+    lanes = _lanes(len(rows))
+    parts, divisors = rows.to(divisor.dtype).split(lanes), divisor[:, None].split(lanes)
+    total = parts[0] / divisors[0]
+    for part, by in zip(parts[1:], divisors[1:], strict=True):
+        some = total if len(part) == lanes else total[: len(part)]
+        some.addcdiv_(part, by)  # a product may be fused with the sum, a ratio is not
+    return folded(total)
+
+
+def _sum_of_list(rows: Sequence[Tensor], divisor: Tensor) -> Tensor:
+    lanes, divisors, totals = _lanes(len(rows)), divisor.unbind(), []
+    rows = rows if rows[0].dtype == divisor.dtype else [row.to(divisor.dtype) for row in rows]
+    for lane in range(lanes):
+        total = rows[lane] / divisors[lane]
+        first = lane + lanes
+        for row, by in zip(rows[first::lanes], divisors[first::lanes], strict=True):
+            total.addcdiv_(row, by)
+        totals.append(total)
+    while len(totals) > 1:  # as `folded` does
+        half = len(totals) // 2
+        totals = [a.add_(b) for a, b in zip(totals[:half], totals[half:], strict=True)]
+    return totals[0]
+
+
+def _divisors(weight: Tensor) -> Tensor:
+    """By what each client's tensor is divided: ``sum_j weight_j / weight_k``, double ``[K]``."""
+    if weight.dim() != 1:
+        raise ValueError(f"Expected weight to have shape [K], but got {list(weight.shape)}")
+    share = weight.double()
+    low, high = (float(end) for end in share.detach().aminmax()) if len(share) else (0.0, 0.0)
+    if not 0 <= low <= high < inf:  # nor is NaN
+        raise ValueError(f"Expected weight to be finite and >= 0, but got {weight.tolist()}")
+    if not high:
+        raise ValueError(f"Expected weight to have a positive entry, but got {weight.tolist()}")
+    return folded(share.clone()) / share
+
+
+def _checked(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
+    """The stack, or the first tensor of a list of as many alike."""
+    shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
+    if shape[:1] != [clients]:
+        raise ValueError(
+            f"Expected stack[{name!r}] to have {clients} clients, but got shape {shape}"
+        )
+    if isinstance(value, Tensor):
+        return value
+    shapes = {tensor.shape for tensor in value}
+    if len(shapes) > 1:  # they would be broadcast
+        raise ValueError(
+            f"Expected stack[{name!r}] to have one shape, but got {sorted(map(tuple, shapes))}"
+        )
+    dtypes = {tensor.dtype for tensor in value}
+    if len(dtypes) > 1:
+        got = sorted(map(str, dtypes))
+        raise TypeError(f"Expected stack[{name!r}] to have one dtype, but got {got}")
+    return value[0]
+
+
+def _as(average: Tensor, dtype: torch.dtype) -> Tensor:
+    return (average if dtype.is_floating_point else average.round()).to(dtype)

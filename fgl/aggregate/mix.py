@@ -1,0 +1,137 @@
+"""A mix for every client by a client matrix, as products without rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .mean import exact, folded
+
+
+def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -> dict[str, Tensor]:
+    """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
+
+    A and x are first rounded to grids so coarse that their product in float64 rounds nothing: its
+    bits are the same in any order. What is lost is about ``2^-24 sum_j |A_ij| max |x_j|`` for
+    float32, and ``2^-52`` of it for float64: a client that A leaves out costs none.
+
+    Args:
+        stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. A
+            client's NaN or infinity reaches all others, also with weight 0, if A is dense.
+        matrix: the client matrix A, float ``[K, K]``: a Tensor, dense or sparse, or anything of
+            that shape with ``@``, as `SparseMatrix`. Its rows are used as they are.
+        self_weight: rho in [0, 1], what a client keeps of its own beside its entry in the matrix.
+
+    Returns:
+        Name to ``[K, ...]``, of the stack's dtypes; with ``self_weight=1`` the stack, bit for bit.
+
+    Raises:
+        TypeError: if the matrix is not floating point, or a tensor is complex.
+        ValueError: if it is not of the clients' number, square and finite, or `self_weight` is not
+            in [0, 1].
+
+    Example:
+        >>> A = torch.tensor([[0.5, 0.5], [0.0, 1.0]])
+        >>> mix({"w": torch.tensor([[0.0], [4.0]])}, A, self_weight=0.5)
+        {'w': tensor([[1.],
+                [4.]])}
+
+    Source: GPFL, TMLR 2025, Eq. 4 and 16; exact products: Ozaki et al. 2012,
+    https://doi.org/10.1007/s11075-011-9478-1
+    """
+    if not 0 <= self_weight <= 1:
+        raise ValueError(f"Expected self_weight to be in [0, 1], but got {self_weight}")
+    if isinstance(matrix, Tensor) and not matrix.is_floating_point():
+        raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
+    shape = list(matrix.shape)
+    if len(shape) != 2 or shape[0] != shape[1]:
+        raise ValueError(f"Expected matrix to have shape [K, K], but got {shape}")
+    dense = _dense(matrix)
+    if not torch.isfinite(dense).all():
+        raise ValueError("Expected matrix to be finite, but got NaN or infinity")
+    sparse = not isinstance(matrix, Tensor) or matrix.layout != torch.strided
+    others = dense * (1 - self_weight)
+    out = {}
+    for name, value in stack.items():
+        if value.shape[:1] != (shape[0],):
+            got = list(value.shape)
+            raise ValueError(f"Expected stack[{name!r}] to have {shape[0]} clients, but got {got}")
+        dtype = exact(value)
+        if self_weight == 1 or not value.numel():
+            out[name] = value.clone()
+            continue
+        places = sorted(range(1, value.dim()), key=value.stride, reverse=True)
+        turned = value.permute(0, *places)  # in the order of memory it is often flat for free
+        flat = turned.reshape(shape[0], -1).to(dtype)
+        mixed = _mixed(flat, others, self_weight, sparse).reshape(turned.shape)
+        mixed = mixed.permute(0, *(1 + places.index(dim) for dim in range(1, value.dim())))
+        out[name] = (mixed if value.is_floating_point() else mixed.round()).to(value.dtype)
+    return out
+
+
+def _dense(matrix: Any) -> Tensor:
+    if isinstance(matrix, Tensor):
+        return matrix.to_dense().double()
+    unit = torch.eye(matrix.shape[1], dtype=torch.float64, device=matrix.device)
+    product: Tensor = matrix.astype(torch.float64) @ unit
+    return product
+
+
+def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
+    """``own flat + others @ flat``, of flat's dtype.
+
+    Each client's tensor is divided by its size, which goes into the matrix: a large one is noise to
+    those alone who listen to it. Rows of the matrix then keep their digits by their sums, columns
+    of the clients by their largest, so that every partial sum is a whole number below 2^53.
+    """
+    clients = len(flat)
+    if flat.dtype == torch.float32:
+        count, column_bits = 1, 26 - clients.bit_length() // 6
+        row_bits = 53 - column_bits
+    else:  # of a later slice only the entries are bounded, not their sum
+        count = 3
+        row_bits = column_bits = (52 - clients.bit_length()) // 2
+    scale = _above(_size(flat, 1).double())
+    unscale, rows = (1 / scale)[:, None], others * scale
+    bound = _above(folded(rows.detach().T.abs()))[:, None]
+    left = _slices(rows, bound, row_bits, count)
+    left = [part.to_sparse() for part in left] if sparse else left
+    pairs = [(i, total - i) for total in reversed(range(count)) for i in range(total + 1)]
+    out = []
+    for part in flat.split(max(2**16 // clients, 2048), 1):  # stays in the cache
+        unit = part.double() * unscale
+        right = _slices(unit, _above(_size(unit, 0)), column_bits, count)
+        products = [left[i] @ right[j] for i, j in pairs]  # the smallest first
+        mixed = sum(products[1:], products[0]).to(flat.dtype)
+        out.append(mixed + own * part if own else mixed)
+    return out[0] if len(out) == 1 else torch.cat(out, 1)
+
+
+def _size(value: Tensor, dim: int) -> Tensor:
+    """The largest magnitude along a dimension; what is not finite does not count."""
+    value = value.detach()
+    size = torch.maximum(value.amax(dim), -value.amin(dim))
+    if not float(size.max()) < inf:  # nor is NaN
+        size = torch.where(torch.isfinite(value), value, 0).abs().amax(dim)
+    return size
+
+
+def _above(size: Tensor) -> Tensor:
+    """The power of two above a size: its exponent plus one, all other bits 0."""
+    bits = (size * 1.001).clamp(2.0**-900, 2.0**900).view(torch.int64)  # room for rounding up
+    return (((bits >> 52) + 1) << 52).view(torch.float64)
+
+
+def _slices(value: Tensor, bound: Tensor, bits: int, count: int) -> list[Tensor]:
+    """Parts whose sum is about `value`, part n of whole multiples of ``bound 2^-(n bits)``."""
+    out = []
+    for n in range(1, count + 1):
+        shift = bound * (1.5 * 2.0 ** (52 - n * bits))  # a sum with it has no smaller digits
+        out.append((value + shift).sub_(shift))
+        if n < count:
+            value = value - out[-1]
+    return out

@@ -1,0 +1,328 @@
+"""Aggregates: the bits of a result depend on values alone, wherever tensors lie."""
+
+from __future__ import annotations
+
+import math
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import same
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import fgl
+from fgl import SparseMatrix
+from fgl.aggregate import mean, mix, server_step
+
+DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
+SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0), (64, 33), (2, 3, 4), (300, 301), (70_000,)]
+
+
+def turned(value: Tensor) -> Tensor:
+    """The same values, the last dimension slowest."""
+    dims = list(range(value.dim()))[::-1]
+    return value.permute(dims).contiguous().permute(dims)
+
+
+def apart(value: Tensor) -> Tensor:
+    """The same values, each second one of a tensor that is twice as wide in every dimension."""
+    wide = torch.full([2 * size + 1 for size in value.shape], 77).to(value.dtype)
+    part = wide[tuple(slice(1, 2 * size + 1, 2) for size in value.shape)]
+    return part.copy_(value)
+
+
+def askew(value: Tensor) -> Tensor:
+    """The same values, not where a vector of the processor would begin."""
+    room = torch.zeros(value.numel() + 3, dtype=value.dtype)[3:].view(value.shape)
+    return room.copy_(value)
+
+
+def columns(value: Tensor) -> Tensor:
+    """The same values, the clients' matrices by columns."""
+    return value.mT.contiguous().mT if value.dim() > 2 else turned(value)
+
+
+LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
+    "turned": turned,
+    "apart": apart,
+    "askew": askew,
+    "columns": columns,
+    "clone": torch.clone,
+}
+LISTS: dict[str, Callable[[Tensor], list[Tensor]]] = {
+    "rows": list,
+    "own": lambda value: [row.clone() for row in value],
+    "turned": lambda value: [turned(row) for row in value],
+    "apart": lambda value: [apart(row) for row in value],
+    "parts": lambda value: list(apart(value)),
+    "mixed": lambda value: [
+        [turned, apart, askew, torch.clone][k % 4](row) for k, row in enumerate(value)
+    ],
+}
+
+
+def drawn(clients: int, shape: tuple[int, ...], dtype: torch.dtype, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    value = torch.randn(clients, *shape, generator=generator, dtype=torch.float64)
+    if not dtype.is_floating_point:
+        return (value.abs() * 20).to(dtype)
+    spread = torch.randn(clients, *shape, generator=generator, dtype=torch.float64)
+    return (value * 10**spread).to(dtype)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+CASES = dict(
+    clients=st.sampled_from([1, 2, 3, 5, 8, 10, 17, 33]),
+    shape=st.sampled_from(SHAPES),
+    dtype=st.sampled_from(DTYPES),
+    count=st.sampled_from([1, 2]),
+    seed=st.integers(0, 99),
+)
+
+
+@given(layout=st.sampled_from([*LAYOUTS, *(f"list {name}" for name in LISTS)]), **CASES)
+def test_mean_has_the_same_bits_wherever_tensors_lie(
+    layout: str, clients: int, shape: Any, dtype: Any, count: int, seed: int
+) -> None:
+    value = drawn(clients, shape, dtype, seed)
+    weight = drawn(clients, (), torch.float64, seed + 1).abs() + 0.1
+    want = mean({"w": value}, weight)
+    name = layout.removeprefix("list ")
+    there = LISTS[name](value) if layout.startswith("list") else LAYOUTS[name](value)
+    with threads(count):
+        got = mean({"other": drawn(clients, (2,), dtype), "w": there}, apart(weight))
+    assert same({"w": got["w"]}, want)
+    assert got["w"].untyped_storage().nbytes() == got["w"].numel() * got["w"].element_size()
+
+
+@given(layout=st.sampled_from(list(LAYOUTS)), where=st.sampled_from(list(LAYOUTS)), **CASES)
+def test_mix_has_the_same_bits_wherever_tensors_lie(
+    layout: str, where: str, clients: int, shape: Any, dtype: Any, count: int, seed: int
+) -> None:
+    value, matrix = drawn(clients, shape, dtype, seed), drawn(clients, (clients,), torch.float32)
+    want = mix({"w": value}, matrix, self_weight=0.3)
+    with threads(count):
+        got = mix({"w": LAYOUTS[layout](value)}, LAYOUTS[where](matrix), self_weight=0.3)
+    assert same(got, want)
+
+
+@given(
+    layout=st.sampled_from(list(LAYOUTS)),
+    rule=st.sampled_from(["sgd", "adam", "yogi", "adagrad"]),
+    **CASES,
+)
+def test_server_step_has_the_same_bits_wherever_tensors_lie(
+    layout: str, rule: Any, clients: int, shape: Any, dtype: Any, count: int, seed: int
+) -> None:
+    place = LAYOUTS[layout]
+    models = drawn(3, shape, dtype, seed)
+    want, wanted = server_step({"w": models[0]}, {"w": models[1]}, {}, rule=rule)
+    want, wanted = server_step(want, {"w": models[2]}, wanted, rule=rule)
+    with threads(count):
+        got, kept = server_step({"w": place(models[0])}, {"w": models[1]}, {}, rule=rule)
+        kept = {name: {k: place(v) for k, v in moments.items()} for name, moments in kept.items()}
+        got, kept = server_step(got, {"w": place(models[2])}, kept, rule=rule)
+    assert same(got, want)
+    assert same(kept, wanted)
+
+
+@pytest.mark.parametrize("clients", [10, 100, 1000])
+@pytest.mark.parametrize("size", [5, 300, 9_000])
+def test_mean_of_many_has_the_same_bits_stacked_and_listed(clients: int, size: int) -> None:
+    value, weight = drawn(clients, (size,), torch.float32), torch.arange(1, clients + 1)
+    want = mean({"w": value}, weight)
+    with threads(2):
+        assert same(mean({"w": [row.clone() for row in value]}, weight), want)
+        assert same(mean({"w": turned(value)}, weight), want)
+
+
+def test_mean_of_long_tensors_has_the_same_bits_in_parts() -> None:
+    """Long tensors, short ones and a few columns take ways of their own to one sum."""
+    value, weight = drawn(21, (300_000,), torch.float32), torch.arange(1, 22)
+    whole = mean({"w": value}, weight)["w"]
+    for size in (7, 5_000, 20_000):
+        for part in (value[:, :size], list(value[:, :size])):
+            assert torch.equal(mean({"w": part}, weight)["w"], whole[:size])
+
+
+def test_mean_of_expanded_tensors() -> None:
+    row = drawn(1, (40, 30), torch.float32)[0]
+    for value in (row.expand(9, 40, 30), row[:, :1].expand(40, 30).expand(9, 40, 30)):
+        assert same(mean({"w": value}, torch.ones(9)), mean({"w": value.clone()}, torch.ones(9)))
+        assert same(mix({"w": value}, torch.eye(9)), mix({"w": value.clone()}, torch.eye(9)))
+
+
+@pytest.mark.parametrize("clients", [1, 2, 3, 4, 5, 10, 23, 100])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_mean_is_this_sum(clients: int, kind: Any) -> None:
+    value = drawn(clients, (6,), torch.float64).numpy().astype(kind)
+    weight = [float(w) for w in range(1, clients + 1)]
+
+    def fold(terms: list[Any]) -> Any:
+        while len(terms) > 1:
+            half = len(terms) // 2
+            added = [a + b for a, b in zip(terms[:half], terms[-half:], strict=True)]
+            terms = added + terms[half : len(terms) - half]
+        return terms[0]
+
+    total, lanes = fold(weight), 1
+    while lanes * 2 <= 2 ** ((clients.bit_length() - 1) * 5 // 9):
+        lanes *= 2
+    want = []
+    for column in value.T:
+        sums: list[Any] = []
+        for k in range(clients):
+            term = column[k] / kind(total / weight[k])
+            if k < lanes:
+                sums.append(term)
+            else:
+                sums[k % lanes] = sums[k % lanes] + term
+        want.append(fold(sums))
+    got = mean({"w": torch.from_numpy(value)}, torch.tensor(weight))["w"]
+    assert got.tolist() == [float(x) for x in want]
+
+
+PRINT = """
+import hashlib, torch
+from fgl.aggregate import mean, mix, server_step
+torch.manual_seed(0)
+for dtype in (torch.float32, torch.float64):
+    w, b, matrix = (torch.rand(37, n, dtype=torch.float64) - 0.3 for n in (1159, 7, 37))
+    w, b = w.to(dtype), b.to(dtype)
+    found = mean({"w": w, "b": b}, torch.arange(1, 38))
+    found["mix"] = mix({"w": w}, matrix, self_weight=0.1)["w"]
+    found["step"] = server_step({"w": w[0]}, {"w": w[1]}, {}, rule="yogi")[0]["w"]
+    for name, value in [*found.items(), ("given", w)]:
+        print(name, hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest())
+"""
+
+
+def test_a_plain_processor_finds_the_same_bits() -> None:
+    """Kernels for a processor without AVX, beside those for this one."""
+    path = os.pathsep.join([str(Path(__file__).parent), str(Path(fgl.__file__).parents[1])])
+    env = {**os.environ, "PYTHONPATH": path}
+    plain = {**env, "ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}
+    run = partial(subprocess.check_output, [sys.executable, "-c", PRINT], text=True)
+    assert run(env=env) == run(env=plain)
+
+
+def above(size: float) -> float:
+    return math.ldexp(1.0, math.frexp(size)[1]) if size else 2.0**-899
+
+
+def test_mix_is_the_exact_sum_on_its_grid() -> None:
+    value, matrix = drawn(9, (11,), torch.float32), drawn(9, (9,), torch.float64, 3)
+    x, a = value.double().tolist(), matrix.tolist()
+    scale = [above(1.001 * max(abs(e) for e in row)) for row in x]
+    unit = [[e / s for e in row] for row, s in zip(x, scale, strict=True)]
+    want = []
+    for row in a:
+        entries = [e * s for e, s in zip(row, scale, strict=True)]
+        step = above(1.001 * sum(abs(e) for e in entries)) * 2.0**-27
+        entries = [round(e / step) * step for e in entries]
+        want.append([])
+        for column in zip(*unit, strict=True):
+            small = above(1.001 * max(abs(e) for e in column)) * 2.0**-26
+            rounded = [round(e / small) * small for e in column]
+            products = [p * q for p, q in zip(entries, rounded, strict=True)]
+            want[-1].append(math.fsum(products))
+            assert sum(reversed(products)) == sum(products) == want[-1][-1]  # in any order
+    assert torch.equal(mix({"w": value}, matrix)["w"], torch.tensor(want, dtype=torch.float32))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["coo", "csr", "SparseMatrix"])
+def test_mix_by_a_sparse_matrix_has_the_bits_of_the_dense_one(kind: str, dtype: Any) -> None:
+    matrix = drawn(12, (12,), torch.float32).relu()
+    make: Any = {"coo": Tensor.to_sparse, "csr": Tensor.to_sparse_csr}
+    other = make.get(kind, SparseMatrix.from_dense)(matrix)
+    models = {"w": drawn(12, (50, 70), dtype), "b": drawn(12, (), dtype)}
+    assert same(mix(models, other, self_weight=0.1), mix(models, matrix, self_weight=0.1))
+
+
+@pytest.mark.parametrize("clients", [5, 100, 700])
+@pytest.mark.parametrize("rows", ["shares", "mostly own", "signed", "sparse"])
+@pytest.mark.parametrize("tails", ["light", "heavy"])
+def test_mix_is_as_exact_as_a_product_in_float32(clients: int, rows: str, tails: str) -> None:
+    generator = torch.Generator().manual_seed(clients)
+    value = torch.randn(clients, 500, generator=generator)
+    if tails == "heavy":  # clients and columns of all sizes
+        value *= 10 ** (3 * torch.randn(clients, 1, generator=generator))
+        value *= 10 ** (2 * torch.randn(500, generator=generator))
+    matrix = torch.rand(clients, clients, generator=generator)
+    matrix = matrix * (matrix < 0.05) if rows == "sparse" else matrix
+    matrix = matrix - 0.5 if rows == "signed" else matrix / matrix.sum(1, keepdim=True).clamp(1e-9)
+    matrix = matrix * 0.001 + torch.eye(clients) if rows == "mostly own" else matrix
+    exact = matrix.double() @ value.double()
+    got = (mix({"w": value}, matrix)["w"].double() - exact).square().mean(1).sqrt()
+    size = (matrix.double().abs() @ value.double().abs()).square().mean(1).sqrt()
+    assert (got <= 2.0**-22 * size).all()  # the product's own are up to 2^-21
+
+
+@pytest.mark.parametrize("clients", [3, 40, 600])
+def test_mix_of_doubles_is_as_exact_as_doubles_are(clients: int) -> None:
+    value = drawn(clients, (20,), torch.float64)
+    matrix = drawn(clients, (clients,), torch.float64, 1)
+    got = mix({"w": value}, matrix)["w"]
+    for i in range(0, clients, 20):
+        for p in range(20):
+            terms = [a * x for a, x in zip(matrix[i].tolist(), value[:, p].tolist(), strict=True)]
+            size = math.fsum(abs(t) for t in terms)
+            assert float(got[i, p]) == pytest.approx(math.fsum(terms), abs=2.0**-50 * size, rel=0)
+
+
+def test_a_huge_client_is_noise_to_those_alone_who_listen_to_it() -> None:
+    value = torch.randn(4, 30, generator=torch.Generator().manual_seed(0))
+    value[0] = 1e30
+    matrix = torch.tensor([[1.0, 0, 0, 0], [0, 0.5, 0.5, 0], [0, 0.2, 0.3, 0.5], [0.5, 0.5, 0, 0]])
+    got = mix({"w": value}, matrix)["w"][1:3]
+    want = matrix.double() @ value.double()
+    torch.testing.assert_close(got.double(), want[1:3], rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mix_of_a_client_that_is_not_finite(bad: float, dtype: Any) -> None:
+    value = drawn(3, (5, 4), dtype)
+    value[0, 2] = bad
+    matrix = torch.tensor([[0.5, 0.5, 0], [0, 0.3, 0.7], [0, 0, 1]])
+    dense = mix({"w": value}, matrix)["w"]
+    assert not dense[:, 2].isfinite().any()
+    assert dense[:, [0, 1, 3, 4]].isfinite().all()
+    sparse = mix({"w": value}, matrix.to_sparse())["w"]
+    assert not sparse[0, 2].isfinite().any()
+    assert sparse[1:].isfinite().all()
+    want = matrix[1:, 1:].double() @ value[1:].double().flatten(1)
+    atol = 2.0**-22 * float(value[1:].abs().max())
+    torch.testing.assert_close(sparse[1:].flatten(1).double(), want, rtol=0, atol=atol)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_mix_of_extreme_sizes(dtype: Any) -> None:
+    info = torch.finfo(dtype)
+    for size in (info.max / 8, info.tiny, info.tiny * info.eps):
+        value = torch.tensor([[size, -size], [size, 0.0]], dtype=dtype)
+        got = mix({"w": value}, torch.full((2, 2), 0.5, dtype=torch.float64))["w"]
+        want = torch.tensor([[size, -size / 2]] * 2, dtype=dtype)
+        torch.testing.assert_close(got, want, rtol=1e-6, atol=info.tiny)
+    zero = mix({"w": torch.zeros(2, 3, dtype=dtype)}, torch.ones(2, 2))["w"]
+    assert torch.equal(zero, torch.zeros(2, 3, dtype=dtype))

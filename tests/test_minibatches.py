@@ -1,0 +1,137 @@
+"""What a method draws for its local steps is what its loss sees, alone and in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import end, graph, graphs, model, same, without_training_nodes
+from torch import Tensor, optim
+from torch.func import functional_call
+
+import fgl
+from fgl.federation import Method, Ragged, Training, train
+from fgl.losses import cross_entropy
+
+ADAM = partial(optim.Adam, lr=0.02)
+
+
+def some_nodes(data: fgl.Graph, context: Any) -> Iterable[tuple[fgl.Graph, Any]]:
+    """Two draws with repeats per ten nodes, none where there is no training node."""
+    for _ in range(2 * (data.num_train > 0) * (1 + data.num_nodes // 10)):
+        nodes = torch.randint(data.num_nodes, (1 + data.num_nodes // 4,))
+        yield data, {**context, "nodes": Ragged(nodes)}
+
+
+def parts(data: fgl.Graph, context: Any) -> Iterable[tuple[fgl.Graph, Any]]:
+    """Steps on a random half of the graph, the first on all of it."""
+    if not data.num_train:
+        return
+    yield data, context
+    for _ in range(data.num_nodes % 3):
+        half = torch.randperm(data.num_nodes)[: data.num_nodes // 2].sort().values
+        yield data.subgraph(half), context
+
+
+def sampled(how: Any = some_nodes, **options: Any) -> Method:
+    net = model(dropout=0.0)
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = functional_call(net, params, (data.x, data.adj))
+        if how is parts:
+            return cross_entropy(logits, data.y, data.train_mask)
+        nodes = context["nodes"]
+        return cross_entropy(logits[nodes.values], data.y[nodes.values], nodes.mask)
+
+    return fgl.fedavg(net, loss=loss, train=Training(ADAM, batches=how, **options))
+
+
+def clients() -> list[fgl.Graph]:
+    given = [*graphs(), without_training_nodes(9, seed=5)]
+    return [g.replace(node_id=torch.arange(g.num_nodes)) for g in given]  # as `subgraph` has it
+
+
+@pytest.mark.parametrize("how", [some_nodes, parts])
+@pytest.mark.parametrize("keep", [False, True])
+@pytest.mark.parametrize("at_once", [2, "all"])
+def test_a_batch_draws_what_its_clients_draw(how: Any, keep: bool, at_once: Any) -> None:
+    method = sampled(how, keep_optimizer=keep)
+    one = fgl.run(method, clients(), num_rounds=3, seed=1)
+    batch = fgl.run(method, clients(), num_rounds=3, seed=1, clients_at_once=at_once)
+    for a, b in zip(
+        one.outbox[0]["model"].values(), batch.outbox[0]["model"].values(), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+    losses = [[r.loss for r in run.history] for run in (one, batch)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_every_step_sees_its_own_draw() -> None:
+    """By hand: the same draws, one SGD step for each."""
+    method, data = sampled(), graph(20)
+    method = replace(method, train=replace(method.train, optimizer=partial(optim.SGD, lr=0.1)))
+    got = train(method, method.initial(), data, {}, seed=7)
+    torch.manual_seed(7)
+    want = method.initial()
+    for seen, context in list(some_nodes(data, {})):
+        leaves = {name: p.clone().requires_grad_() for name, p in want.items()}
+        grads = torch.autograd.grad(method.loss(leaves, seen, context), list(leaves.values()))
+        want = {n: p.detach() - 0.1 * g for (n, p), g in zip(leaves.items(), grads, strict=True)}
+    assert len(got.losses) == 6
+    torch.testing.assert_close(got.params, want)
+
+
+def test_a_client_without_steps_stays() -> None:
+    method = sampled(parts)
+    run = fgl.run(
+        replace(method, aggregate=lambda inbox, state: (dict(inbox), {})),
+        clients(),
+        num_rounds=1,
+        clients_at_once="all",
+    )
+    assert same(run.outbox[4]["model"], method.initial())
+    assert not same(run.outbox[0]["model"], method.initial())
+
+
+def test_nobody_has_a_step() -> None:
+    empty = [without_training_nodes(n) for n in (5, 8)]
+    with pytest.warns(UserWarning, match=r"^Expected num_examples to be positive, but got 0"):
+        run = fgl.run(sampled(parts), empty, num_rounds=1, clients_at_once="all")
+    assert same(run.outbox[0]["model"], sampled(parts).initial())
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_resume_is_no_interruption(at_once: Any, tmp_path: Any) -> None:
+    options: Any = {"seed": 3, "clients_at_once": at_once, "participation": 0.6}
+    method = sampled(keep_optimizer=True)
+    want = end(fgl.run(method, clients(), num_rounds=4, **options))
+    fgl.run(method, clients(), num_rounds=2, checkpoint=tmp_path, **options)
+    assert same(end(fgl.run(method, clients(), num_rounds=4, checkpoint=tmp_path, **options)), want)
+    with pytest.raises(ValueError, match="batches"):
+        fgl.run(
+            sampled(parts, keep_optimizer=True),
+            clients(),
+            num_rounds=5,
+            checkpoint=tmp_path,
+            **options,
+        )
+
+
+def test_two_ways_to_make_batches_are_refused() -> None:
+    with pytest.raises(
+        ValueError, match="Expected num_steps to be left out beside batches, but got 4"
+    ):
+        Training(num_steps=4, batches=parts)
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_an_error_in_batches_names_the_round(at_once: Any) -> None:
+    def bad(data: fgl.Graph, context: Any) -> Any:
+        raise ValueError("no neighbours")
+
+    with pytest.raises(ValueError, match="Round 0, .*client.*, loss: no neighbours"):
+        fgl.run(sampled(bad), clients(), num_rounds=1, clients_at_once=at_once)

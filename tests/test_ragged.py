@@ -1,0 +1,205 @@
+"""Contexts in a batch: what is padded brings its mask, and nothing is padded in silence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import close, fedavg, graph, graphs, model
+from torch import Tensor
+from torch.func import functional_call
+
+import fgl
+from fgl.federation import Cohort, Method, Ragged, Training
+
+SGD = Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
+
+
+def pairs_of(data: fgl.Graph, context: Any, *, marked: bool) -> Iterator[tuple[fgl.Graph, Any]]:
+    """The edges of a client as rows of pairs, in every step."""
+    pairs = data.edge_index.t()
+    for _ in range(2):
+        yield data, {**context, "pairs": Ragged(pairs) if marked else pairs}
+
+
+def short_last(data: fgl.Graph, context: Any, *, marked: bool) -> Iterator[tuple[fgl.Graph, Any]]:
+    """Six training nodes a step, the last step of each client what is left of its own."""
+    nodes = data.train_mask.nonzero().squeeze(1)
+    for part in (nodes[:6], nodes[6:]):
+        yield data, {**context, "nodes": Ragged(part) if marked else part}
+
+
+def mean(values: Tensor, mask: Tensor | None) -> Tensor:
+    return values.mean() if mask is None else (values * mask).sum() / mask.sum()
+
+
+def learner(batches: Any, *, ignore: bool = False) -> Method:
+    """A mean over the pairs, or over the nodes, that its batches draw."""
+    net = model(dropout=0.0)
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        z = functional_call(net, params, data.inputs)
+        given = context["pairs"] if "pairs" in context else context["nodes"]
+        values, mask = given, None
+        if isinstance(given, Ragged):
+            values, mask = given.values, None if ignore else given.mask
+        if "pairs" in context:
+            return mean((z[values[:, 0]] - z[values[:, 1]]).square().sum(1), mask)
+        return mean(-z.log_softmax(1)[values].gather(1, data.y[values][:, None])[:, 0], mask)
+
+    return fgl.fedavg(net, loss=loss, train=replace(SGD, num_steps=None, batches=batches))
+
+
+def equals() -> list[fgl.Graph]:
+    """Clients of equal size that differ in their edges and in their training nodes."""
+    same = [graph(20, seed=seed) for seed in range(3)]
+    masks = [torch.arange(20) < count for count in (12, 9, 11)]
+    return [g.replace(train_mask=mask) for g, mask in zip(same, masks, strict=True)]
+
+
+@pytest.mark.parametrize(("batches", "key"), [(pairs_of, "pairs"), (short_last, "nodes")])
+def test_unmarked_is_refused_in_a_batch_and_runs_alone(batches: Any, key: str) -> None:
+    """Clients of equal size; the second has its short step after one that needs no padding."""
+    method = learner(partial(batches, marked=False))
+    assert len(fgl.run(method, equals(), num_rounds=1).history) == 1
+    text = (
+        rf"Round 0, 3 clients.*client \d's context\['{key}'\] to have .*Ragged.*clients_at_once=1"
+    )
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
+
+
+@pytest.mark.parametrize("batches", [pairs_of, short_last])
+@pytest.mark.parametrize("clients", [equals, graphs], ids=["equal", "unequal"])
+def test_marked_is_the_loops_loss(batches: Any, clients: Any) -> None:
+    method = learner(partial(batches, marked=True))
+    if clients is graphs:
+        clients = lambda: [g for g in graphs() if g.num_train > 6]  # noqa: E731
+    loop = fgl.run(method, clients(), num_rounds=2)
+    batch = fgl.run(method, clients(), num_rounds=2, clients_at_once="all")
+    assert [r.loss for r in batch.history] == pytest.approx(
+        [r.loss for r in loop.history], rel=1e-5
+    )
+    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
+
+
+@pytest.mark.parametrize("batches", [pairs_of, short_last])
+def test_a_mask_that_the_loss_ignores_is_found(batches: Any) -> None:
+    method = learner(partial(batches, marked=True), ignore=True)
+    text = r"the loss to leave padding out .*Ragged\), but got .* for client \d in a batch"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method, equals(), num_rounds=1, clients_at_once="all")
+
+
+@pytest.mark.parametrize("deep", [False, True])
+def test_each_entry_is_checked_when_it_is_padded_first(deep: bool) -> None:
+    """Another one was padded, and right, in the step before."""
+
+    def batches(data: fgl.Graph, context: Any) -> Iterator[tuple[fgl.Graph, Any]]:
+        right, wrong = Ragged(data.train_mask.nonzero()[:, 0]), Ragged(torch.arange(3))
+        for step in range(2):
+            wrong = Ragged(data.val_mask.nonzero()[:, 0]) if step else wrong
+            yield data, {**context, "right": right, "wrong": {"deep": wrong} if deep else wrong}
+
+    net = model(dropout=0.0)
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        z = functional_call(net, params, data.inputs).square().sum(1)
+        right, wrong = context["right"], context["wrong"]
+        wrong = wrong["deep"] if deep else wrong
+        return mean(z[right.values], right.mask) + z[wrong.values].mean()
+
+    how = replace(SGD, num_steps=None, batches=batches)
+    clients = [graph(20, seed=seed, train=0.3 + 0.1 * seed) for seed in range(3)]
+    with pytest.raises(ValueError, match="the loss to leave padding out"):
+        method = fgl.fedavg(net, loss=loss, train=how)
+        fgl.run(method, clients, num_rounds=1, clients_at_once="all")
+
+
+def received(entry: Any) -> Method:
+    """FedAvg whose context has an entry ``own`` more."""
+    method = fedavg(model(dropout=0.0), SGD)
+
+    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
+        params, context = method.receive(message, state, data)
+        return params, {**context, "own": entry(data)}
+
+    return replace(method, receive=receive)
+
+
+def test_an_entry_that_no_loss_reads_may_have_any_shape() -> None:
+    wide = received(lambda data: torch.ones(data.num_nodes))
+    kinds = received(lambda data: None if data.num_nodes == 12 else object())
+    for method in (wide, kinds):
+        loop = fgl.run(method, graphs(), num_rounds=1)
+        batch = fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
+        close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
+
+
+def test_a_cohort_without_steps_stacks_no_context(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stack(self: Cohort, name: str, values: Any) -> Any:
+        raise AssertionError(f"{name} is stacked")
+
+    monkeypatch.setattr(Cohort, "stack", stack)
+    idle = replace(received(lambda data: torch.ones(2)), train=replace(SGD, num_steps=0))
+    result = fgl.run(idle, graphs(), num_rounds=1, clients_at_once="all")
+    close(dict(result.outbox[0]["model"]), idle.initial())
+
+
+@pytest.mark.parametrize("context", [None, torch.ones(2), Ragged(torch.ones(2))])
+def test_a_context_need_not_be_a_dict(context: Any) -> None:
+    method = fedavg(model(dropout=0.0), SGD)
+    bare = replace(method, receive=lambda message, state, data: (message["model"], context))
+    for at_once in (1, "all"):
+        got = fgl.run(bare, graphs(), num_rounds=1, clients_at_once=at_once)
+        want = fgl.run(method, graphs(), num_rounds=1, clients_at_once=at_once)
+        close(dict(got.outbox[0]["model"]), dict(want.outbox[0]["model"]))
+
+
+def test_a_cohort_is_split_where_keys_differ() -> None:
+    """A client that has been there before has more in its context than a new one."""
+    method = fedavg(model(dropout=0.0), SGD)
+
+    def receive(message: Any, state: Any, data: fgl.Graph) -> Any:
+        params, context = method.receive(message, state, data)
+        return params, {**context, **state}
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        pull = fgl.losses.proximal(params, context["before"]) if "before" in context else 0.0
+        return method.loss(params, data, context) + pull
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return method.send(params, context, state, data)[0], {"before": params}
+
+    own = replace(method, receive=receive, loss=loss, send=send)
+    options: Any = {"num_rounds": 4, "participation": 0.6}
+    loop = fgl.run(own, graphs((12, 20, 31, 17, 9)), **options)
+    batch = fgl.run(own, graphs((12, 20, 31, 17, 9)), clients_at_once="all", **options)
+    first, second = (set(record.participants) for record in loop.history[:2])
+    assert second & first
+    assert second - first
+    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
+    for client, state in loop.client_states.items():
+        close(batch.client_states[client], state)
+
+
+@pytest.mark.parametrize(
+    ("values", "mask", "kind", "text"),
+    [
+        ([1, 2], None, TypeError, "values to be a tensor or a SparseMatrix, but got list"),
+        (torch.tensor(1.0), None, ValueError, "values to have a first dimension"),
+        (
+            torch.ones(3),
+            torch.ones(2).bool(),
+            ValueError,
+            r"mask to have shape \[3\], but got \[2\]",
+        ),
+    ],
+)
+def test_what_cannot_be_ragged(values: Any, mask: Any, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        Ragged(values, mask)

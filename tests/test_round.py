@@ -1,0 +1,464 @@
+"""A round and what surrounds it: executors, phases, exchanges, scores, and what is kept."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import (
+    METHODS,
+    SGD,
+    by_hand,
+    close,
+    end,
+    fedavg,
+    fedopt,
+    graph,
+    graphs,
+    local,
+    minibatches,
+    model,
+    same,
+)
+
+import fgl
+from fgl.federation import (
+    Answer,
+    Batch,
+    Broadcast,
+    Executor,
+    Loop,
+    Result,
+    Training,
+    checked,
+    evaluate_clients,
+    evaluate_graphs,
+    num_bytes,
+)
+from fgl.federation.round import Plan, play
+
+# The door for other executors.
+
+
+class Fake:
+    """Clients that are anywhere: each answers its number, some not at all."""
+
+    num_clients = 4
+    padding = 0.0
+
+    def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
+        self.method, self.order = method, order
+        self.states: dict[int, Any] = {}
+        self.kept: list[Any] = []
+
+    def train(
+        self, index: int, outbox: Mapping[int, Any], who: Sequence[int]
+    ) -> Iterable[tuple[int, Answer]]:
+        for client in (client for client in self.order if client in who):
+            if client == 1:
+                yield client, Answer(None, problem="timed out")
+                continue
+            params = {name: p + client for name, p in outbox[client]["model"].items()}
+            if client == 3 and index == 1:
+                params = {name: p / 0 for name, p in params.items()}
+            message: Any = {"model": params, "num_examples": torch.tensor(1)}
+            yield client, Answer(message, [float(client)], num_examples=client)
+
+    def keep(self, index: int, accepted: Sequence[int]) -> None:
+        self.kept.append((index, sorted(accepted)))
+
+    def score(self, index: int, outbox: Mapping[int, Any]) -> dict[int, dict[str, float]]:
+        return {0: {"auc": 0.5, "own": 1.0}, 2: {"auc": 1.0}}
+
+
+def start(method: fgl.Method, num_clients: int) -> Result:
+    message: Any = {"model": method.initial()}
+    return Result(Broadcast(message, num_clients), dict(message), {}, [])
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [1, 3, 0, 2]])
+def test_any_executor_plays_a_round(order: list[int]) -> None:
+    method = checked(fedavg(model()))
+    fake = Fake(method, order)
+    executor: Executor = fake
+    plan = Plan(0, 1.0, 0.0, evaluate=lambda outbox, states: {"all": len(outbox)})
+    result = start(method, 4)
+    record = play(method, executor, result, plan)
+    assert record.dropped == {1: "timed out"}
+    assert record.zero_weight == [0]
+    assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example
+    assert record.metrics == {"auc": 0.75, "own": 1.0, "all": 4.0}
+    assert record.bytes_down == 4 * num_bytes(result.outbox[0])
+    assert record.bytes_up == 3 * (num_bytes(result.outbox[0]) + 8)
+    want = {name: value + 5 / 3 for name, value in method.initial().items()}
+    close(dict(result.outbox[0]["model"]), want)
+    result.history.append(record)
+    with pytest.warns(UserWarning, match="Round 1, client 3: model/.* is not finite"):
+        record = play(method, executor, result, plan)
+    assert sorted(record.dropped) == [1, 3]
+    close(dict(result.outbox[0]["model"]), {name: value + 1 for name, value in want.items()})
+    assert fake.kept == [(0, [0, 2, 3]), (1, [0, 2])]
+
+
+def test_executors_of_this_process_are_executors() -> None:
+    method = checked(fedavg(model()))
+    loop, batch = Loop(method, graphs(), seed=0), Batch(method, graphs(), 4, seed=0)
+    executors: list[Executor] = [loop, batch]
+    for executor in executors:
+        answers = dict(executor.train(0, start(method, 4).outbox, [2, 0]))
+        assert sorted(answers) == [0, 2]
+        assert executor.states == {}
+        executor.keep(0, [2])
+        assert list(executor.states) == [2]
+        assert executor.score(0, start(method, 4).outbox) == {}
+
+
+# A network that is its client's own is another round's business.
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_tensors_of_a_round_that_nobody_aggregated_are_forgotten(clients_at_once: Any) -> None:
+    """Every client has one network, whose tensors it sends; all are refused in the first round."""
+    nets = {data.num_nodes: model() for data in graphs()}
+    calls: list[int] = []
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        net = nets[data.num_nodes]
+        net.load_state_dict(params)
+        return {"model": net.state_dict(), "num_examples": torch.tensor(1)}, state
+
+    def accept(message: Any, client: int, state: Any) -> None:
+        calls.append(client)
+        assert "model" in state
+        if len(calls) <= 4:
+            raise ValueError(f"not yet, {client}")
+
+    method = replace(fedavg(model()), send=send, accept=accept)
+    order = list(nets)
+    with pytest.warns(UserWarning, match=r"Round 0, client \d: not yet, \d"):
+        result = fgl.run(method, graphs(), num_rounds=2, clients_at_once=clients_at_once)
+    assert order == [12, 20, 31, 17]
+    assert sorted(calls) == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [len(record.dropped) for record in result.history] == [4, 0]
+
+
+# Phases.
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+@pytest.mark.parametrize("name", ["fedavg", "local", "fedopt-adam"])
+def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) -> None:
+    """Two phases, each counting from 0; in the loop they are also done by hand."""
+    how = replace(SGD, keep_optimizer=True)
+    first, second = METHODS[name](model(), how), METHODS[name](model(), replace(how, num_steps=1))
+    options: Any = {"num_rounds": 2, "seed": 1, "clients_at_once": clients_at_once}
+    phase = fgl.run(first, graphs(), **options)
+    before = copy.deepcopy(end(phase))
+    result = fgl.run(second, graphs(), start=phase, **options)
+    assert same(end(phase), before)  # what a run starts from is left alone
+    assert [record.round for record in result.history] == [0, 1]
+    assert not same(end(result)["outbox"], before["outbox"])
+    longer = fgl.run(first, graphs(), start=phase, **{**options, "num_rounds": 0})
+    assert same(end(longer)["outbox"], before["outbox"])
+    assert same(end(longer)["clients"], before["clients"])
+    assert longer.history == []
+
+
+def test_a_phase_is_the_same_by_hand() -> None:
+    method = fedopt(model())
+    phase = fgl.run(method, graphs(), num_rounds=2, seed=1)
+    result = fgl.run(method, graphs(), num_rounds=2, seed=5, start=phase)
+    first = by_hand(method, graphs(), num_rounds=2, seed=1)
+    want = by_hand(method, graphs(), num_rounds=2, seed=5, start=first)
+    assert same(dict(result.outbox), want.outbox)
+    assert same(dict(result.server_state), dict(want.server_state))
+
+
+def test_a_phase_resumes_and_knows_where_it_began(tmp_path: Path) -> None:
+    phases = [fgl.run(local(model()), graphs(), num_rounds=n, seed=1) for n in (1, 2)]
+    options: Any = {"seed": 3, "participation": 0.5}
+    want = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
+    options["checkpoint"] = tmp_path
+    fgl.run(local(model()), graphs(), num_rounds=1, start=phases[0], **options)
+    got = fgl.run(local(model()), graphs(), num_rounds=3, start=phases[0], **options)
+    assert same(end(got), end(want))
+    for other in (phases[1], None):
+        with pytest.raises(ValueError, match="to be of this run with start="):
+            fgl.run(local(model()), graphs(), num_rounds=4, start=other, **options)
+
+
+def test_a_start_of_other_clients_is_refused() -> None:
+    phase = fgl.run(fedavg(model()), graphs()[:3], num_rounds=1)
+    with pytest.raises(ValueError, match="start to be a run of 4 clients, but got 3"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, start=phase)
+
+
+# Exchanges.
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_participants_stay_for_an_exchange(clients_at_once: Any, tmp_path: Path) -> None:
+    method = replace(fedavg(model(), Training(num_steps=1)), exchange=3)
+    options: Any = {"participation": 0.4, "clients_at_once": clients_at_once, "seed": 1}
+    clients = graphs((5, 6, 7, 8, 9))
+    result = fgl.run(method, clients, num_rounds=12, **options)
+    who = [record.participants for record in result.history]
+    assert all(who[i] == who[i - i % 3] for i in range(12))
+    assert len({tuple(each) for each in who}) > 1
+    for last in (4, 8):  # in the middle of an exchange
+        fgl.run(method, clients, num_rounds=last, checkpoint=tmp_path, **options)
+    again = fgl.run(method, clients, num_rounds=12, checkpoint=tmp_path, **options)
+    assert same(end(again), end(result))
+    plain = replace(method, exchange=1)
+    with pytest.raises(ValueError, match="of this run with exchange=1, but got 3"):
+        fgl.run(plain, clients, num_rounds=13, checkpoint=tmp_path, **options)
+
+
+# Scores.
+
+
+def accuracy(params: Any, data: fgl.Graph) -> dict[str, float]:
+    net = model(dropout=0.0)
+    logits = torch.func.functional_call(net, params, data.inputs)
+    found = {"accuracy": fgl.metrics.accuracy(logits, data.y, data.val_mask)}
+    return found if data.num_nodes > 12 else {}
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_clients_score_what_they_deploy(clients_at_once: Any) -> None:
+    """The mean over those who have the metric; `deploy` decides which model that is."""
+    plain = local(model(dropout=0.0))
+    calls = []
+
+    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
+        calls.append(data.num_nodes)
+        return plain.deploy(message, state, data)
+
+    method = replace(plain, deploy=deploy)
+    options: Any = {"num_rounds": 2, "clients_at_once": clients_at_once, "score": accuracy}
+    extra = lambda outbox, states: {"states": len(states)}  # noqa: E731
+    result = fgl.run(method, graphs(), evaluate=extra, **options)
+    each = [
+        accuracy(result.outbox[client]["model"], data)["accuracy"]
+        for client, data in enumerate(graphs())
+        if client
+    ]
+    metrics = result.history[-1].metrics
+    assert metrics == {"accuracy": pytest.approx(sum(each) / 3), "states": 4.0}
+    assert calls == [12, 20, 31, 17] * 2
+
+
+def test_a_score_that_fails_names_its_client() -> None:
+    def score(params: Any, data: fgl.Graph) -> Any:
+        raise ValueError("no validation nodes")
+
+    with pytest.raises(ValueError, match="Round 0, client 0, deploy: no validation nodes"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, score=score)
+
+
+@dataclass
+class Task:
+    clients: Sequence[fgl.Graph]
+    evaluate: Any
+
+
+def test_a_task_scores_unless_told_otherwise() -> None:
+    task = Task(graphs(), lambda method: lambda outbox, states: {"task": len(outbox)})
+    result = fgl.run(fedavg(model()), task, num_rounds=1)
+    assert result.history[0].metrics == {"task": 4}
+    other = fgl.run(fedavg(model()), task, num_rounds=1, evaluate=lambda *_: {"own": 1.0})
+    assert other.history[0].metrics == {"own": 1}
+    assert same(end(other)["outbox"], end(result)["outbox"])
+
+
+def half(message: Any) -> Any:
+    kept = {name: value for name, value in message["model"].items() if "convs.0" in name}
+    return {"model": kept}
+
+
+def test_half_a_model_is_no_model_to_score() -> None:
+    method, clients = fedavg(model()), graphs()
+    outbox = Broadcast(half({"model": method.initial()}), 4)
+    for evaluate in (evaluate_clients(method, clients), fgl.evaluate_on(method, graph(), clients)):
+        with pytest.raises(ValueError, match=r"client 0's model to have .*missing \['convs.1"):
+            evaluate(outbox, {})
+        with pytest.raises(ValueError, match=r"message to have 'model', but got keys \[\]"):
+            evaluate(Broadcast({}, 4), {})
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    one = fgl.Graph(torch.ones(3, 4), none, y=torch.tensor([0, 0, 1]), batch=torch.arange(3))
+    gin = fgl.fedavg(fgl.nn.GIN(4, 8, 2))
+    part: Any = {"model": dict(list(gin.initial().items())[:-1])}
+    with pytest.raises(ValueError, match=r"client 0's model to have keys .* missing"):
+        evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_half_a_model_is_not_deployed(clients_at_once: Any) -> None:
+    plain = fedavg(model())
+    method = replace(plain, deploy=lambda message, state, data: half(message)["model"])
+    options: Any = {"num_rounds": 1, "clients_at_once": clients_at_once}
+    with pytest.raises(ValueError, match=r"client 0, deploy: Expected deploy's params to have"):
+        fgl.run(method, graphs(), score=accuracy, **options)
+
+
+@pytest.mark.parametrize("what", ["message", "state"])
+def test_deploy_changes_nothing(what: str) -> None:
+    plain = fedavg(model())
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return plain.send(params, context, state, data)[0], {"model": params}
+
+    def deploy(message: Any, state: Any, data: fgl.Graph) -> Any:
+        (message if what == "message" else state)["model"]["convs.0.bias"].add_(1)
+        return plain.deploy(message, state, data)
+
+    method = replace(plain, send=send, deploy=deploy)
+    text = "Round 0, client 0, deploy: .* to stay as they are, but got 'model/convs.0.bias'"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method, graphs(), num_rounds=1, score=accuracy)
+
+
+# What is kept.
+
+
+def storage(messages: Iterable[Any]) -> int:
+    """Bytes that the tensors of messages keep alive, each storage once."""
+    tensors = [t for message in messages for _, t in fgl.federation.message.leaves(message)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    return sum(storages.values())
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+@pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
+def test_states_and_outboxes_keep_no_cohort_alive(
+    clients_at_once: Any, batch_size: int | None, tmp_path: Path
+) -> None:
+    """Clients come back in other rounds: what each keeps is a part of another batch."""
+    how = minibatches(replace(SGD, keep_optimizer=True), batch_size)
+    plain = local(model(), how)
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        return plain.send(params, context, state, data)[0], {"model": params}
+
+    result = fgl.run(
+        replace(plain, send=send),
+        graphs((12, 20, 31, 17, 9, 14)),
+        num_rounds=5,
+        participation=0.5,
+        clients_at_once=clients_at_once,
+        checkpoint=tmp_path,
+    )
+    states = list(result.client_states.values())
+    assert storage(states) == sum(map(num_bytes, states))
+    first = num_bytes(start(plain, 6).outbox[0])
+    assert storage(result.outbox.values()) <= 6 * first
+    buffer = io.BytesIO()
+    exact: Any = {
+        "outbox": {k: copy.deepcopy(v) for k, v in result.outbox.items()},
+        "states": {k: copy.deepcopy(v) for k, v in result.client_states.items()},
+        "server": copy.deepcopy(dict(result.server_state)),
+    }
+    torch.save(exact, buffer)
+    size = (tmp_path / "round-000005.ckpt").stat().st_size
+    assert size < 1.1 * len(buffer.getvalue()) + 4000
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+def test_a_stack_is_not_changed_in_place(clients_at_once: Any) -> None:
+    """A batch's stack is no copy of the messages; a loop's is, and refused all the same."""
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        inbox.stack("model")["convs.0.bias"].mul_(2)
+        return fgl.federation.average(inbox, state)
+
+    method = replace(fedavg(model()), aggregate=aggregate)
+    text = r"Round 0, server, aggregate: Expected the .* to stay as .* changed\s+in place"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method, graphs(), num_rounds=1, clients_at_once=clients_at_once)
+
+
+# What users get wrong.
+
+MISTAKES: dict[str, tuple[Any, type[Exception], str]] = {
+    "one dict of two keys": (
+        lambda message, state: message,
+        TypeError,
+        r"send to return \(message, state\), but got a dict",
+    ),
+    "one in a tuple": (
+        lambda message, state: (message,),
+        TypeError,
+        r"send to return \(message, state\), but got 1 values",
+    ),
+    "three": (
+        lambda message, state: (message, state, 1),
+        TypeError,
+        r"send to return \(message, state\), but got 3 values",
+    ),
+    "nothing": (
+        lambda message, state: None,
+        TypeError,
+        r"send to return \(message, state\), but got a NoneType",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", MISTAKES)
+def test_what_send_returns_is_named(what: str) -> None:
+    change, kind, text = MISTAKES[what]
+    plain = fedavg(model())
+    method = replace(plain, send=lambda *given: change(*plain.send(*given)))
+    with pytest.raises(kind, match=rf"^Round 0, client 0, send: Expected {text}"):
+        fgl.run(method, graphs(), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("stage", "where", "wanted"),
+    [("receive", "client 0", "params, context"), ("aggregate", "server", "outbox, state")],
+)
+def test_a_forgotten_second_value_is_named(stage: str, where: str, wanted: str) -> None:
+    plain = fedavg(model())
+    function = getattr(plain, stage)
+    changes: Any = {stage: lambda *given: function(*given)[0]}
+    text = rf"^Round 0, {where}, {stage}: Expected {stage} to return \({wanted}\), but got a "
+    with pytest.raises(TypeError, match=text):
+        fgl.run(replace(plain, **changes), graphs(), num_rounds=1)
+
+
+def test_uploads_agree_on_both_levels() -> None:
+    plain = fedavg(model())
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, state = plain.send(params, context, state, data)
+        return {**message, "extra": {f"of {data.num_nodes % 2}": torch.ones(1)}}, state
+
+    text = r"Round 0, client 2, send: .*\['extra'\] to have keys \['of 0'\] as client 0's, but got"
+    with pytest.raises(ValueError, match=text):
+        fgl.run(replace(plain, send=send), graphs(), num_rounds=1)
+
+
+def test_an_optimiser_of_another_age_trains_beside_others() -> None:
+    """A batch has one optimiser: clients are grouped by how old theirs are, as in the loop."""
+    how = Training(partial(torch.optim.Adam, lr=0.01), num_steps=2, keep_optimizer=True)
+    method = fedavg(model(dropout=0.0), how)
+    clients = graphs((12, 20, 31, 17, 9))
+    options: Any = {"num_rounds": 4, "participation": 0.6}
+    loop = fgl.run(method, clients, **options)
+    batch = fgl.run(method, clients, clients_at_once="all", **options)
+    ages = {float(s["optimizer"]["step/convs.0.bias"]) for s in loop.client_states.values()}
+    assert len(ages) > 1
+    close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
+    for client, state in loop.client_states.items():
+        close(batch.client_states[client], state)
+    first, second = (set(record.participants) for record in loop.history[:2])
+    assert first & second
+    assert second - first
+    executor = Batch(checked(method), clients, 5, seed=0, states={0: loop.client_states[0]})
+    assert sorted(executor.groups([0, 1, 2])) == [(0,), (1, 2)]
