@@ -43,8 +43,7 @@ def fedego(fedavg, *, epochs=5, batch_size=32, weight=None, gamma=0.5, mash=ego.
             return params
         own = label_distribution(graph.y, num_classes, graph.train_mask)
         share = weight(own, message["distribution"])
-        old = rest(params, "reduction")
-        return {**params, **interpolate(old, message["head"], share)}
+        return {**params, **interpolate(rest(params, "reduction"), message["head"], share)}
 
     def receive(message, state, graph):
         params, context = fedavg.receive(message, state, graph)
@@ -53,7 +52,6 @@ def fedego(fedavg, *, epochs=5, batch_size=32, weight=None, gamma=0.5, mash=ego.
     def deploy(message, state, graph):
         return mixed(fedavg.deploy(message, state, graph), message, graph)
 
-    @torch.no_grad()
     def send(params, context, state, graph):
         sent, state = fedavg.send(params, context, state, graph)
         sent["model"] = part(params, "reduction")
@@ -95,8 +93,7 @@ def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):
     """
     setting = task.load(run.seed)
     steps = {"epochs": task.local.steps, "batch_size": task.batch_size}
-    method = fedego(setting.fedavg, **steps, gamma=gamma)
-    return run(method, setting)
+    return run(fedego(setting.fedavg, **steps, gamma=gamma), setting)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,8 @@ def fedopt(
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
 
     Raises:
-        ValueError: if a rate is out of range or the rule unknown; when called, if the server sends no common model.
+        ValueError: if a rate is out of range or the rule unknown; when called, if the server sends
+            no common model.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01).aggregate.__name__
