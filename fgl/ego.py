@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .checks import check_number
 from .graph import Graph
 from .graph.checks import check_index
 from .sparse import SparseMatrix
@@ -232,7 +233,8 @@ def tree_minibatches(
         batch_size: trees per step.
 
     Raises:
-        ValueError: if there are not as many labels as trees, or no tree.
+        ValueError: if there are not as many labels as trees, or no tree, or a number is out of
+            range.
 
     Example:
         >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)
@@ -241,6 +243,8 @@ def tree_minibatches(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
+    check_number("num_epochs", num_epochs, at_least=0, integer=True)
+    check_number("batch_size", batch_size, at_least=1, integer=True)
     if not len(trees) == len(labels) > 0:
         got = f"{len(trees)} and {len(labels)}"
         raise ValueError(f"Expected trees and labels to be as many, at least one, but got {got}")
@@ -304,20 +308,20 @@ def check_mashed(
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
-def mashed_check(
-    *, shape: Sequence[int], dtype: torch.dtype | None = None
-) -> Callable[[Any, int, Any], None]:
+def mashed_check(fanouts: Sequence[int], head: Tensor) -> Callable[[Any, int, Any], None]:
     """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
 
     Args:
-        shape, dtype: see `check_mashed`.
+        fanouts: of the trees.
+        head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}
-        >>> mashed_check(shape=(3, 4, 2))(message, client=0, state={})
+        >>> mashed_check((2,), torch.zeros(2, 4))(message, client=0, state={})
         Traceback (most recent call last):
         ValueError: Expected labels to have rows that sum to 1, but got 2 in graph 0, position 0
     """
+    shape, dtype = (levels(fanouts)[-1], head.shape[1], head.shape[0]), head.dtype
 
     def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
         missing = [key for key in ("embeddings", "labels") if key not in message]

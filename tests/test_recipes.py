@@ -1,4 +1,4 @@
-"""The recipes from the command line: report, repetition, checkpoints, presets; real data if there."""
+"""The recipes from the command line: report, repetition, checkpoints, presets."""
 
 from __future__ import annotations
 

@@ -69,6 +69,27 @@ class Inbox(Mapping[int, Message]):
         """
         return self._entries(key, _whole)
 
+    def joined(self, key: str) -> Tensor:
+        """The rows of all clients, one below the other: ``[n_1 + ... + n_K, ...]``.
+
+        Raises:
+            ValueError: if the inbox is empty or a message lacks the key.
+
+        Example:
+            >>> inbox = Inbox({k: {"rows": torch.full((k, 1), k)} for k in (1, 2)}, num_clients=3)
+            >>> inbox.joined("rows").flatten()
+            tensor([1, 2, 2])
+        """
+        if not self:
+            raise ValueError("Expected the inbox to have a message, but got none")
+        for client, message in self.items():
+            if key not in message:
+                raise ValueError(
+                    f"Expected client {client}'s message to have {key!r}, but got {list(message)}"
+                )
+        rows: Any = [message[key] for message in self.values()]
+        return torch.cat(rows)
+
     def changes(self, key: str) -> Any:
         """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
 
