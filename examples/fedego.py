@@ -3,10 +3,10 @@
     python examples/fedego.py --dataset cora
 
 Zhang et al., arXiv 2208.13685. The first layer is averaged.
-Clients upload mashed ego-graphs too: means over a batch of
-trees, of embeddings and of labels (Mixup). The server trains
-the head on them. A client takes ``(EMD / 2)^gamma`` of that
-head, EMD being how far its labels are from everybody's.
+Clients upload means over batches of trees too (Mixup), of
+embeddings and labels. The server trains the head on them. A
+client takes ``(EMD / 2)^gamma`` of that head, EMD being how
+far its labels are from everybody's.
 """
 
 from dataclasses import replace
@@ -27,10 +27,9 @@ PRESETS = {"dblp": LONG, "wiki_cs": LONG, "cora_full": {"lr": 5e-4}}
 
 
 def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.mash):
-    """FedEgo; `weight(own, everybody)` is the global head's share."""
+    """FedEgo; `weight(own, all)` is the global head's share."""
     check_number("gamma", gamma, above=0)
-    check_number("epochs", epochs, at_least=0, integer=True)
-    check_number("batch_size", batch_size, at_least=1, integer=True)
+    ego.check_steps(epochs, batch_size)
     model, fanouts = fedavg.model, fedavg.model.fanouts
     sampler = cache(partial(ego.EgoSampler, fanouts=fanouts))
     emd = partial(personalize.mixing_coefficient, gamma=gamma)
@@ -71,7 +70,10 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
         x, y = inbox.joined("embeddings"), inbox.joined("labels")
         steps = ego.tree_minibatches(x, y[:, 0], epochs, batch_size)
         head = state.get("head") or rest(state["model"], "reduction")
-        how = {"optimizer": fedavg.train.optimizer, "state": state.get("optimizer")}
+        how = {
+            "optimizer": fedavg.train.optimizer,
+            "state": state.get("optimizer"),
+        }
         with in_mode(model, True):
             head, _, adam = minimise(loss, head, steps, **how)
         sent = {**outbox[0], "head": head, "distribution": y.mean((0, 1))}
@@ -84,10 +86,10 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
 
 
 def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):
-    """FedAvg of one layer, a head trained by the server, adaptive mixing.
+    """FedAvg of one layer; the server trains the head.
 
     Args:
-        gamma: How fast the global head's share grows with the distance.
+        gamma: How fast the global head's share grows with EMD.
     """
     setting = task.load(run.seed)
     how = {"epochs": task.local.steps, "batch_size": task.batch_size}

@@ -243,8 +243,7 @@ def tree_minibatches(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    check_number("num_epochs", num_epochs, at_least=0, integer=True)
-    check_number("batch_size", batch_size, at_least=1, integer=True)
+    check_steps(num_epochs, batch_size)
     if not len(trees) == len(labels) > 0:
         got = f"{len(trees)} and {len(labels)}"
         raise ValueError(f"Expected trees and labels to be as many, at least one, but got {got}")
@@ -252,6 +251,12 @@ def tree_minibatches(
         order = torch.randperm(len(trees), device=trees.device)
         for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
             yield trees[chosen], labels[chosen]
+
+
+def check_steps(epochs: int, batch_size: int) -> None:
+    """Refuse passes below 0 and batches below 1."""
+    check_number("epochs", epochs, at_least=0, integer=True)
+    check_number("batch_size", batch_size, at_least=1, integer=True)
 
 
 def check_mashed(
