@@ -3,7 +3,7 @@
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
     python examples/baseline.py local graphs --dataset PROTEINS
-    python examples/baseline.py centralized own-nodes --dataset citeseer
+    python examples/baseline.py centralized louvain-nodes --dataset citeseer
     python examples/baseline.py fedper links --help
 
 The flags are those of the method, the task, its local training and the run; ``--help`` after

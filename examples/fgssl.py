@@ -18,7 +18,7 @@ import torch
 from torch.func import functional_call
 
 from fgl import augment, tasks
-from fgl.checks import check_number
+from fgl.checks import check_choice, check_number
 from fgl.experiment import Run, cli
 from fgl.losses import node_contrast, structure_distillation
 
@@ -38,11 +38,15 @@ def fgssl(
     local_view=augment.strong,
     global_view=augment.weak,
     keys="global",
-    **contrast,
+    denominator="negatives",
+    direction="anchor",
 ):
     """FGSSL; a weight of 0 leaves its term out."""
-    for name, weight in (("lambda_c", lambda_c), ("lambda_d", lambda_d)):
-        check_number(name, weight, at_least=0)
+    check_number("lambda_c", lambda_c, at_least=0)
+    check_number("lambda_d", lambda_d, at_least=0)
+    check_number("tau", tau, above=0)
+    check_number("omega", omega, above=0)
+    check_choice("keys", keys, ("global", "local"))
     teacher = copy.deepcopy(fedavg.model).eval()
 
     def embed(model, params, view, graph):
@@ -57,14 +61,10 @@ def fgssl(
         if lambda_c:
             if keys == "local":
                 _, h_global = embed(fedavg.model, params, global_view, graph)
-            total = total + lambda_c * node_contrast(
-                h_local,
-                h_global,
-                graph.y,
-                mask=graph.train_mask,
-                temperature=tau,
-                **contrast,
-            )
+            how = {"denominator": denominator, "direction": direction}
+            how |= {"mask": graph.train_mask, "temperature": tau}
+            contrast = node_contrast(h_local, h_global, graph.y, **how)
+            total = total + lambda_c * contrast
         if lambda_d:
             total = total + lambda_d * structure_distillation(
                 z_local, z_global, graph.adj, temperature=omega

@@ -254,7 +254,13 @@ def tree_minibatches(
 
 
 def check_steps(epochs: int, batch_size: int) -> None:
-    """Refuse passes below 0 and batches below 1."""
+    """Refuse passes below 0 and batches below 1.
+
+    Example:
+        >>> check_steps(5, 0)
+        Traceback (most recent call last):
+        ValueError: Expected batch_size to be an integer >= 1, but got 0
+    """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_number("batch_size", batch_size, at_least=1, integer=True)
 

@@ -127,7 +127,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert not loaded & heavy
 
 
-@pytest.mark.parametrize(("folder", "limit"), [("fgl", 350), ("examples", 100)])
+@pytest.mark.parametrize(("folder", "limit"), [("fgl", 360), ("examples", 100)])
 def test_files_are_short(folder: str, limit: int) -> None:
     lines = {f: len(f.read_text().splitlines()) for f in (ROOT / folder).rglob("*.py")}
     assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > limit}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import ROOT, graph, graphs, model, same, without_training_nodes
+from federations import ROOT, graph, graphs, keep_own, model, same, without_training_nodes
 
 import fgl
 from fgl.federation import (
@@ -24,7 +24,6 @@ from fgl.federation import (
     send_model,
     supervised,
 )
-from fgl.methods import keep_own
 
 
 def test_a_method_that_says_nothing_is_fedavg() -> None:

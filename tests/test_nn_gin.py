@@ -8,12 +8,12 @@ import pytest
 import torch
 import torch_geometric.nn as pyg
 from federations import close
-from fgl.federation.cohort import Cohort
 from test_graph_batch import collection
 from torch import nn
 from torch.func import functional_call, vmap
 
 from fgl import Graph, SparseMatrix
+from fgl.federation.executors.cohort import Cohort
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
 from fgl.sparse import Member

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from federations import close, graph
-from fgl.federation.cohort import Cohort
 from torch.func import functional_call
 from torch_geometric.nn import GraphSAGE
 from torch_geometric.nn import SAGEConv as PyGSAGEConv
 
 import fgl
 from fgl.ego import EgoSampler, levels, mash
+from fgl.federation.executors.cohort import Cohort
 from fgl.nn import SAGE, EgoSAGE, SAGEConv, child_mean
 from fgl.sparse import Member
 

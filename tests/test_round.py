@@ -371,17 +371,21 @@ def test_states_and_outboxes_keep_no_cohort_alive(
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
-def test_a_stack_is_not_changed_in_place(clients_at_once: Any) -> None:
-    """A batch's stack is no copy of the messages; a loop's is, and refused all the same."""
+def test_a_stack_may_be_changed_in_place_and_the_messages_not(clients_at_once: Any) -> None:
+    def run(entry: str) -> Any:
+        def aggregate(inbox: Any, state: Any) -> Any:
+            found = getattr(inbox, entry)("model")["convs.0.bias"]
+            (found if isinstance(found, torch.Tensor) else found[0]).mul_(2)
+            return fgl.federation.average(inbox, state)
 
-    def aggregate(inbox: Any, state: Any) -> Any:
-        inbox.stack("model")["convs.0.bias"].mul_(2)
-        return fgl.federation.average(inbox, state)
+        method = replace(fedavg(model()), aggregate=aggregate)
+        return fgl.run(method, graphs(), num_rounds=1, clients_at_once=clients_at_once)
 
-    method = replace(fedavg(model()), aggregate=aggregate)
+    plain = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=clients_at_once)
+    assert same(dict(run("stack").outbox[0]["model"]), dict(plain.outbox[0]["model"]))
     text = r"Round 0, server, aggregate: Expected the .* to stay as .* changed\s+in place"
     with pytest.raises(ValueError, match=text):
-        fgl.run(method, graphs(), num_rounds=1, clients_at_once=clients_at_once)
+        run("each")
 
 
 # What users get wrong.
@@ -432,16 +436,24 @@ def test_a_forgotten_second_value_is_named(stage: str, where: str, wanted: str) 
         fgl.run(replace(plain, **changes), graphs(), num_rounds=1)
 
 
-def test_uploads_agree_on_both_levels() -> None:
+def test_uploads_agree_on_their_keys_and_the_models() -> None:
+    """What another dict is keyed by, e.g. the clients that it is for, is the method's own."""
     plain = fedavg(model())
 
-    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
-        message, state = plain.send(params, context, state, data)
-        return {**message, "extra": {f"of {data.num_nodes % 2}": torch.ones(1)}}, state
+    def sending(**more: Any) -> Any:
+        def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+            message, state = plain.send(params, context, state, data)
+            odd = data.num_nodes % 2
+            return {**message, **{key: make(odd, params) for key, make in more.items()}}, state
 
-    text = r"Round 0, client 2, send: .*\['extra'\] to have keys \['of 0'\] as client 0's, but got"
+        return replace(plain, send=send)
+
+    keyed = sending(extra=lambda odd, params: {f"of {odd}": torch.ones(1)})
+    assert not fgl.run(keyed, graphs(), num_rounds=1).history[0].dropped
+    half = sending(model=lambda odd, params: dict(list(params.items())[odd:]))
+    text = r"Round 0, client 2, send: .*\['model'\] to have keys .* as client 0's, but got missing"
     with pytest.raises(ValueError, match=text):
-        fgl.run(replace(plain, send=send), graphs(), num_rounds=1)
+        fgl.run(half, graphs(), num_rounds=1)
 
 
 def test_an_optimiser_of_another_age_trains_beside_others() -> None:

@@ -27,6 +27,7 @@ from federations import (
     fedprox,
     graph,
     graphs,
+    keep_own,
     local,
     model,
     same,
@@ -759,7 +760,7 @@ def test_a_loss_that_is_zero_on_purpose_changes_nothing() -> None:
 
     no_decay = Training(partial(torch.optim.SGD, lr=0.1))
     method = replace(plain, loss=loss, train=no_decay)
-    states = fgl.run(replace(method, aggregate=fgl.methods.keep_own), graphs(), num_rounds=1)
+    states = fgl.run(replace(method, aggregate=keep_own), graphs(), num_rounds=1)
     assert same(states.outbox[1]["model"], method.initial())
     assert not same(states.outbox[0]["model"], method.initial())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -38,6 +39,7 @@ def checked(method: Method) -> Method:
         ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
     """
     template = method.model.state_dict()
+    _check_accept(method.accept)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state):
@@ -108,6 +110,18 @@ def _pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
         got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
         raise TypeError(f"Expected {name} to return ({wanted}), but got {got}")
     return made
+
+
+def _check_accept(accept: Any) -> None:
+    """One that cannot be called with three arguments would refuse every upload."""
+    try:
+        inspect.signature(accept).bind({}, 0, {})
+    except TypeError as error:
+        raise TypeError(
+            f"Expected accept to take (message, client, state), but got one that does not: {error}"
+        ) from None
+    except ValueError:  # a builtin tells no signature
+        return
 
 
 def _check_outbox(outbox: Any, num_clients: int, template: Mapping[str, Tensor]) -> None:
