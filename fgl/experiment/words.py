@@ -58,7 +58,7 @@ def first_line(documented: Any) -> str:
 
     Example:
         >>> first_line(fgl.methods.local)
-        'No federation: every client goes on with the model that it trained.'
+        'No federation: every client goes on with the model that it trained, and sends nothing.'
     """
     if isinstance(documented, functools.partial):
         documented = documented.func
