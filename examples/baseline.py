@@ -1,4 +1,4 @@
-"""Baselines: any method of `fgl.methods` on any task of `fgl.tasks`.
+"""Baselines: methods of `fgl.methods` on tasks of `fgl.tasks`.
 
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1

@@ -1,4 +1,4 @@
-"""Methods that run on any task: ``name(fedavg, ...)`` gives a method."""
+"""Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
 from .fedopt import fedopt
 from .fedper import fedper

@@ -14,6 +14,8 @@ from ..graph import Graph
 def local(fedavg: Method) -> Method:
     """No federation: every client goes on with the model that it trained, and sends nothing.
 
+    It is sent the initial model, once. What `fedavg` aggregates does not matter.
+
     Args:
         fedavg: what clients train, and how.
 
@@ -38,6 +40,6 @@ def local(fedavg: Method) -> Method:
         return fedavg.deploy(message, state, graph) if kept is None else kept
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        return {}, state
+        return {client: {} for client in inbox}, state
 
     return replace(fedavg, receive=receive, send=send, deploy=deploy, aggregate=aggregate)
