@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor
@@ -66,19 +66,6 @@ def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
     """
     chosen = part(params, *prefixes)
     return {name: value for name, value in params.items() if name not in chosen}
-
-
-def split_layers(params: Mapping[str, Tensor], prefixes: Sequence[str]) -> tuple[Params, Params]:
-    """`part` and `rest` together; without prefixes, nothing and all.
-
-    Example:
-        >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
-        >>> [list(half) for half in split_layers(model.state_dict(), ["0"])]
-        [['0.weight', '0.bias'], ['1.weight', '1.bias']]
-    """
-    if not prefixes:
-        return {}, dict(params)
-    return part(params, *prefixes), rest(params, *prefixes)
 
 
 def interpolate(

@@ -23,7 +23,7 @@ from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.methods import adaptive_fedprox, local, ring
 from fgl.methods.fedprox import adapted
 from fgl.nn import EgoSAGE
-from fgl.personalize import label_distribution, mixing_coefficient, split_layers
+from fgl.personalize import label_distribution, mixing_coefficient, part, rest
 from fgl.tasks import EgoNodes, Task, ego_node_task
 from fgl.tasks.ego_nodes import ego_steps
 
@@ -219,7 +219,7 @@ def test_fixed_mixing(share: float) -> None:
     result = fgl.run(made, CLIENTS, num_rounds=1)
     message: Any = result.outbox[1]
     got = made.receive(message, result.client_states[1], CLIENTS[1])[0]
-    for key, value in split_layers(got, ["reduction"])[1].items():
+    for key, value in rest(got, "reduction").items():
         source: Any = message["head"] if share else result.client_states[1]["model"]
         assert same(value, source[key])
 
@@ -278,7 +278,7 @@ def test_the_server_keeps_its_head_and_its_adam() -> None:
     assert int(state["optimizer"]["step/head.weight"]) == 2  # an epoch has one batch of G // 5
     more: Any = fgl.run(made, CLIENTS, num_rounds=3).server_state
     assert int(more["optimizer"]["step/head.weight"]) == 6
-    first = split_layers(made.initial(), ["reduction"])[1]
+    first = rest(made.initial(), "reduction")
     for key, value in first.items():  # from its own initial model, a little further every round
         assert (
             0
@@ -298,7 +298,7 @@ def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
     result = fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1, seed=5)
     x = torch.cat([m["embeddings"] for m in seen.values()])
     y = torch.cat([m["labels"][:, 0] for m in seen.values()])
-    params = split_layers(made.initial(), ["reduction"])[1]
+    params = rest(made.initial(), "reduction")
     torch.manual_seed(fold_in(5, 0, "server", "aggregate"))
     leaves = {key: value.clone().requires_grad_() for key, value in params.items()}
     adam = torch.optim.Adam(list(leaves.values()), **how)
@@ -316,7 +316,7 @@ def test_the_servers_training_is_adam_on_the_centres_by_hand() -> None:
 def test_the_server_drops_units_while_it_trains() -> None:
     made = method(dropout=1.0)
     result = fgl.run(made, CLIENTS, num_rounds=1)
-    head = split_layers(made.initial(), ["reduction"])[1]
+    head = rest(made.initial(), "reduction")
     assert same(dict(result.outbox[0]["head"]), head)  # nothing is left, so nothing is learnt
 
 
@@ -430,7 +430,7 @@ def test_parameter_traffic_is_that_of_the_paper(
 ) -> None:
     """The paper's Table 7, in MB: five clients, 200 rounds, one way."""
     params = EgoSAGE(features, 512, classes).state_dict()
-    shared = split_layers(params, ["reduction"])[0]
+    shared = part(params, "reduction")
     sent = num_bytes({"model": shared}) * 5 * 200 / 2**20
     assert abs(sent / reduction - 1) < 0.01
     if whole:
@@ -442,7 +442,7 @@ def test_bytes_are_counted(name: str) -> None:
     made = method(name)
     result = fgl.run(made, CLIENTS, num_rounds=2)
     initial = made.initial()
-    reduction, head = (num_bytes({"model": part}) for part in split_layers(initial, ["reduction"]))
+    reduction, head = (num_bytes({"model": cut(initial, "reduction")}) for cut in (part, rest))
     batches = sum(-(-g.num_train // 8) for g in CLIENTS)
     egos = batches * 13 * (8 + CLASSES) * 4
     up = {

@@ -200,3 +200,22 @@ def test_unknown_server_rule() -> None:
 def test_case_is_the_table() -> None:
     assert case("fedavg", "nodes")[0].model is known("nodes", 0.5, torch.float32).fedavg.model
     assert methods.uniform is uniform
+
+
+def test_a_network_returns_two_matrices_of_those_who_are_here() -> None:
+    sent: Any = {k: {"model": {"w": torch.tensor(1.0)}} for k in range(3)}
+    base = fgl.fedavg(torch.nn.Linear(1, 1))
+
+    def mixing(network: Any) -> Any:
+        inbox = fgl.federation.Inbox(sent, 3, sent)
+        return fgl.methods.mix_updates(base, network).aggregate(inbox, {})
+
+    with pytest.raises(TypeError, match=r"network to return \(matrix, known\), but got a Tensor"):
+        mixing(lambda inbox, known: known)
+    with pytest.raises(ValueError, match=r"network's matrix to have shape \[3, 3\].*\[2, 2\]"):
+        mixing(lambda inbox, known: (torch.eye(2), known))
+
+
+def test_fedper_takes_several_names() -> None:
+    with pytest.raises(TypeError, match="shared to be several names, but got the string 'conv'"):
+        fgl.methods.fedper(fgl.fedavg(torch.nn.Linear(1, 1)), shared="conv")

@@ -19,18 +19,16 @@ from fgl.personalize import (
     mixing_coefficient,
     part,
     rest,
-    split_layers,
 )
 
 
 def test_split_by_prefix() -> None:
     params = EgoSAGE(4, 8, 2).state_dict()
-    shared, own = split_layers(params, ["reduction"])
+    shared, own = part(params, "reduction"), rest(params, "reduction")
     assert list(shared) == ["reduction.weight", "reduction.bias"]
     assert [*shared, *own] == list(params)
     assert all(own[name] is params[name] for name in own)
-    assert list(split_layers(params, ["convs.0", "head"])[0])[-1] == "head.weight"
-    assert split_layers(params, []) == ({}, dict(params))
+    assert list(part(params, "convs.0", "head"))[-1] == "head.weight"
     assert list(rest(params, "convs.0", "head")) == [
         k for k in params if k not in part(params, "convs.0", "head")
     ]
@@ -40,7 +38,7 @@ def test_split_by_prefix() -> None:
 @pytest.mark.parametrize("prefix", ["conv", "reductio", "reduction.w", ""])
 def test_a_prefix_that_names_no_layer(prefix: str) -> None:
     with pytest.raises(ValueError, match=f"prefixes to name layers of .* but got '{prefix}'"):
-        split_layers(EgoSAGE(4, 8, 2).state_dict(), [prefix])
+        rest(EgoSAGE(4, 8, 2).state_dict(), prefix)
 
 
 def test_interpolation() -> None:

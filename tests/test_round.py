@@ -474,3 +474,26 @@ def test_an_optimiser_of_another_age_trains_beside_others() -> None:
     assert second - first
     executor = Batch(checked(method), clients, 5, seed=0, states={0: loop.client_states[0]})
     assert sorted(executor.groups([0, 1, 2])) == [(0,), (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "text"),
+    [
+        (lambda value: value[None], r"the loss to be a scalar, but got shape \[1\]"),
+        (lambda value: float(value.detach()), "the loss to be a scalar tensor, but got"),
+        (lambda value: value.detach(), "the loss to depend on params"),
+    ],
+)
+def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
+    plain = fedavg(model())
+
+    def loss(params: Any, data: Any, context: Any) -> Any:
+        return wrong(plain.loss(params, data, context))
+
+    with pytest.raises((TypeError, ValueError), match=f"Round 0, client 0, loss: Expected {text}"):
+        fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)
+
+
+def test_a_graph_is_no_federation() -> None:
+    with pytest.raises(TypeError, match="clients to be a sequence of graphs or a task"):
+        fgl.run(fedavg(model()), graphs()[0], num_rounds=1)  # type: ignore[arg-type]

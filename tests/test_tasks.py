@@ -123,3 +123,17 @@ def test_bounds_of_builders(name: str) -> None:
 def test_momentum_is_of_sgd_alone() -> None:
     with pytest.raises(ValueError, match="momentum to be left out beside adam, but got 0.9"):
         Local("adam", momentum=0.9)
+
+
+@pytest.mark.parametrize(
+    ("make", "text"),
+    [
+        (lambda: fgl.tasks.Local("rmsprop"), "optimizer to be one of 'sgd', 'adam'"),
+        (lambda: fgl.tasks.Nodes(partition="metis"), "partition to be one of 'louvain', 'random'"),
+        (lambda: fgl.tasks.Nodes(model="mlp"), "model to be one of 'gcn', 'gat'"),
+        (lambda: fgl.tasks.Links(features="cooked"), "features to be one of 'raw'"),
+    ],
+)
+def test_choices_hold_in_python(make: Any, text: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {text}"):
+        make()

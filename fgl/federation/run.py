@@ -140,6 +140,8 @@ def _unpacked(
     method: Method, clients: Sequence[Graph] | Task, evaluate: Evaluate | None
 ) -> tuple[Sequence[Graph], Evaluate | None]:
     """The graphs of the clients, and who scores."""
+    if isinstance(clients, Graph):
+        raise TypeError("Expected clients to be a sequence of graphs or a task, but got a Graph")
     if isinstance(clients, Sequence):
         return clients, evaluate
     return clients.clients, evaluate or clients.evaluate(method)

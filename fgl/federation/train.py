@@ -174,6 +174,7 @@ def minimise(
         for batch in batches:
             stepper.zero_grad()
             value = loss(layout.turn(local), *batch)
+            _check_scalar(value)
             value.backward()
             check_reached(leaves, value)
             if max_grad_norm is not None:
@@ -189,6 +190,19 @@ def minimise(
     ends = {name: value.detach() for name, value in local.items()}
     kept = state_of(stepper, leaves) if keep else {}
     return Trained(layout.turn(ends), history, layout.turn(kept))
+
+
+def _check_scalar(value: Any) -> None:
+    """A loss is one number that has a gradient."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Expected the loss to be a scalar tensor, but got {value!r}")
+    if value.dim():
+        raise ValueError(f"Expected the loss to be a scalar, but got shape {list(value.shape)}")
+    if not value.requires_grad:
+        raise ValueError(
+            "Expected the loss to depend on params, but got one without a gradient: call the "
+            "model with torch.func.functional_call(model, params, inputs)"
+        )
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:

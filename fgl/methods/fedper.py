@@ -32,6 +32,8 @@ def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818
     """
+    if isinstance(shared, str):
+        raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
     if not shared:
         raise ValueError("Expected shared to name a layer, but got none")
     part(fedavg.initial(), *shared)  # raises where there is no such layer

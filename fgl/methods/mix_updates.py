@@ -52,7 +52,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
         who = torch.tensor(inbox.clients, device=device)
         never = torch.full((size, size), -1.0, device=device)
         remembered: Any = state.get("network", never)
-        matrix, known = network(inbox, remembered[who][:, who])
+        matrix, known = _checked(network(inbox, remembered[who][:, who]), len(who))
         if len(who) < size:  # shares of those who are there
             matrix = normalize_rows(matrix)
         matrix = matrix + torch.diag((matrix.sum(1) == 0).to(matrix))  # who is like nobody
@@ -62,6 +62,20 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
         return inbox.messages({"model": new}), {"network": remembered, "matrix": matrix}
 
     return replace(fedavg, aggregate=aggregate)
+
+
+def _checked(made: Any, size: int) -> tuple[Tensor, Tensor]:
+    """What a network returned: two matrices of those who are here."""
+    if not isinstance(made, tuple) or len(made) != 2:
+        got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
+        raise TypeError(f"Expected network to return (matrix, known), but got {got}")
+    for name, each in zip(("matrix", "known"), made, strict=True):
+        if list(each.shape) != [size, size]:
+            raise ValueError(
+                f"Expected network's {name} to have shape {[size, size]}, one row per client "
+                f"that is here, but got {list(each.shape)}"
+            )
+    return made
 
 
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_choice, check_number
 from ..federation import Evaluate, Method, Params
 from ..graph import Graph
 
@@ -90,6 +90,7 @@ class Local:
     """Local steps in a round; epochs where a task draws minibatches."""
 
     def __post_init__(self) -> None:
+        check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
         check_number("lr", self.lr, at_least=0)
         check_number("momentum", self.momentum, at_least=0)
         check_number("weight_decay", self.weight_decay, at_least=0)

@@ -210,6 +210,9 @@ class _Member(Graph):
             own[name] = own["cohort"].parts[name](own["client"])
         return own[name] if name in own else super().__getattribute__(name)
 
+    def __repr__(self) -> str:
+        return "Graph(of a batch of clients)"
+
     @property
     def device(self) -> torch.device:
         device: torch.device = self.cohort.graphs[0].device
