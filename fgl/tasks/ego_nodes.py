@@ -187,7 +187,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        there = {client: outbox[client] for client in states}
+        there = {client: outbox[client] for client in sorted(states)}
         with in_mode(model, False):
             found = {k: score(clients[k], used) for k, used in models(there, states).items()}
         if not found:
