@@ -450,7 +450,7 @@ def test_bytes_are_counted(name: str) -> None:
         **dict.fromkeys(("fedavg", "fedprox", "dfedgnn"), 4 * (reduction + head)),
     }.get(name, 4 * reduction + egos)
     down = {
-        "local": reduction + head,  # nobody sends anything: the first message stays
+        "local": 0,  # the first message is sent once
         **dict.fromkeys(("fedavg", "fedprox", "dfedgnn"), 8 + reduction + head),
     }.get(name, 8 + reduction + head + 4 * CLASSES)
     up += 0 if name == "local" else 4 * 8  # how much each client weighs
