@@ -11,10 +11,10 @@ from torch import nn
 
 from .. import data
 from ..checks import check_choice, check_number
-from ..federation import Evaluate, Method, Params, Training, evaluate_on, fedavg
+from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..nn import GAT, GCN
-from .scores import node_scores
+from .scores import node_scores, validation
 from .task import Local, Task
 
 MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT}
@@ -41,11 +41,7 @@ def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: T
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_on(method, whole, trained)
 
-    own = node_scores(model, test=False)
-
-    def validate(params: Params, graph: Graph) -> float:
-        return own(params, graph).get("val_accuracy", float("nan"))
-
+    validate = validation(node_scores(model, test=False), "val_accuracy")
     method = fedavg(model, train=train)
     return Task(clients, method, scores, "val_accuracy", validate, whole)
 

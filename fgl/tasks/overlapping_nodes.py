@@ -24,7 +24,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..nn import GCN
-from .scores import node_scores
+from .scores import node_scores, validation
 from .task import Local, Task
 from .weights import send_by_nodes
 
@@ -65,11 +65,7 @@ def overlapping_node_task(
             evaluate_on(method, union, trained), evaluate_clients(method, clients, trained)
         )
 
-    own = node_scores(model, test=False)
-
-    def validate(params: Params, graph: Graph) -> float:
-        return own(params, graph).get("val_accuracy", float("nan"))
-
+    validate = validation(node_scores(model, test=False), "val_accuracy")
     method = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
     return Task(clients, method, scores, "val_accuracy", validate, union)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from ..methods.own_models import own_models
 from ..nn import VGAE
 from ..sparse import SparseMatrix
 from .nodes import PARTITIONS
-from .scores import Score, evaluate_own, link_scores, node_scores
+from .scores import Score, evaluate_own, link_scores, node_scores, validation
 from .task import Local, Task
 from .weights import send_by_nodes
 
@@ -159,12 +158,7 @@ def _task(clients: Sequence[Graph], method: Method, score: Any, select: str) -> 
         own: Score = score(True)
         return evaluate_own(own, made, trained)
 
-    own: Score = score(False)
-
-    def validate(params: Params, graph: Graph) -> float:
-        return own(params, graph).get(select, math.nan)
-
-    return Task(clients, method, scores, select, validate)
+    return Task(clients, method, scores, select, validation(score(False), select))
 
 
 @dataclass(frozen=True)

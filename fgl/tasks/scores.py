@@ -13,9 +13,11 @@ from torch.func import functional_call
 from ..data import EdgeSplit
 from ..federation import Evaluate, Message, Method, Params, check_model, deployed, in_mode
 from ..federation.method import State
+from ..federation.round import means
 from ..graph import Graph
 from ..losses import pair_scores
 from ..metrics import accuracy, auc, average_precision
+from .task import Validate
 
 Score = Callable[[Params, Graph], dict[str, float]]
 
@@ -108,6 +110,15 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
     return score
 
 
+def validation(score: Score, metric: str) -> Validate:
+    """A client's own validation: one metric of its score, NaN where it has nothing to score on."""
+
+    def validate(params: Params, graph: Graph) -> float:
+        return score(params, graph).get(metric, math.nan)
+
+    return validate
+
+
 def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Evaluate:
     """Score each client with the model that it deploys, and with what its last round started from.
 
@@ -149,10 +160,7 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         names = dict.fromkeys(name for found in each for name in found)
         if not names:
             raise ValueError("Expected a client to have something to test on, but got none")
-        means = {}
-        for metric in names:
-            values = [found[metric] for found in each if metric in found]
-            means[metric] = sum(values) / len(values)
-        return {**means, "scored_clients": float(sum(len(found) == len(names) for found in each))}
+        whole = sum(len(found) == len(names) for found in each)
+        return {**means(each), "scored_clients": float(whole)}
 
     return evaluate
