@@ -18,6 +18,7 @@ from .modes import in_mode
 from .seeds import set_seed
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
+CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
 class Trained(NamedTuple):
@@ -199,10 +200,7 @@ def _check_scalar(value: Any) -> None:
     if value.dim():
         raise ValueError(f"Expected the loss to be a scalar, but got shape {list(value.shape)}")
     if not value.requires_grad:
-        raise ValueError(
-            "Expected the loss to depend on params, but got one without a gradient: call the "
-            "model with torch.func.functional_call(model, params, inputs)"
-        )
+        raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
@@ -270,8 +268,7 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
-            "Expected the loss to depend on params, but got no gradient for any of them: call the "
-            "model with torch.func.functional_call(model, params, inputs)"
+            f"Expected the loss to depend on params, but got no gradient for any of them: {CALL}"
         )
 
 
