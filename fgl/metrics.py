@@ -1,4 +1,4 @@
-"""Metrics: accuracy, area under the ROC curve, average precision."""
+"""Metrics: accuracy, macro F1, area under the ROC curve, average precision."""
 
 from __future__ import annotations
 
@@ -25,13 +25,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         >>> accuracy(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
         0.5
     """
-    for name, value in (("y", y), ("mask", mask)):
-        if value is not None and value.shape != logits.shape[:1]:
-            raise ValueError(
-                f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
-            )
-    if mask is not None and mask.dtype != torch.bool:
-        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    _check_rows(logits, y, mask)
     hit = hit_rows(logits, y)
     if mask is not None:
         hit = hit[mask]
@@ -54,6 +48,40 @@ def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
     """
     hit: Tensor = logits.argmax(1) == y
     return hit & ~logits.isnan().any(1)  # argmax would choose the NaN
+
+
+def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
+    """Mean over classes of F1, ``2 TP_c / (2 TP_c + FP_c + FN_c)``.
+
+    A class counts if it is a masked node's label or prediction, as in scikit-learn.
+
+    Args:
+        logits: float ``[num_nodes, num_classes]``; a row with a NaN predicts no class.
+        y: int64 ``[num_nodes]``.
+        mask: bool ``[num_nodes]``; default all nodes.
+
+    Returns:
+        Between 0 and 1; ``nan`` where nothing is masked in.
+
+    Raises:
+        TypeError: if `mask` is not bool.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`.
+
+    Example:
+        >>> macro_f1(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        0.3333333333333333
+
+    Source: Manning, Raghavan, Schuetze 2008, section 13.6, https://nlp.stanford.edu/IR-book
+    """
+    _check_rows(logits, y, mask)
+    if mask is not None:
+        logits, y = logits[mask], y[mask]
+    classes = logits.shape[1]
+    hits = torch.bincount(y[hit_rows(logits, y)], minlength=classes).double()
+    clean = ~logits.isnan().any(1)
+    predicted = torch.bincount(logits.argmax(1)[clean], minlength=classes)
+    named = torch.bincount(y, minlength=classes) + predicted
+    return float((2 * hits / named)[named > 0].mean()) if y.numel() else float("nan")
 
 
 def auc(scores: Tensor, y: Tensor) -> float:
@@ -111,6 +139,16 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
     hits, seen = hits.double(), seen.double()
     steps = hits.diff(prepend=hits.new_zeros(1))
     return float((steps * (hits / seen)).sum() / hits[-1])
+
+
+def _check_rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> None:
+    for name, value in (("y", y), ("mask", mask)):
+        if value is not None and value.shape != logits.shape[:1]:
+            raise ValueError(
+                f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
+            )
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:

@@ -27,6 +27,7 @@ from fgl.federation import Result, Round
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
     *("seconds_per_round", "bytes_up", "bytes_down", "config"),
+    *("best_round", "curves", "dropped"),
 ]
 DEFAULT, ONE_ROUND, TWO_ROUNDS = Run(), Run(rounds=1), Run(rounds=2)
 BASELINE = script("examples/baseline.py")
@@ -219,7 +220,7 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     summary, result = Run(rounds=2, recipe="fedavg", dataset="tiny")(loaded.fedavg, loaded)
     assert list(summary) == KEYS
     assert [summary[key] for key in KEYS[:5]] == ["fedavg", "tiny", 3, 2, 0]
-    assert list(summary["metrics"]) == ["test_accuracy", "val_accuracy"]
+    assert list(summary["metrics"]) == ["test_accuracy", "test_macro_f1", "val_accuracy"]
     for values in summary["metrics"].values():
         assert list(values) == ["last", "best_val"]
         assert all(type(value) is float for value in values.values())
@@ -227,9 +228,14 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert (summary["bytes_down"], summary["bytes_up"]) == (6 * size, 6 * (size + 8))
     assert [type(summary[key]) for key in ("bytes_up", "bytes_down")] == [int, int]
     assert summary["seconds_per_round"] > 0
+    curve = summary["curves"]["val_accuracy"]
+    assert curve == [record.metrics["val_accuracy"] for record in result.history]
+    assert curve[summary["best_round"]] == summary["metrics"]["val_accuracy"]["best_val"]
+    assert summary["dropped"] == []
     said = capsys.readouterr().out.splitlines()
     assert [line.split(" last ")[0] for line in said] == [
         "fedavg tiny: test_accuracy",
+        "fedavg tiny: test_macro_f1",
         "fedavg tiny: val_accuracy",
     ]
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
 
-from fgl.metrics import accuracy, auc, average_precision
+from fgl.metrics import accuracy, auc, average_precision, macro_f1
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -157,3 +157,25 @@ def test_a_logit_that_is_no_number_is_a_miss() -> None:
     logits = torch.tensor([[torch.nan, 0.0], [2.0, torch.nan], [1.0, 0.0], [torch.inf, 0.0]])
     assert accuracy(logits, torch.tensor([0, 0, 0, 0])) == 0.5
     assert accuracy(torch.full((4, 3), torch.nan), torch.tensor([0, 0, 0, 1])) == 0.0
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("classes", [2, 5, 9])
+def test_macro_f1_equals_scikit_learn(classes: int, masked: bool) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    logits = torch.randn(30, classes, generator=generator)
+    y = torch.randint(min(classes, 4), (30,), generator=generator)  # classes that no node has
+    mask = torch.rand(30, generator=generator) < 0.5 if masked else torch.ones(30).bool()
+    want = f1_score(y[mask], logits.argmax(1)[mask], average="macro")
+    assert macro_f1(logits, y, mask if masked else None) == pytest.approx(want, abs=1e-12)
+
+
+def test_macro_f1_of_bad_rows() -> None:
+    """A row with a NaN is a miss of its class, and a prediction of none."""
+    logits = torch.tensor([[1.0, 0.0], [torch.nan, 0.0], [0.0, 1.0]])
+    assert macro_f1(logits, torch.tensor([0, 0, 1])) == pytest.approx((2 / 3 + 1) / 2)
+    assert math.isnan(macro_f1(logits, torch.tensor([0, 0, 1]), torch.zeros(3).bool()))
+    with pytest.raises(ValueError, match="y to have shape"):
+        macro_f1(logits, torch.tensor([0]))
+    with pytest.raises(TypeError, match="mask to be bool"):
+        macro_f1(logits, torch.tensor([0, 0, 1]), torch.ones(3))

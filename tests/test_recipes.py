@@ -56,6 +56,7 @@ def test_report_and_repetition(variant: str, tmp_path: Path) -> None:
     assert list(report) == [
         *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
         *("seconds_per_round", "bytes_up", "bytes_down", "config"),
+    *("best_round", "curves", "dropped"),
     ]
     assert (report["recipe"], report["dataset"], report["rounds"]) == (name, "synthetic", 2)
     assert report["metrics"]
@@ -108,7 +109,7 @@ def test_recipe_is_a_script(tmp_path: Path) -> None:
 def test_a_dataset_alone_gives_its_published_setting() -> None:
     report, result = go("fgssl", "--dataset", "cora", "--rounds", "1", "--hidden", "8")
     assert report["config"]["lambda_c"] == 5.0
-    assert report["config"]["split"] == "class_capped"
+    assert report["config"]["split"] == "random"
     # GAT 1433 -> 8 -> 7: two weights, two attention vectors and a bias per layer.
     numbers = (1433 * 8 + 3 * 8) + (8 * 7 + 3 * 7)
     assert report["bytes_down"] == 5 * 4 * numbers

@@ -127,7 +127,7 @@ def test_second_draw_is_of_seed_1() -> None:
 
 
 def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
-    table = TABLES["fgssl-table2"]
+    table = TABLES["fgssl-capped-table2"]
     only = table.row("FNSC only").at("pubmed", 5)
     assert (only.options["lambda_c"], only.options["lambda_d"]) == (5.0, 0.0)
     assert only.setting.local.optimizer == "adam"

@@ -34,7 +34,7 @@ def test_a_task_of_ones_own_graphs_runs_and_is_scored(name: str) -> None:
 def test_a_setting_is_the_task_of_its_graphs() -> None:
     setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
     made = setting.load(seed=2)
-    whole = fgl.data.split(fgl.data.load("synthetic"), "class_capped", seed=2)
+    whole = fgl.data.split(fgl.data.load("synthetic"), "random", seed=2)
     parts = fgl.data.random_partition(whole, 3, seed=2)
     with torch.random.fork_rng():
         torch.manual_seed(2)
@@ -62,7 +62,7 @@ def test_centralized_is_one_client_with_everything() -> None:
     whole = tasks.centralized(made)
     assert [own.num_nodes for own in whole.clients] == [72]
     metrics = fgl.run(whole.fedavg, whole, num_rounds=1).history[0].metrics
-    assert set(metrics) == {"val_accuracy", "val_loss", "test_accuracy"}
+    assert set(metrics) == {"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}
     overlap = tasks.centralized(TASKS["overlapping"](0.0, torch.float32))
     assert "local_accuracy" in fgl.run(overlap.fedavg, overlap, num_rounds=1).history[0].metrics
 

@@ -42,6 +42,7 @@ from harness.rows import (
 
 Flags = dict[str, Any]
 RENAMED = {"tau": "temperature"}
+CAPPED = tasks.Nodes(split="class_capped")  # the first default
 # Defaults that were given as flags: these runs were made a second time.
 AGAIN = {
     "D4": "--proportions D4 ",
@@ -116,7 +117,7 @@ def old_fedavg(flags: Flags) -> Experiment:
         method, options = fedprox, {"mu": flags.pop("fedprox")}
     elif "fedopt" in flags:
         method, options = fedopt, {"rule": flags.pop("fedopt"), **some(flags, "server_lr")}
-    return of(flags, tasks.Nodes(), Run(), method, options)
+    return of(flags, CAPPED, Run(), method, options)
 
 
 def old_fgssl(flags: Flags) -> Experiment:
@@ -129,8 +130,8 @@ def old_fgssl(flags: Flags) -> Experiment:
         options["lambda_c"] = 0.0
     for view in ("local_view", "global_view"):
         if view in flags:
-            options[view] = fgssl.VIEWS[flags.pop(view)]
-    return of(flags, tasks.Nodes(), Run(), fgssl.fgssl, options)
+            options[view] = fgssl.VIEW[flags.pop(view)]
+    return of(flags, CAPPED, Run(), fgssl.fgssl, options)
 
 
 def old_fedgl(flags: Flags) -> Experiment:

@@ -12,6 +12,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def machine() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         **gpu,
         "torch": torch.__version__,
+        **{name: version(name) for name in ("numpy", "scipy", "networkx")},
         "python": platform.python_version(),
         "commit": commit(),
     }

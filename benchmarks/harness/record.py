@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -24,14 +25,19 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
+def rounded(value: float | None) -> float | None:
+    """A number of a curve, to five digits; JSON has no NaN."""
+    return float(f"{value:.5g}") if value is not None and math.isfinite(value) else None
+
+
 def execute(experiment: Experiment, now: str, path: Path) -> None:
     """Run in this process and append the report; `now` is the command that makes it."""
-    report, result = experiment()
+    report, _ = experiment()
     entry = {
         "key": experiment.key,
         "now": now,
         **report,
-        "dropped_messages": sum(len(record.dropped) for record in result.history),
+        "curves": {name: [rounded(value) for value in v] for name, v in report["curves"].items()},
         "machine": machine(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

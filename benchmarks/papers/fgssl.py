@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from harness.machine import example
@@ -24,7 +24,10 @@ from harness.rows import (
 from fgl import augment, tasks
 
 fgssl = on_fedavg(example("fgssl").fgssl)
-NODES = tasks.Nodes()
+RANDOM, CAPPED = tasks.Nodes(), tasks.Nodes(split="class_capped")
+ADAM = {"optimizer": "adam", "lr": 0.005}
+Values = Mapping[str, Any]
+ByDataset = dict[str, dict[str, Any]]
 
 
 def cells(cora: str, citeseer: str = "", pubmed: str = "") -> Cells:
@@ -37,99 +40,125 @@ def cells(cora: str, citeseer: str = "", pubmed: str = "") -> Cells:
     }
 
 
-def global_cells(cora: float, citeseer: float, pubmed: float) -> Cells:
-    return {("cora", 1): cora, ("citeseer", 1): citeseer, ("pubmed", 1): pubmed}
+@dataclass(frozen=True)
+class Chosen:
+    """A split of the nodes, and what was chosen on it by dataset.
+
+    `fedavg` are the values of FedAvg, which the other baselines share; `fgssl` are FGSSL's own.
+    """
+
+    setting: tasks.Nodes
+    fedavg: ByDataset
+    fgssl: ByDataset
+
+    def baseline(self, name: str, method: Make, paper: Cells, **options: Any) -> Row:
+        """A row with FedAvg's optimiser."""
+        return Row(name, paper, self.setting, method, options, tuned=self.fedavg)
+
+    def row(self, name: str, paper: Cells, method: Make = fgssl, **options: Any) -> Row:
+        """FGSSL as chosen, but for `options`."""
+        return Row(name, paper, self.setting, method, options, tuned=self.fgssl)
+
+    def table1(self) -> list[Row]:
+        """All methods."""
+        local_cells = cells("61.54 45.32 32.42", "73.85 62.87 48.91", "83.81 72.34 59.19")
+        prox_cells = cells("86.60 86.27 86.22", "77.15 77.28 76.87", "85.21 84.01 84.98")
+        opt_cells = cells("86.11 85.89 85.20", "76.96 76.82 76.71", "84.39 84.10 83.91")
+        return [
+            self.baseline("Global", centralized, GLOBAL),
+            self.baseline("Local", local, local_cells),
+            self.baseline("FedAvg", fedavg, FEDAVG),
+            self.baseline("FedProx", fedprox, prox_cells, mu=0.1),
+            self.baseline("FedOpt", fedopt, opt_cells, rule="sgd", server_lr=0.5),
+            self.row("FGSSL", FGSSL),
+        ]
+
+    def table2(self) -> list[Row]:
+        """Each term alone."""
+        only_d = cells("86.86 86.32 86.51", "77.91 77.53 76.42")
+        only_c = cells("88.01 88.23 87.84", "79.89 79.43 79.12")
+        return [
+            self.baseline("FedAvg", fedavg, FEDAVG),
+            self.row("FGSD only", only_d, lambda_c=0.0),
+            self.row("FNSC only", only_c, lambda_d=0.0),
+            self.row("FGSSL", FGSSL),
+        ]
+
+    def table3(self) -> list[Row]:
+        """Which view is strong."""
+        rows = [self.baseline("FedAvg", fedavg, cells("86.63"))]
+        for (mine, other), value in VIEWS.items():
+            views = {"local_view": VIEW[mine], "global_view": VIEW[other]}
+            name = f"FNSC, local {mine}, global {other}"
+            rows.append(self.row(name, cells(value), lambda_d=0.0, **views))
+        return rows
 
 
-# Chosen in fgssl-tuning (docs/results/fgssl.md says how): of all methods, and of FGSSL.
-ADAM = {"optimizer": "adam", "lr": 0.005}
-TUNED: dict[str, dict[str, Any]] = {
-    "cora": {"lr": 0.25},
-    "citeseer": {"lr": 0.1},
-    "pubmed": ADAM,
+GLOBAL: Cells = {("cora", 1): 87.78, ("citeseer", 1): 76.91, ("pubmed", 1): 88.38}
+FEDAVG = cells("86.63 86.21 86.01", "76.37 76.57 75.92", "85.29 84.27 84.57")
+FGSSL = cells("88.34 88.56 88.01", "80.43 80.21 80.01", "88.25 87.75 87.60")
+VIEW = {"weak": augment.weak, "strong": augment.strong}
+VIEWS = {
+    ("weak", "weak"): "87.24",
+    ("weak", "strong"): "86.86",
+    ("strong", "strong"): "87.91",
+    ("strong", "weak"): "88.01",
 }
-WEIGHTS = {
+AT_FIVE = {("cora", 5): 0.0, ("citeseer", 5): 0.0, ("pubmed", 5): 0.0}
+
+
+def point(setting: tasks.Nodes, name: str, method: Make, local: Values, **options: Any) -> Row:
+    """A row of a search: the same values on all datasets."""
+    return Row(name, AT_FIVE, changed(setting, local), method, options)
+
+
+# Random split: eight trials of FedAvg, eight of FGSSL, on seeds that no table has.
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "SGD 0.1": {"lr": 0.1},
+    "SGD 0.25": {},
+    "SGD 0.5": {"lr": 0.5},
+    "SGD 0.03, momentum 0.9": {"lr": 0.03, "momentum": 0.9},
+    "SGD 0.1, momentum 0.9": {"lr": 0.1, "momentum": 0.9},
+    "Adam 0.001": {"optimizer": "adam", "lr": 0.001},
+    "Adam 0.005": ADAM,
+    "Adam 0.01": {"optimizer": "adam", "lr": 0.01},
+}
+TRIALS = (
+    ("SGD 0.1", 1.5, 25.0),
+    ("SGD 0.25", 0.5, 5.0),
+    ("SGD 0.25", 1.5, 25.0),
+    ("SGD 0.25", 5.0, 25.0),
+    ("SGD 0.5", 0.5, 25.0),
+    ("SGD 0.1, momentum 0.9", 0.5, 5.0),
+    ("Adam 0.005", 0.5, 5.0),
+    ("Adam 0.005", 1.5, 25.0),
+)
+TUNING_SEED = 100
+TUNING = [
+    *(point(RANDOM, f"FedAvg, {name}", fedavg, local) for name, local in OPTIMIZERS.items()),
+    *(
+        point(
+            RANDOM,
+            f"FGSSL, {name}, lambda_C {lambda_c:g}, lambda_D {lambda_d:g}",
+            fgssl,
+            OPTIMIZERS[name],
+            lambda_c=lambda_c,
+            lambda_d=lambda_d,
+        )
+        for name, lambda_c, lambda_d in TRIALS
+    ),
+]
+BY_TRIALS = Chosen(RANDOM, fedavg={}, fgssl={})
+
+# Class-capped split: chosen in fgssl-capped-tuning, of all methods, and of FGSSL.
+TUNED: ByDataset = {"cora": {"lr": 0.25}, "citeseer": {"lr": 0.1}, "pubmed": ADAM}
+WEIGHTS: ByDataset = {
     "cora": {"lambda_c": 5.0, "lambda_d": 25.0},
     "citeseer": {"lambda_c": 1.5, "lambda_d": 25.0},
     "pubmed": {"lambda_c": 5.0, "lambda_d": 1.0},
 }
-
-
-def baseline(name: str, method: Make, paper: Cells, **options: Any) -> Row:
-    """A row with the optimiser that was chosen."""
-    return Row(name, paper, NODES, method, options, tuned=TUNED)
-
-
-def row(name: str, paper: Cells, **options: Any) -> Row:
-    """FGSSL with the optimiser and the weights that were chosen, but for `options`."""
-    tuned = {dataset: {**TUNED[dataset], **WEIGHTS[dataset]} for dataset in TUNED}
-    return Row(name, paper, NODES, fgssl, options, tuned=tuned)
-
-
-def point(name: str, method: Make, paper: Cells, local: Mapping[str, Any], **options: Any) -> Row:
-    """A row of the search: the same values on all datasets."""
-    return Row(name, paper, changed(NODES, local), method, options)
-
-
-FEDAVG = baseline(
-    "FedAvg", fedavg, cells("86.63 86.21 86.01", "76.37 76.57 75.92", "85.29 84.27 84.57")
-)
-FGSSL = row("FGSSL", cells("88.34 88.56 88.01", "80.43 80.21 80.01", "88.25 87.75 87.60"))
-VIEWS = {"weak": augment.weak, "strong": augment.strong}
-ROWS: dict[str, list[Row]] = {
-    "fgssl-table1": [
-        baseline("Global", centralized, global_cells(87.78, 76.91, 88.38)),
-        baseline(
-            "Local",
-            local,
-            cells("61.54 45.32 32.42", "73.85 62.87 48.91", "83.81 72.34 59.19"),
-        ),
-        FEDAVG,
-        baseline(
-            "FedProx",
-            fedprox,
-            cells("86.60 86.27 86.22", "77.15 77.28 76.87", "85.21 84.01 84.98"),
-            mu=0.1,
-        ),
-        baseline(
-            "FedOpt",
-            fedopt,
-            cells("86.11 85.89 85.20", "76.96 76.82 76.71", "84.39 84.10 83.91"),
-            rule="sgd",
-            server_lr=0.5,
-        ),
-        FGSSL,
-        # At 10 clients lambda_C = 5 diverges on some seeds of Cora.
-        row("FGSSL, lambda_C 1.5", {("cora", 10): 88.01}, lambda_c=1.5),
-    ],
-    "fgssl-table2": [
-        FEDAVG,
-        row("FGSD only", cells("86.86 86.32 86.51", "77.91 77.53 76.42"), lambda_c=0.0),
-        row("FNSC only", cells("88.01 88.23 87.84", "79.89 79.43 79.12"), lambda_d=0.0),
-        FGSSL,
-    ],
-    "fgssl-table3": [
-        FEDAVG,
-        *(
-            replace(
-                row(
-                    f"FNSC, local {local_view}, global {global_view}",
-                    {("cora", 5): value},
-                    lambda_d=0.0,
-                    local_view=VIEWS[local_view],
-                    global_view=VIEWS[global_view],
-                ),
-                again="local strong, global weak" if local_view != global_view == "weak" else "",
-            )
-            for local_view, global_view, value in (
-                ("weak", "weak", 87.24),
-                ("weak", "strong", 86.86),
-                ("strong", "strong", 87.91),
-                ("strong", "weak", 88.01),
-            )
-        ),
-    ],
-}
+BOTH = {dataset: {**TUNED[dataset], **WEIGHTS[dataset]} for dataset in TUNED}
+ON_CAPPED = Chosen(CAPPED, fedavg=TUNED, fgssl=BOTH)
 GRID = (
     (0.25, 1.5, 25.0),
     (0.25, 5.0, 25.0),
@@ -137,35 +166,67 @@ GRID = (
     (0.1, 1.5, 25.0),
     (0.1, 5.0, 25.0),
 )
-AT_FIVE = {("cora", 5): 0.0, ("citeseer", 5): 0.0, ("pubmed", 5): 0.0}
+PUBMED_WEIGHTS = ((0.5, 25.0), (1.5, 25.0), (1.5, 1.0), (5.0, 25.0), (5.0, 1.0))
 PUBMED = {("pubmed", 5): 0.0}
-ROWS["fgssl-tuning"] = [
-    *(point(f"FedAvg, lr {lr:g}", fedavg, AT_FIVE, {"lr": lr}) for lr in (0.1, 0.25, 0.5)),
+CAPPED_TUNING = [
+    *(point(CAPPED, f"FedAvg, lr {lr:g}", fedavg, {"lr": lr}) for lr in (0.1, 0.25, 0.5)),
     *(
         point(
+            CAPPED,
             f"FGSSL, lr {lr:g}, lambda_C {lambda_c:g}, lambda_D {lambda_d:g}",
             fgssl,
-            AT_FIVE,
             {"lr": lr},
             lambda_c=lambda_c,
             lambda_d=lambda_d,
         )
         for lr, lambda_c, lambda_d in GRID
     ),
-    point("FedAvg, --lr 1.0", fedavg, PUBMED, {"lr": 1.0}),
-    point("FedAvg, --optimizer adam --lr 0.005", fedavg, PUBMED, ADAM),
-    *(
-        point(
-            f"FGSSL, Adam 0.005, lambda_C {lambda_c:g}, lambda_D {lambda_d:g}",
-            fgssl,
-            PUBMED,
-            ADAM,
-            lambda_c=lambda_c,
-            lambda_d=lambda_d,
-        )
-        for lambda_c, lambda_d in ((0.5, 25.0), (1.5, 25.0), (1.5, 1.0), (5.0, 25.0), (5.0, 1.0))
-    ),
 ]
+CAPPED_TUNING += [
+    replace(each, paper=PUBMED)
+    for each in (
+        point(CAPPED, "FedAvg, lr 1", fedavg, {"lr": 1.0}),
+        point(CAPPED, "FedAvg, Adam 0.005", fedavg, ADAM),
+        *(
+            point(
+                CAPPED,
+                f"FGSSL, Adam 0.005, lambda_C {lambda_c:g}, lambda_D {lambda_d:g}",
+                fgssl,
+                ADAM,
+                lambda_c=lambda_c,
+                lambda_d=lambda_d,
+            )
+            for lambda_c, lambda_d in PUBMED_WEIGHTS
+        ),
+    )
+]
+
+
+def made_again(row: Row) -> Row:
+    """The class-capped split's "FNSC only" was run a second time as a row of Table 3."""
+    twice = row.name == "FNSC, local strong, global weak"
+    return replace(row, again="local strong, global weak") if twice else row
+
+
+# With 10 clients on Cora lambda_C = 5 diverges on some seeds of the class-capped split.
+SMALLER = ON_CAPPED.row("FGSSL, lambda_C 1.5", {("cora", 10): 88.01}, lambda_c=1.5)
+ROWS: dict[str, list[Row]] = {
+    "fgssl-table1": BY_TRIALS.table1(),
+    "fgssl-table2": BY_TRIALS.table2(),
+    "fgssl-table3": BY_TRIALS.table3(),
+    "fgssl-tuning": TUNING,
+    "fgssl-capped-table1": [*ON_CAPPED.table1(), SMALLER],
+    "fgssl-capped-table2": ON_CAPPED.table2(),
+    "fgssl-capped-table3": [made_again(row) for row in ON_CAPPED.table3()],
+    "fgssl-capped-tuning": CAPPED_TUNING,
+}
 TABLES = {name: Table(rows, "FedAvg", "fgssl.jsonl") for name, rows in ROWS.items()}
-ONLY: dict[str, Any] = {"datasets": ("cora",), "clients": (5,)}  # the paper's Table 3
-TABLES["fgssl-table3"] = replace(TABLES["fgssl-table3"], **ONLY)
+F1 = {"macro F1": "test_macro_f1"}
+CHANGES: dict[str, dict[str, Any]] = {
+    "fgssl-table1": {"also": F1},
+    "fgssl-table2": {"also": F1},
+    "fgssl-table3": {"datasets": ("cora",), "clients": (5,)},  # the paper's Table 3
+    "fgssl-tuning": {"first": TUNING_SEED, "clients": (5,)},
+    "fgssl-capped-table3": {"datasets": ("cora",), "clients": (5,)},
+}
+TABLES |= {name: replace(TABLES[name], **changes) for name, changes in CHANGES.items()}

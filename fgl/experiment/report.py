@@ -45,7 +45,10 @@ def report(
         also the mean over clients of each one's best round (``best_test``: it selects on the test;
         the rounds before a client first took part have none);
         ``seconds_per_round``: median from the third round on, broadcast to evaluation;
-        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``.
+        ``bytes_up, bytes_down``: of the whole run, all clients; ``config``; ``best_round``: the
+        one of ``best_val``, counted from 0, None without a validation; ``curves``: each metric,
+        one number a round, None where a round has none, without those of single clients;
+        ``dropped``: round, client and reason of each message that did not count.
 
     Example:
         >>> history = [fgl.federation.Round(0, [0], metrics={"val_f1": 0.4, "test_f1": 0.3})]
@@ -67,6 +70,9 @@ def report(
         "bytes_up": sum(record.bytes_up for record in history),
         "bytes_down": sum(record.bytes_down for record in history),
         "config": dict(config),
+        "best_round": best_round(history, select).round if _selects(history, select) else None,
+        "curves": _curves(history),
+        "dropped": [[r.round, client, why] for r in history for client, why in r.dropped.items()],
     }
 
 
@@ -130,12 +136,21 @@ def to_json(report: Any) -> str:
     return json.dumps(strict(report), indent=1, allow_nan=False) + "\n"
 
 
+def _selects(history: Sequence[Round], select: str) -> bool:
+    return bool(history) and select in history[-1].metrics
+
+
+def _curves(history: Sequence[Round]) -> dict[str, list[float | None]]:
+    names = sorted({name for record in history for name in record.metrics if "/" not in name})
+    return {name: [record.metrics.get(name) for record in history] for name in names}
+
+
 def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float]]:
     metrics = {}
     names = [] if not history else sorted(history[-1].metrics)
     for name in (name for name in names if not name.endswith("_loss")):
         last = history[-1].metrics[name]
-        if select not in names:
+        if not _selects(history, select):
             recent = [record.metrics[name] for record in history[-5:] if name in record.metrics]
             metrics[name] = {"last": last, "mean_last5": statistics.mean(recent)}
         elif name in (best := best_round(history, select).metrics):

@@ -11,7 +11,7 @@ from torch.func import functional_call, vmap
 
 from ..graph import Graph
 from ..losses import cross_entropy
-from ..metrics import accuracy, hit_rows
+from ..metrics import accuracy, hit_rows, macro_f1
 from ..sparse import Member
 from .checks import check_model
 from .executors.cohort import Cohort
@@ -69,8 +69,8 @@ def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evalu
         clients: the clients' graphs.
 
     Returns:
-        ``(outbox, states) -> {"val_accuracy", "val_loss", "test_accuracy"}``; a mean over clients
-        where they have models of their own.
+        ``(outbox, states) -> {"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}``; a
+        mean over clients where they have models of their own.
 
     Raises:
         ValueError: if the graph lacks labels or a mask, or a mask is empty; and, when called, if a
@@ -81,7 +81,7 @@ def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evalu
         >>> model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
         >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=3)
         >>> sorted(evaluate_on(fgl.fedavg(model), graph, [graph] * 3)(outbox, {}))
-        ['test_accuracy', 'val_accuracy', 'val_loss']
+        ['test_accuracy', 'test_macro_f1', 'val_accuracy', 'val_loss']
     """
     y, val_mask, test_mask = graph.y, graph.val_mask, graph.test_mask
     if y is None or val_mask is None or test_mask is None:
@@ -99,6 +99,7 @@ def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evalu
             "val_accuracy": accuracy(logits, y, val_mask),
             "val_loss": float(cross_entropy(logits, y, val_mask)),
             "test_accuracy": accuracy(logits, y, test_mask),
+            "test_macro_f1": macro_f1(logits, y, test_mask),
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
