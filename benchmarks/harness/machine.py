@@ -62,6 +62,14 @@ def example(name: str) -> Any:
     return module
 
 
+def pyplot() -> Any:
+    """matplotlib without a screen; only pictures need it, so it is asked for late."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    return importlib.import_module("matplotlib.pyplot")
+
+
 def write(report: dict[str, Any], path: Path | None) -> None:
     """A report as JSON, if it is wanted."""
     if path is not None:

@@ -1,0 +1,185 @@
+"""The matrix: every method on four tasks, each with four trials, chosen on validation.
+
+    python benchmarks/matrix.py                                   what is not there yet, all of it
+    python benchmarks/matrix.py --tasks links --methods FedAvg FedProx
+    python benchmarks/matrix.py --report                          docs/matrix.md and its picture
+
+Trials run on a seed of their own. The one of the best validation score runs on three more. Every
+run is a line of ``benchmarks/results/matrix.jsonl``; what is there is not made again. ``--shard
+0/2`` and ``--shard 1/2`` divide the cells between two processes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+from harness.machine import RESULTS, ROOT, pyplot
+from harness.record import execute, load
+from harness.report import paired, publish
+from harness.rows import spelled
+from papers.matrix import COLUMNS, ENTRIES, SEEDS, TUNING_SEED
+
+Found = dict[str, dict[str, Any]]
+
+
+def made(found: Found, name: str, task: str, values: Any, seed: int) -> dict[str, Any] | None:
+    """A recorded run, if it is there."""
+    return found.get(spelled(ENTRIES[name].at(task, values, seed).key))
+
+
+def best(found: Found, name: str, task: str) -> dict[str, Any] | None:
+    """The trial that validates best; None while one is missing."""
+    trials = ENTRIES[name].trials(task)
+    runs = [made(found, name, task, values, TUNING_SEED) for values in trials]
+    if any(run is None for run in runs):
+        return None
+    judged = COLUMNS[task].validation
+
+    def value(index: int) -> float:
+        score = (runs[index] or {})["metrics"].get(judged, {}).get("best_val")
+        return -1.0 if score is None or score != score else float(score)
+
+    return trials[max(range(len(trials)), key=value)]
+
+
+def run(args: argparse.Namespace) -> None:
+    """Make the trials, then the runs of what they choose."""
+    index, count = (int(part) for part in args.shard.split("/"))
+    cells = [
+        (name, task)
+        for task in args.tasks or COLUMNS
+        for name in args.methods or ENTRIES
+        if task in ENTRIES[name].tasks
+    ]
+    for name, task in (cell for i, cell in enumerate(cells) if i % count == index):
+        for values in ENTRIES[name].trials(task):
+            one(args, name, task, values, TUNING_SEED)
+        chosen = best(load(args.results), name, task)
+        for seed in SEEDS:
+            one(args, name, task, chosen, seed)
+
+
+def one(args: argparse.Namespace, name: str, task: str, values: Any, seed: int) -> None:
+    """A run, unless it is there."""
+    if made(load(args.results), name, task, values, seed) is None:
+        now = f"python benchmarks/matrix.py --tasks {task} --methods {shlex.quote(name)}"
+        execute(ENTRIES[name].at(task, values, seed), now, args.results)
+
+
+def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
+    """Seed to the chosen trial's scores: test, bytes a round, seconds a round."""
+    chosen = best(found, name, task)
+    if chosen is None:
+        return {}
+    there = {seed: made(found, name, task, chosen, seed) for seed in SEEDS}
+    return {
+        seed: {
+            "test": 100 * run["metrics"][COLUMNS[task].metric]["best_val"],
+            "own": 100 * run["metrics"][COLUMNS[task].own or COLUMNS[task].metric]["best_val"],
+            "up": run["bytes_up"] / run["rounds"] / run["clients"] / 1e6,
+            "down": run["bytes_down"] / run["rounds"] / run["clients"] / 1e6,
+            "seconds": run["seconds_per_round"],
+        }
+        for seed, run in there.items()
+        if run is not None
+    }
+
+
+def table(found: Found, task: str) -> str:
+    """A task's methods, a line each."""
+    heads = ["method", "test", "against FedAvg", "own nodes", "MB up", "MB down"]
+    heads += ["seconds a round", "chosen"]
+    if not COLUMNS[task].own:
+        heads.remove("own nodes")
+    lines = [heads, ["---"] * len(heads)]
+    base = scores(found, "FedAvg", task)
+    for name, entry in ENTRIES.items():
+        mine = scores(found, name, task) if task in entry.tasks else {}
+        if mine:
+            lines.append(line(found, name, task, mine, base))
+        else:
+            said = "not run" if task in entry.tasks else "does not apply"
+            lines.append([name, said, *[""] * (len(heads) - 2)])
+    rule = "|---" * len(heads) + "|"
+    text = [f"| {' | '.join(cells)} |" for cells in lines]
+    return "\n".join([text[0], rule, *text[2:]]) + "\n"
+
+
+def line(found: Found, name: str, task: str, mine: Any, base: Any) -> list[str]:
+    """A method's cells: scores, the gain, costs of a client and a round, what was chosen."""
+
+    def mean(key: str) -> float:
+        return statistics.mean(each[key] for each in mine.values())
+
+    values = [each["test"] for each in mine.values()]
+    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    gain = "" if name == "FedAvg" else paired(mine, base, "test")[0]
+    chosen = ", ".join(f"{key} {value}" for key, value in (best(found, name, task) or {}).items())
+    own = [f"{mean('own'):.1f}"] if COLUMNS[task].own else []
+    cost = [f"{mean(key):.3g}" for key in ("up", "down")] + [f"{mean('seconds'):.2g}"]
+    return [name, f"{mean('test'):.1f}{spread}", gain, *own, *cost, chosen]
+
+
+def text(found: Found) -> str:
+    """All tasks."""
+    parts = [f"### {column.title}\n\n{table(found, task)}" for task, column in COLUMNS.items()]
+    return "\n" + "\n".join(parts) + "\n"
+
+
+def draw(found: Found) -> None:
+    """A panel a task: every method's test score, and its megabytes up."""
+    plt = pyplot()
+    figure, grid = plt.subplots(1, len(COLUMNS), figsize=(13, 0.34 * len(ENTRIES) + 1.4),
+                                sharey=True, layout="constrained")  # fmt: skip
+    for axes, (task, column) in zip(grid, COLUMNS.items(), strict=True):
+        for y, name in enumerate(ENTRIES):
+            values = [each["test"] for each in scores(found, name, task).values()]
+            if values:
+                color = {"FedAvg": "#c0742c", "Local": "#777777"}.get(name, "#1f5a94")
+                error = statistics.stdev(values) if len(values) > 1 else 0
+                axes.errorbar(statistics.mean(values), y, xerr=error, fmt="o", color=color,
+                              markersize=5, capsize=2.5)  # fmt: skip
+        base = [each["test"] for each in scores(found, "FedAvg", task).values()]
+        if base:
+            axes.axvline(statistics.mean(base), color="#c0742c", linewidth=0.8, alpha=0.6)
+        axes.set_title(column.title, fontsize=10)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    grid[0].set_yticks(range(len(ENTRIES)), list(ENTRIES))
+    grid[0].set_ylim(len(ENTRIES) - 0.5, -0.5)
+    figure.supxlabel("test score at the best validation, %; bars are standard deviations of seeds")
+    figure.savefig(ROOT / "docs" / "images" / "matrix.png", dpi=110)
+    plt.close(figure)
+
+
+def parsed(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--tasks", nargs="+", choices=list(COLUMNS), help="default all")
+    add("--methods", nargs="+", choices=list(ENTRIES), metavar="NAME", help="default all")
+    add("--shard", default="0/1", metavar="I/N")
+    add("--results", type=Path, default=RESULTS / "matrix.jsonl")
+    add("--report", action="store_true", help="run nothing, write the page from what is there")
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parsed(argv)
+    if not args.report:
+        run(args)
+    found = load(args.results)
+    if args.report:
+        publish("matrix", text(found))
+        draw(found)
+    sys.stdout.write(text(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,189 @@
+"""The matrix: every method of fgl on four tasks, where it applies, with four trials each.
+
+A trial is a learning rate and a value of the method's own; a method that has nothing of its own to
+choose gets four learning rates. What is chosen is the trial of the best validation score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from harness.rows import (
+    Experiment,
+    Make,
+    changed,
+    fedavg,
+    fedopt,
+    fedper,
+    fedprox,
+    local,
+    moon,
+    ring,
+)
+
+from fgl import Graph, Method, data, tasks
+from fgl.experiment import Run
+from fgl.federation import Evaluate, evaluate_clients, evaluate_graphs, together
+
+from .fedgl import fedgl
+from .fedvgae import fedvgae
+from .fgssl import fgssl
+from .gpfl import gpfl, uniform
+
+Values = Mapping[str, Any]
+TUNING_SEED = 100
+SEEDS = (0, 1, 2)
+
+
+@dataclass(frozen=True)
+class GraphsWithValidation(tasks.Graphs):
+    """Graphs in folds; a quarter of what a client would train on validates."""
+
+    def load(self, seed: int = 0) -> tasks.Task:
+        """The task; the best round is the one of the best validation."""
+        folds, tests = self.folds_of(seed)
+        kept, held = zip(*(quartered(own, seed) for own in folds), strict=True)
+        made = self.of(kept, tests, seed=seed)
+
+        def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
+            validate = evaluate_graphs(method, held, clients)
+
+            def validation(outbox: Any, states: Any) -> dict[str, float]:
+                return {"val_accuracy": validate(outbox, states)["test_accuracy"]}
+
+            return together(evaluate_graphs(method, tests, clients), validation)
+
+        return replace(made, scores=scores, select="val_accuracy")
+
+
+@dataclass(frozen=True)
+class NodesBothWays(tasks.Nodes):
+    """Louvain nodes; models are scored on the whole graph, and on each client's own test nodes."""
+
+    def load(self, seed: int = 0) -> tasks.Task:
+        """The task, with `local_accuracy` too."""
+        made = super().load(seed)
+
+        def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
+            own = evaluate_clients(method, made.clients, clients)
+            return together(made.scores(method, clients), own)
+
+        return replace(made, scores=scores)
+
+
+def quartered(graph: Graph, seed: int) -> tuple[Graph, Graph]:
+    """Three quarters of a collection, and the last one."""
+    y: Any = graph.y
+    quarter = data.stratified_folds(y, 4, seed=seed)
+    last = quarter == 3
+    return graph.select((~last).nonzero()[:, 0]), graph.select(last.nonzero()[:, 0])
+
+
+@dataclass(frozen=True)
+class Column:
+    """A task of the matrix: its setting and run, what is scored, four learning rates."""
+
+    title: str
+    setting: Any
+    run: Run
+    metric: str
+    validation: str
+    own: str  # the score on each client's own test examples, "" where `metric` is that
+    lrs: tuple[float, float, float, float]  # the two in the middle go with values of a method
+
+
+COLUMNS = {
+    "louvain-nodes": Column(
+        "Louvain nodes, Cora",
+        NodesBothWays(dataset="cora"),
+        Run(rounds=100),
+        "test_accuracy",
+        "val_accuracy",
+        "local_accuracy",
+        (0.05, 0.1, 0.25, 0.5),
+    ),
+    "overlapping-nodes": Column(
+        "Overlapping nodes, CiteSeer",
+        tasks.OverlappingNodes(dataset="citeseer"),
+        Run(rounds=100),
+        "test_accuracy",
+        "val_accuracy",
+        "local_accuracy",
+        (0.003, 0.01, 0.03, 0.1),
+    ),
+    "links": Column(
+        "Links, Cora",
+        tasks.Links(dataset="cora"),
+        Run(rounds=100, clients_at_once="all"),
+        "auc",
+        "val_auc",
+        "",
+        (0.0003, 0.001, 0.003, 0.01),
+    ),
+    "graphs": Column(
+        "Graphs, PROTEINS",
+        GraphsWithValidation(dataset="PROTEINS"),
+        Run(rounds=200, clients_at_once=8),
+        "test_accuracy",
+        "val_accuracy",
+        "",
+        (0.0003, 0.001, 0.003, 0.01),
+    ),
+}
+ALL = tuple(COLUMNS)
+NODES = ALL[:2]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A method of the matrix: two values of its own to try, if any; `fixed` by task."""
+
+    make: Make
+    own: tuple[Values, Values] | None = None
+    tasks: tuple[str, ...] = ALL
+    fixed: Mapping[str, Values] | None = None
+
+    def trials(self, task: str) -> list[dict[str, Any]]:
+        """Four trials: values of the setting and of the method."""
+        lrs = COLUMNS[task].lrs
+        fixed = dict((self.fixed or {}).get(task, {}))
+        if self.own is None:
+            return [{"lr": lr, **fixed} for lr in lrs]
+        return [{"lr": lr, **fixed, **own} for lr in lrs[1:3] for own in self.own]
+
+    def at(self, task: str, values: Values, seed: int) -> Experiment:
+        """The run of a trial."""
+        column = COLUMNS[task]
+        run = replace(column.run, seed=seed)
+        known = {"lr"}
+        options = {name: value for name, value in values.items() if name not in known}
+        return Experiment(changed(column.setting, values), self.make, options, run)
+
+
+SHARED = {  # what FedPer lets travel
+    "louvain-nodes": {"shared": ("convs.0",)},
+    "overlapping-nodes": {"shared": ("convs.0",)},
+    "links": {"shared": ("conv1",)},
+    "graphs": {"shared": ("convs",)},
+}
+WHOLE = ("louvain-nodes", "overlapping-nodes", "links")  # the model gives embeddings
+ENTRIES: dict[str, Entry] = {
+    "Local": Entry(local),
+    "FedAvg": Entry(fedavg),
+    "FedProx": Entry(fedprox, ({"mu": 0.01}, {"mu": 0.1})),
+    "FedOpt, Adam": Entry(
+        fedopt, ({"rule": "adam", "server_lr": 0.01}, {"rule": "adam", "server_lr": 0.001})
+    ),
+    "FedPer": Entry(fedper, fixed=SHARED),
+    "MOON": Entry(moon, ({"contrast": 0.1}, {"contrast": 1.0}), WHOLE),
+    "D-FedGNN": Entry(ring),
+    "uniform": Entry(uniform, ({"rho": 0.05}, {"rho": 0.5})),
+    "FGSSL": Entry(
+        fgssl, ({"lambda_c": 0.5, "lambda_d": 5.0}, {"lambda_c": 1.5}), ("louvain-nodes",)
+    ),
+    "FedGL": Entry(fedgl, ({}, {"alpha": 0.1}), ("overlapping-nodes",)),
+    "FedVGAE": Entry(fedvgae, ({}, {"contrast": 0.1}), ("links",)),
+    "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5}), ("graphs",)),
+}

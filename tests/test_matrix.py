@@ -1,0 +1,94 @@
+"""The matrix of methods and tasks: equal trials, and the choice by validation alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matrix
+import pytest
+from harness.rows import spelled
+from papers.matrix import COLUMNS, ENTRIES, SEEDS, TUNING_SEED, GraphsWithValidation, quartered
+
+import fgl
+
+CELLS = [(name, task) for name, entry in ENTRIES.items() for task in entry.tasks]
+
+
+@pytest.mark.parametrize(("name", "task"), CELLS)
+def test_every_cell_has_four_different_trials(name: str, task: str) -> None:
+    trials = ENTRIES[name].trials(task)
+    keys = {spelled(ENTRIES[name].at(task, values, TUNING_SEED).key) for values in trials}
+    assert len(keys) == len(trials) == 4
+    assert {values["lr"] for values in trials} <= set(COLUMNS[task].lrs)
+    assert TUNING_SEED not in SEEDS
+
+
+def recorded(name: str, task: str, index: int, seed: int, val: float, test: float) -> Any:
+    values = ENTRIES[name].trials(task)[index]
+    column = COLUMNS[task]
+    scores = {column.validation: {"best_val": val}, column.metric: {"best_val": test}}
+    scores["local_accuracy"] = {"best_val": test}
+    costs = {"bytes_up": 3e6, "bytes_down": 6e6, "rounds": 3, "clients": 2}
+    key = ENTRIES[name].at(task, values, seed).key
+    return {"key": key, "metrics": scores, **costs, "seconds_per_round": 0.5}
+
+
+def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path) -> None:
+    name, task = "FedProx", "louvain-nodes"
+    vals, tests = (0.5, 0.9, 0.7, 0.6), (0.9, 0.1, 0.9, 0.9)  # the test may not speak
+    lines = [
+        recorded(name, task, i, TUNING_SEED, *each)
+        for i, each in enumerate(zip(vals, tests, strict=True))
+    ]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines[:3]))
+    assert matrix.best(matrix.load(path), name, task) is None  # a trial is missing
+    lines += [recorded(name, task, 1, seed, 0.5, 0.4 + seed / 10) for seed in SEEDS]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = matrix.load(path)
+    assert matrix.best(found, name, task) == ENTRIES[name].trials(task)[1]
+    mine = matrix.scores(found, name, task)
+    assert [round(each["test"]) for each in mine.values()] == [40, 50, 60]
+    assert {each["up"] for each in mine.values()} == {0.5}
+    said = matrix.table(found, task)
+    assert "| FedProx | 50.0 ± 10.0 |" in said
+    assert "| FedAvg | not run |" in said and "| GPFL | does not apply |" in said
+
+
+def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:
+    setting = GraphsWithValidation(clients=3, hidden=8)
+    train, tests = setting.folds_of(0)
+    task = setting.load(0)
+    for own, kept, test in zip(train, task.clients, tests, strict=True):
+        first, last = quartered(own, 0)
+        assert first.num_graphs == kept.num_graphs
+        assert first.num_graphs + last.num_graphs == own.num_graphs
+        assert abs(last.num_graphs - own.num_graphs / 4) < 1
+        assert test.num_graphs > 0
+    metrics = fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
+    assert {"val_accuracy", "test_accuracy"} <= set(metrics)
+
+
+def test_a_cell_is_run_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[int, str]] = []
+
+    def execute(experiment: Any, now: str, path: Path) -> None:
+        ran.append((experiment.run.seed, now))
+        index = next(
+            i
+            for i, values in enumerate(ENTRIES["FedAvg"].trials("links"))
+            if ENTRIES["FedAvg"].at("links", values, experiment.run.seed).key == experiment.key
+        )
+        line = recorded("FedAvg", "links", index, experiment.run.seed, index / 10, 0.5)
+        with path.open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+    monkeypatch.setattr(matrix, "execute", execute)
+    flags = ["--tasks", "links", "--methods", "FedAvg", "--results", str(tmp_path / "runs.jsonl")]
+    matrix.run(matrix.parsed(flags))
+    assert [seed for seed, _ in ran] == [TUNING_SEED] * 4 + list(SEEDS)
+    assert {now for _, now in ran} == {"python benchmarks/matrix.py --tasks links --methods FedAvg"}
+    matrix.run(matrix.parsed(flags))
+    assert len(ran) == 7
