@@ -1,0 +1,214 @@
+"""Claims of the five papers: at most four each, the control that each needs, and the verdict.
+
+A verdict is written by hand, after the figures that `benchmarks/claims.py` puts beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+HOLDS = "holds"
+CONDITION = "holds under a condition"
+NOT_HERE = "does not hold here"
+UNTESTED = "not testable here"
+VERDICTS = (HOLDS, CONDITION, NOT_HERE, UNTESTED)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """The gain of a row over another of its table, on one dataset.
+
+    `key` is the score where it is not the table's own; `label` says more of the setting.
+    """
+
+    table: str
+    row: str
+    base: str
+    dataset: str
+    clients: int
+    label: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, what it is compared with here, and what came out.
+
+    `short` names it in the picture; `note` is a figure or a condition that no table has.
+    """
+
+    paper: str
+    says: str
+    short: str
+    control: str
+    verdict: str
+    figures: tuple[Figure, ...] = ()
+    note: str = ""
+
+
+def on(
+    table: str, row: str, base: str, *where: tuple[str, int], label: str = "", key: str = ""
+) -> tuple[Figure, ...]:
+    """The same gain on several datasets."""
+    return tuple(Figure(table, row, base, *each, label=label, key=key) for each in where)
+
+
+def alphas(table: str, row: str, base: str, dataset: str, clients: int) -> tuple[Figure, ...]:
+    """The same gain for GPFL's three values of alpha."""
+    return tuple(
+        Figure(table, f"{row}, alpha {alpha}", f"{base}, alpha {alpha}", dataset, clients,
+               f"{clients} clients, alpha {alpha}")
+        for alpha in ("0.5", "1", "5")
+    )  # fmt: skip
+
+
+SMALL = ("cora", 5), ("citeseer", 5)
+SIX = ("cora", 6), ("citeseer", 6)
+TEN = ("cora", 10), ("citeseer", 10), ("pubmed", 10)
+
+FGSSL = [
+    Claim(
+        "FGSSL",
+        "Contrast and distillation lift FedAvg (Table 1)",
+        "over FedAvg",
+        "Eight trials each, chosen on validation; the paper's random split",
+        NOT_HERE,
+        on("fgssl-table1", "FGSSL", "FedAvg", *SMALL, label="5 clients"),
+    ),
+    Claim(
+        "FGSSL",
+        "Labels make the contrast (node-semantic)",
+        "over shuffled keys",
+        "The same contrast with keys of other nodes' labels",
+        NOT_HERE,
+        on("fgssl-controls", "FGSSL", "keys shuffled", *SMALL),
+    ),
+    Claim(
+        "FGSSL",
+        "The distillation transfers structure (Table 2)",
+        "over a teacher on another graph",
+        "The teacher sees the nodes on edges between other nodes",
+        NOT_HERE,
+        on("fgssl-controls", "FGSD only", "FGSD only, teacher's graph shuffled", *SMALL),
+    ),
+    Claim(
+        "FGSSL",
+        "A strong local and a weak global view are best (Table 3)",
+        "strong local view",
+        "The same with both views weak, contrast alone, class-capped split",
+        HOLDS,
+        on(
+            "fgssl-capped-table3",
+            "FNSC, local strong, global weak",
+            "FNSC, local weak, global weak",
+            ("cora", 5),
+            label="5 clients",
+        ),
+    ),
+]
+FEDGL = [
+    Claim(
+        "FedGL",
+        "Global pseudo labels lift FedAvg (Table 2)",
+        "pseudo labels over FedAvg",
+        "FedAvg on the same clients",
+        HOLDS,
+        on("fedgl-table2", "w/o pseudo graph", "Federated", *SIX),
+    ),
+    Claim(
+        "FedGL",
+        "The global pseudo graph adds to that (Table 2)",
+        "pseudo graph over none",
+        "FedGL without it; as printed (beta 1) it collapses",
+        NOT_HERE,
+        on("fedgl-table2", "FedGL", "w/o pseudo graph", *SIX),
+    ),
+]
+FEDEGO = [
+    Claim(
+        "FedEgo",
+        "FedEgo is above FedAvg on the common graph (Table 2)",
+        "over FedAvg",
+        "FedAvg on the same splits, by the paper's rule",
+        CONDITION,
+        on("fedego-table2", "FedEgo", "FedAvg", *SMALL),
+    ),
+    Claim(
+        "FedEgo",
+        "Mixup lifts the common graph (Table 5)",
+        "Mixup over none",
+        "The first ego-graph of each batch instead of their mean",
+        CONDITION,
+        on("fedego-table5", "FedEgo", "w/o Mixup", *SMALL),
+    ),
+    Claim(
+        "FedEgo",
+        "Mixing by the EMD is better than any fixed share (Table 9)",
+        "EMD over lambda 1",
+        "The global head as it is (lambda 1)",
+        NOT_HERE,
+        on("fedego-table9", "FedEgo", "lambda 1", ("cora", 5)),
+    ),
+    Claim(
+        "FedEgo",
+        "Mashed ego-graphs keep a client's data private",
+        "privacy",
+        "What a batch of one uploads",
+        NOT_HERE,
+        note="a last batch of one is uploaded raw; no attack is in the benchmarks yet",
+    ),
+]
+FEDVGAE = [
+    Claim(
+        "FedVGAE",
+        "FedVGAE is above FedAvg for links (Table 3)",
+        "over FedAvg, links",
+        "FedAvg with the same encoder and rounds",
+        CONDITION,
+        on("fedvgae-table3", "FedVGAE", "FedAvg", *TEN),
+    ),
+    Claim(
+        "FedVGAE",
+        "FedVGAE is above FedAvg for nodes (Table 4)",
+        "over FedAvg, nodes",
+        "FedAvg that, too, trains without dropout and weight decay",
+        NOT_HERE,
+        on("fedvgae-table4", "FedVGAE", "FedAvg, no dropout or decay", *TEN),
+    ),
+    Claim(
+        "FedVGAE",
+        "The contrast helps (Table 6)",
+        "contrast over none",
+        "FedVGAE without it",
+        CONDITION,
+        on("fedvgae-table6", "FedVGAE", "w/o contrast", *TEN),
+    ),
+    Claim(
+        "FedVGAE",
+        "The fine-tuning helps (Table 6)",
+        "fine-tuning over none",
+        "FedVGAE without it",
+        NOT_HERE,
+        on("fedvgae-table6", "FedVGAE", "w/o fine-tuning", *TEN),
+    ),
+]
+GPFL = [
+    Claim(
+        "GPFL",
+        "GPFL is above self-training (Table 2)",
+        "over self-training",
+        "Self-training on the same clients and folds",
+        HOLDS,
+        alphas("gpfl-table2", "GPFL", "self-train", "PROTEINS", 25),
+    ),
+    Claim(
+        "GPFL",
+        "The learned network is why",
+        "over a uniform network",
+        "Everybody mixes with everybody, with the same own share",
+        NOT_HERE,
+        alphas("gpfl-table2", "GPFL", "uniform", "PROTEINS", 25),
+        "it is why where clients contradict each other and keep no own share",
+    ),
+]
+CLAIMS = [*FGSSL, *FEDGL, *FEDEGO, *FEDVGAE, *GPFL]
