@@ -6,7 +6,6 @@ docs/papers/fedego.md explains them.
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
