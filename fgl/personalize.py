@@ -183,7 +183,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
         >>> earth_mover(torch.tensor([1.0, 0.0]), torch.tensor([0.0, 1.0]))
         tensor(2.)
 
-    Source: Zhao et al., https://arxiv.org/abs/1806.00582; FedEgo, Eq. 15
+    Source: Zhao et al., https://arxiv.org/abs/1806.00582; FedEgo, Eq. 14
     """
     if p.shape != q.shape or p.dim() != 1:
         raise ValueError(

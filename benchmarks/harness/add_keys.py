@@ -177,7 +177,7 @@ def old_fedego(flags: Flags) -> Experiment:
     if flags.pop("no_rl", False):
         method = fedego.without_rl
     if flags.pop("no_ego", False):
-        method = fedego.without_ego
+        method = fedego.averaged_heads  # what the flag did
     return of(flags, fedego.EGO, Run(), method, options)
 
 

@@ -27,6 +27,7 @@ from ..federation import (
 )
 from ..federation.method import OptimizerFactory, State
 from ..federation.minibatches import training_examples
+from ..federation.round import means
 from ..graph import Graph
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
@@ -163,45 +164,85 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
-        ``scored_clients``; and each client's ``local_f1/0``, ``global_f1/0``, ...; empty where
-        nobody has taken part.
+        ``scored_clients``; ``local_unseen_f1``, on the own test nodes that nobody else trains on
+        (`unseen_nodes`), a mean over the ``unseen_clients`` that have some, and left out where
+        there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
+        empty where nobody has taken part.
 
     Example:
         >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
         >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
         >>> outbox = {0: {"model": model.state_dict()}}
         >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))
-        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'scored_clients', 'local_f1/0',
-         'global_f1/0']
+        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
+         'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
     """
     model, models = method.model, deployed(method, clients)
+    known = all(graph.node_id is not None for graph in clients)
+    unseen = dict(enumerate(unseen_nodes(clients) if known else []))
 
     @torch.no_grad()
-    def score(graph: Any, params: Params) -> dict[str, float]:
+    def score(client: int, params: Params) -> dict[str, float]:
+        graph: Any = clients[client]
         own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
-        return {
+        found = {
             "local_f1": accuracy(own, graph.y, graph.test_mask),
             "global_f1": accuracy(common, test.y),  # type: ignore[arg-type]  # checked
             "val_f1": accuracy(own, graph.y, graph.val_mask),
             "val_loss": float(soft_cross_entropy(own, one_hot(graph), graph.val_mask)),
         }
+        if client in unseen and unseen[client].any():
+            found["local_unseen_f1"] = accuracy(own, graph.y, unseen[client])
+        return found
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         there = {client: outbox[client] for client in sorted(states)}
         with in_mode(model, False):
-            found = {k: score(clients[k], used) for k, used in models(there, states).items()}
+            found = {k: score(k, used) for k, used in models(there, states).items()}
         if not found:
             return {}
-        first = next(iter(found.values()))
-        means = {name: sum(f[name] for f in found.values()) / len(found) for name in first}
+        counts = {"scored_clients": float(len(found))}
+        if known:
+            counts["unseen_clients"] = float(sum("local_unseen_f1" in f for f in found.values()))
         each = {
             f"{name}/{client}": f[name]
             for client, f in sorted(found.items())
-            for name in ("local_f1", "global_f1")
+            for name in ("local_f1", "global_f1", "local_unseen_f1")
+            if name in f
         }
-        return {**means, "scored_clients": float(len(found)), **each}
+        return {**means(found.values()), **counts, **each}
 
     return evaluate
+
+
+def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
+    """Each client's test nodes that no other client trains on.
+
+    Clients overlap, so that a test node of one may be a training node of another one, whose model
+    reaches the first.
+
+    Args:
+        clients: graphs with `node_id`, training and test masks.
+
+    Returns:
+        bool ``[num_nodes]`` per client.
+
+    Raises:
+        ValueError: if a graph has no `node_id`.
+
+    Example:
+        >>> _, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 3)
+        >>> [int(unseen.sum()) for unseen in unseen_nodes(clients)]
+        [200, 116, 53]
+    """
+    without = [client for client, graph in enumerate(clients) if graph.node_id is None]
+    if without:
+        raise ValueError(f"Expected clients to have node_id, but got none in clients {without}")
+    known: list[Any] = list(clients)
+    total = 1 + max(int(graph.node_id.max()) for graph in known)
+    trained = torch.cat([graph.node_id[graph.train_mask] for graph in known])
+    times = trained.bincount(minlength=total)
+    return [g.test_mask & (times[g.node_id] == g.train_mask.long()) for g in known]
 
 
 def _check(clients: Sequence[Graph], test: Graph) -> None:
@@ -270,10 +311,14 @@ class EgoNodes:
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}
         test, clients = data.major_label_partition(graph, self.clients, **where)
-        sizes: Any = graph.num_features, self.hidden, graph.num_classes
-        how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            model = EgoSAGE(*sizes, fanouts=self.fanouts, **how).to(self.device)
+            model = self.network(graph).to(self.device)
         steps: dict[str, Any] = {"epochs": self.local.steps, "batch_size": self.batch_size}
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)
+
+    def network(self, graph: Graph) -> Any:
+        """The model, for graphs like this one, before it is moved to the device."""
+        sizes: Any = graph.num_features, self.hidden, graph.num_classes
+        how: dict[str, Any] = {"dropout": self.dropout, "linear": self.linear}
+        return EgoSAGE(*sizes, fanouts=self.fanouts, **how)

@@ -1,0 +1,409 @@
+"""FedEgo's ablations: what each leaves out, in the loop and in a batch; unseen test nodes."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import close, end, same
+from harness.rows import Loaded, spelled
+from papers.fedego import TABLES
+from papers.fedego_methods import SAGEFirst, SAGEThenMLP, server_steps
+from torch import Tensor
+from torch.func import functional_call
+
+import fgl
+from fgl.federation import Inbox, Method, fold_in
+from fgl.methods import fedprox
+from fgl.personalize import part, rest
+from fgl.tasks import EgoNodes, Local, Task, ego_node_task
+from fgl.tasks.ego_nodes import evaluate_ego, unseen_nodes
+
+DATA = Path(os.environ.get("FGL_DATA", "no"))
+SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)
+TEST, CLIENTS = fgl.data.major_label_partition(SMALL, 4, share=0.4, num_test=15)
+FEATURES, CLASSES, HIDDEN, FANOUTS, BATCH = SMALL.num_features, 7, 8, (3, 3), 8
+ABLATION = TABLES["fedego-table5"]
+NAMES = ("w/o Mixup", "w/o EGO", "w/o RL", "w/o PL", "FedEgo-Server", "heads averaged")
+rows = pytest.mark.parametrize("name", NAMES)
+
+
+def build(
+    name: str, *, dropout: float = 0.0, dtype: torch.dtype = torch.float32
+) -> tuple[Method, Task]:
+    """A row of the ablation on a small task."""
+    row = ABLATION.row(name)
+    local = Local("adam", lr=0.01, weight_decay=0.0, steps=2)
+    small = {"hidden": HIDDEN, "fanouts": FANOUTS, "batch_size": BATCH, "dropout": dropout}
+    setting = replace(row.setting, local=local, **small)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = setting.network(SMALL).to(dtype)
+    steps = {"epochs": 2, "batch_size": BATCH}
+    graphs = [own.replace(x=own.x.astype(dtype)) for own in CLIENTS]
+    test = TEST.replace(x=TEST.x.astype(dtype))
+    task = ego_node_task(graphs, test, model, local.optimizer_factory(), **steps)
+    loaded = Loaded(setting, task, seed=0)
+    assert server_steps(loaded) == steps
+    return row.method(loaded, **row.options), task
+
+
+def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any], Any]:
+    """The inboxes of a run, and its end."""
+    seen: list[Any] = []
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.append(dict(inbox))
+        return method.aggregate(inbox, state)
+
+    return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
+
+
+@rows
+def test_batch_is_the_loop(name: str) -> None:
+    method, task = build(name, dtype=torch.double)
+    one = fgl.run(method, task, num_rounds=2, seed=1)
+    all_ = fgl.run(method, task, num_rounds=2, seed=1, clients_at_once="all")
+    for client in range(4):
+        close(all_.client_states[client]["model"], one.client_states[client]["model"], atol=1e-7)
+        close(all_.outbox[client], one.outbox[client], atol=1e-7)
+
+
+@rows
+def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:
+    """With FedProx around it, half of the clients at a time, interrupted: it ends the same."""
+    method, task = build(name, dropout=0.5)
+    made = fedprox(method, mu=0.5)
+    options: Any = {"seed": 3, "participation": 0.5, "evaluate": task.evaluate(made)}
+    want = end(fgl.run(made, task, num_rounds=3, **options))
+    assert not any(record["dropped"] for record in want["history"])
+    assert all(math.isfinite(record["loss"]) for record in want["history"])
+    fgl.run(made, task, num_rounds=1, checkpoint=tmp_path, **options)
+    assert same(end(fgl.run(made, task, num_rounds=3, checkpoint=tmp_path, **options)), want)
+    assert not same(end(fgl.run(method, task, num_rounds=3, **options)), want)
+
+
+@pytest.mark.parametrize(("name", "whose"), [("w/o PL", "own"), ("FedEgo-Server", "server")])
+def test_whose_head_a_client_uses(name: str, whose: str) -> None:
+    """Without personalization layers none is mixed: exactly one's own; or exactly the server's."""
+    method, task = build(name)
+    result = fgl.run(method, task, num_rounds=2)
+    for client, graph in enumerate(task.clients):
+        message, state = result.outbox[client], result.client_states[client]
+        own, server = rest(state["model"], "reduction"), message["head"]  # type: ignore[arg-type]
+        assert not any(torch.equal(own[key], server[key]) for key in own)  # type: ignore[index]
+        want = own if whose == "own" else dict(server)  # type: ignore[arg-type]
+        scored = method.deploy(message, state, graph)
+        started = method.receive(message, state, graph)[0]
+        assert same(rest(scored, "reduction"), want)
+        assert same(rest(started, "reduction"), want)
+        assert same(part(started, "reduction"), dict(message["model"]))  # type: ignore[arg-type]
+
+
+def test_without_pl_what_the_server_trains_reaches_nobody() -> None:
+    method, task = build("w/o PL")
+
+    def spoiled(inbox: Inbox, state: Any) -> Any:
+        outbox, state = method.aggregate(inbox, state)
+        bad = {name: torch.full_like(value, 7.0) for name, value in outbox[0]["head"].items()}
+        return {k: {**message, "head": bad} for k, message in outbox.items()}, state
+
+    want = fgl.run(method, task, num_rounds=2)
+    got = fgl.run(replace(method, aggregate=spoiled), task, num_rounds=2)
+    assert same(got.client_states, want.client_states)
+
+
+def test_without_rl_the_reduction_never_leaves_the_client() -> None:
+    method, task = build("w/o RL")
+    seen, result = uploads(method, task)
+    shapes = {tuple(value.shape) for value in part(method.initial(), "reduction").values()}
+    for inbox in seen:
+        for message in inbox.values():
+            assert set(message) == {"num_examples", "embeddings", "labels"}
+            assert not shapes & {tuple(value.shape) for value in message.values()}
+    head = set(rest(method.initial(), "reduction"))
+    for client, graph in enumerate(task.clients):
+        message: Any = result.outbox[client]
+        state: Any = result.client_states[client]
+        assert set(message) == {"num_clients", "head", "distribution"}
+        assert set(message["head"]) == head
+        for params in (method.receive(message, state, graph)[0],
+                       method.deploy(message, state, graph)):  # fmt: skip
+            assert same(part(params, "reduction"), part(state["model"], "reduction"))
+            assert not same(rest(params, "reduction"), rest(state["model"], "reduction"))
+
+
+def naive_sage(x: Tensor, edges: Tensor, params: dict[str, Tensor], layers: int = 2) -> Tensor:
+    """GraphSAGE node by node: root, mean of neighbours, bias, ReLU."""
+    for layer in range(layers):
+        name = f"reduction.{layer}"
+        left, right = params[f"{name}.lin_l.weight"], params[f"{name}.lin_r.weight"]
+        new = []
+        for v in range(len(x)):
+            near = x[edges[0][edges[1] == v]]
+            mean = near.mean(0) if len(near) else torch.zeros(x.shape[1]).to(x)
+            new.append((left @ mean + right @ x[v] + params[f"{name}.lin_l.bias"]).clamp(min=0))
+        x = torch.stack(new)
+    return x
+
+
+def test_without_ego_an_upload_is_centres_alone() -> None:
+    """Nothing but the SAGE layers, means of centres' embeddings and of their labels goes out."""
+    method, task = build("w/o EGO", dtype=torch.double)
+    seen, result = uploads(method, task, num_rounds=1)
+    for client, graph in enumerate(task.clients):
+        message = seen[0][client]
+        assert set(message) == {"num_examples", "model", "embeddings", "labels"}
+        assert all(name.startswith("reduction.") for name in message["model"])
+        centres = graph.train_mask.nonzero().flatten()  # type: ignore[union-attr]
+        count = -(-len(centres) // BATCH)
+        assert message["embeddings"].shape == (count, 1, HIDDEN)  # one position: no tree
+        assert message["labels"].shape == (count, 1, CLASSES)
+        r = naive_sage(graph.x.to_dense(), graph.edge_index, message["model"])  # type: ignore[union-attr]
+        for i, batch in enumerate(centres.split(BATCH)):
+            close(message["embeddings"][i, 0], r[batch].mean(0), atol=1e-9)
+            share = graph.y[batch].bincount(minlength=CLASSES) / len(batch)  # type: ignore[index]
+            close(message["labels"][i, 0].float(), share)
+    everybody = torch.cat([message["labels"] for message in seen[0].values()]).mean((0, 1))
+    close(result.outbox[0]["distribution"], everybody, atol=1e-9)
+    for key, value in result.outbox[0]["model"].items():  # type: ignore[union-attr]
+        close(value, sum(message["model"][key] for message in seen[0].values()) / 4, atol=1e-9)
+
+
+def test_without_ego_the_server_trains_the_perceptron_by_hand() -> None:
+    method, task = build("w/o EGO", dtype=torch.double)
+    seen, result = uploads(method, task, num_rounds=1)
+    x = torch.cat([message["embeddings"][:, 0] for message in seen[0].values()])
+    y = torch.cat([message["labels"][:, 0] for message in seen[0].values()])
+    leaves = {
+        key: value.clone().requires_grad_()
+        for key, value in rest(method.initial(), "reduction").items()
+    }
+    assert list(leaves) == ["lin.weight", "lin.bias", "head.weight"]
+    adam = torch.optim.Adam(list(leaves.values()), lr=0.01)
+    torch.manual_seed(fold_in(0, 0, "server", "aggregate"))
+    for _ in range(2):
+        for chosen in torch.randperm(len(x))[: len(x) // 5].split(BATCH):
+            adam.zero_grad()
+            hidden = (x[chosen] @ leaves["lin.weight"].t() + leaves["lin.bias"]).clamp(min=0)
+            p = (hidden @ leaves["head.weight"].t()).softmax(1)
+            (-(y[chosen] * (p + 1e-7).log()).sum(1).mean()).backward()
+            adam.step()
+    close(dict(result.outbox[0]["head"]), {k: v.detach() for k, v in leaves.items()}, atol=1e-9)  # type: ignore[arg-type]
+    state: Any = result.server_state
+    steps = int(state["optimizer"]["step/head.weight"])
+    more: Any = fgl.run(method, task, num_rounds=2).server_state
+    assert int(more["optimizer"]["step/head.weight"]) == 2 * steps > 0
+
+
+def test_without_ego_mixing_is_fedegos() -> None:
+    method, task = build("w/o EGO")
+    result = fgl.run(method, task, num_rounds=1)
+    message, state, graph = result.outbox[0], result.client_states[0], task.clients[0]
+    p = fgl.personalize.label_distribution(graph.y, CLASSES, graph.train_mask)  # type: ignore[arg-type]
+    weight = float((p - message["distribution"]).abs().sum() / 2) ** 0.5
+    assert 0 < weight < 1
+    for key, value in rest(state["model"], "reduction").items():  # type: ignore[arg-type]
+        want = weight * message["head"][key] + (1 - weight) * value  # type: ignore[index]
+        close(method.deploy(message, state, graph)[key], want)
+
+
+def network(**options: Any) -> SAGEThenMLP:
+    torch.manual_seed(0)
+    return SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=FANOUTS, **options)
+
+
+def test_the_network_without_ego_sees_the_graph_before_the_perceptron() -> None:
+    model, graph = network().eval(), CLIENTS[0]
+    params = dict(model.named_parameters())
+    r = naive_sage(graph.x.to_dense(), graph.edge_index, params)  # type: ignore[union-attr]
+    close(model(graph.x, graph.adj, reduce=True), r, atol=1e-5)
+    logits = (r @ model.lin.weight.t() + model.lin.bias).clamp(min=0) @ model.head.weight.t()
+    close(model(graph.x, graph.adj), logits, atol=1e-5)
+    close(model(r[:, None]), logits, atol=1e-5)
+
+
+@pytest.mark.parametrize("fanouts", [(3, 3), (2, 4), (3,), (2, 2, 2)])
+def test_the_network_without_ego_on_trees_is_that_on_graphs(fanouts: tuple[int, ...]) -> None:
+    """A tree as a graph of its own: its root has the logits that the tree has."""
+    torch.manual_seed(1)
+    model = SAGEThenMLP(FEATURES, HIDDEN, CLASSES, fanouts=fanouts).eval()
+    trees = fgl.ego.EgoSampler(CLIENTS[0], fanouts)(torch.arange(5))
+    x = CLIENTS[0].x.to_dense()  # type: ignore[union-attr]
+    got = model(x, trees=trees)
+    assert got.shape == (5, CLASSES)
+    bounds = fgl.ego.levels(fanouts)
+    edges = []
+    for level, fanout in enumerate(fanouts):
+        for i in range(bounds[level], bounds[level + 1]):
+            first = bounds[level + 1] + (i - bounds[level]) * fanout
+            edges += [[child, i] for child in range(first, first + fanout)]
+    for i, tree in enumerate(trees):
+        close(got[i], model(x[tree], torch.tensor(edges).t())[0], atol=1e-5)
+    sparse = model(CLIENTS[0].x, trees=trees)
+    close(sparse, got, atol=1e-5)
+
+
+def test_every_parameter_without_ego_has_a_gradient() -> None:
+    method, task = build("w/o EGO")
+    graph = task.clients[0]
+    steps: Any = method.train.batches
+    _, context = next(iter(steps(graph, {})))
+    leaves = {key: value.requires_grad_() for key, value in method.initial().items()}
+    loss = method.loss(leaves, graph, context)
+    for name, grad in zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True):
+        assert float(grad.abs().max()) > 0, name
+
+
+def test_dropout_without_ego_stands_around_the_first_linear_layer() -> None:
+    graph = CLIENTS[0]
+    one, off = network(dropout=1.0).train(), network(dropout=0.0).train()
+    assert not one(graph.x, graph.adj).any()
+    assert torch.equal(off(graph.x, graph.adj), off.eval()(graph.x, graph.adj))
+    model = network(dropout=0.5).train()
+    r = torch.rand(400, 1, HIDDEN)
+    dropped = functional_call(model, dict(model.named_parameters()), (r,))
+    assert not torch.equal(dropped, model.eval()(r))
+    close(model(graph.x, graph.adj, reduce=True), off(graph.x, graph.adj, reduce=True))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m | {"embeddings": m["embeddings"].repeat(1, 13, 1)}, "shape .*1, 8"),
+        (lambda m: m | {"embeddings": m["embeddings"][..., 1:]}, "embeddings to have shape"),
+        (lambda m: m | {"labels": m["labels"] * 1.1}, "labels to have rows that sum to 1"),
+        (lambda m: m | {"labels": m["labels"][:-1]}, "labels to have shape"),
+    ],
+)
+def test_without_ego_a_bad_upload_is_refused(change: Any, message: str) -> None:
+    method, task = build("w/o EGO")
+
+    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
+        sent, state = method.send(params, context, state, graph)
+        return (change(sent) if graph is task.clients[2] else sent), state
+
+    with pytest.warns(UserWarning, match="Round 0, client 2: "):
+        result = fgl.run(replace(method, send=send), task, num_rounds=1)
+    assert list(result.history[0].dropped) == [2]
+    assert re.search(message, result.history[0].dropped[2])
+
+
+def test_the_setting_without_ego_has_the_same_clients() -> None:
+    small = {"clients": 2, "hidden": 4, "batch_size": 8}
+    other, plain = SAGEFirst(**small).load(3), EgoNodes(**small).load(3)
+    assert isinstance(other.fedavg.model, SAGEThenMLP)
+    for a, b in zip(other.clients, plain.clients, strict=True):
+        assert torch.equal(a.node_id, b.node_id)  # type: ignore[arg-type]
+    again = SAGEFirst(**small).load(3)
+    assert same(again.fedavg.initial(), other.fedavg.initial())
+
+
+def test_rows_that_are_the_same_run_share_it() -> None:
+    def key(table: str, name: str) -> str:
+        return spelled(TABLES[table].row(name).at("cora", 5, rounds=200).key)
+
+    fedego = key("fedego-table2", "FedEgo")
+    assert key("fedego-table6", "gamma 0.5") == key("fedego-table5", "FedEgo") == fedego
+    assert key("fedego-table5", "w/o PL") == key("fedego-table9", "lambda 0")
+    assert key("fedego-table5", "FedEgo-Server") == key("fedego-table9-local", "lambda 1")
+    gammas = [row.options["gamma"] for row in TABLES["fedego-table6"].rows]
+    assert gammas == [0.125, 0.25, 0.375, 0.5, 0.625, 0.75, 0.875]
+
+
+# Test nodes that nobody else trains on.
+
+
+def by_sets(clients: list[fgl.Graph]) -> list[set[int]]:
+    trained = [set(g.node_id[g.train_mask].tolist()) for g in clients]  # type: ignore[index]
+    tested = [set(g.node_id[g.test_mask].tolist()) for g in clients]  # type: ignore[index]
+    return [
+        tested[k] - set().union(*(own for j, own in enumerate(trained) if j != k))
+        for k in range(len(clients))
+    ]
+
+
+@pytest.mark.parametrize("share", [0.2, 0.4, 0.6])
+def test_unseen_nodes_are_those_of_no_other_training_set(share: float) -> None:
+    _, clients = fgl.data.major_label_partition(SMALL, 4, share=share, num_test=8)
+    masks = unseen_nodes(clients)
+    pairs: Any = zip(clients, masks, strict=True)
+    found = [set(own.node_id[mask].tolist()) for own, mask in pairs]
+    assert found == by_sets(clients)
+    assert len(found[0]) == 8  # nobody may take the test nodes of the clients before
+    backwards = unseen_nodes(clients[::-1])[::-1]
+    assert all(torch.equal(a, b) for a, b in zip(backwards, masks, strict=True))
+
+
+def test_a_node_that_its_own_client_trains_on_counts_as_unseen_by_others() -> None:
+    ids = torch.tensor([5, 9])
+    mask = torch.tensor([True, False])
+    own = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64), node_id=ids)
+    both = own.replace(train_mask=mask, test_mask=mask)
+    assert [each.tolist() for each in unseen_nodes([both])] == [[True, False]]
+    assert [each.tolist() for each in unseen_nodes([both, both])] == [[False, False]] * 2
+    none = both.replace(train_mask=~mask & mask)
+    assert [each.tolist() for each in unseen_nodes([both, none])] == [[True, False], [False, False]]
+    with pytest.raises(ValueError, match=r"node_id, but got none in clients \[1\]"):
+        unseen_nodes([both, both.replace(node_id=None)])
+
+
+def test_scores_on_unseen_nodes() -> None:
+    """The third client has no such node: it is left out of the mean, and not counted."""
+    method, task = build("FedEgo-Server")
+    clients = list(task.clients)
+    gone = torch.isin(clients[0].node_id, clients[2].node_id[clients[2].test_mask])  # type: ignore[index,arg-type]
+    clients[2] = clients[2].replace(
+        test_mask=torch.isin(clients[2].node_id, clients[0].node_id[gone]),  # type: ignore[index,arg-type]
+    )
+    clients[0] = clients[0].replace(
+        train_mask=clients[0].train_mask | gone, test_mask=clients[0].test_mask & ~gone
+    )
+    want = by_sets(clients)
+    assert not want[2] and want[0] and want[1] and want[3]
+    result = fgl.run(method, task, num_rounds=1)
+    evaluate = evaluate_ego(method, clients, TEST)
+    metrics = evaluate(result.outbox, result.client_states)
+    method.model.eval()
+    each = {}
+    for client in (0, 1, 3):
+        graph = clients[client]
+        params = method.deploy(result.outbox[client], result.client_states[client], graph)
+        with torch.no_grad():
+            chosen = functional_call(method.model, params, (graph.x, graph.adj)).argmax(1)
+        ids, labels = graph.node_id.tolist(), graph.y.tolist()  # type: ignore[union-attr]
+        hits = [int(chosen[v]) == labels[v] for v, i in enumerate(ids) if i in want[client]]
+        each[client] = sum(hits) / len(hits)
+        assert metrics[f"local_unseen_f1/{client}"] == pytest.approx(each[client])
+    assert "local_unseen_f1/2" not in metrics and "local_f1/2" in metrics
+    assert metrics["local_unseen_f1"] == pytest.approx(sum(each.values()) / 3)
+    assert (metrics["unseen_clients"], metrics["scored_clients"]) == (3.0, 4.0)
+    alone = evaluate(result.outbox, {2: result.client_states[2]})
+    assert "local_unseen_f1" not in alone and alone["unseen_clients"] == 0.0
+    bare = [graph.replace(node_id=None) for graph in clients]
+    told = evaluate_ego(method, bare, TEST)(result.outbox, result.client_states)
+    assert not any("unseen" in name for name in told)
+    assert told["local_f1"] == pytest.approx(metrics["local_f1"])
+
+
+def test_a_report_has_the_unseen_nodes() -> None:
+    method, task = build("w/o PL")
+    result = fgl.run(method, task, num_rounds=2, evaluate=task.evaluate(method))
+    what: Any = {"recipe": "", "dataset": "", "clients": 4, "rounds": 2, "seed": 0, "config": {}}
+    found = fgl.experiment.report(result, **what, select="val_f1")["metrics"]["local_unseen_f1"]
+    assert set(found) == {"last", "best_val", "best_test"}
+    names = [f"local_unseen_f1/{k}" for k, own in enumerate(by_sets(CLIENTS)) if own]
+    best = [max(record.metrics[name] for record in result.history) for name in names]
+    assert found["best_test"] == pytest.approx(sum(best) / len(best))
+
+
+@pytest.mark.skipif(not (DATA / "cora").is_dir(), reason="needs FGL_DATA")
+def test_shares_of_cora_are_those_of_the_docs() -> None:
+    _, clients = fgl.data.major_label_partition(fgl.data.load("cora"), 5)
+    assert [len(own) for own in by_sets(clients)] == [200, 116, 54, 25, 3]
