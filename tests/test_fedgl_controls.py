@@ -1,4 +1,4 @@
-"""FedGL's controls: labels that no other client made, and edges that no embedding chose."""
+"""FedGL's variants: labels of no other client, edges of no embedding, uploads before training."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from papers.fedgl_controls import (
     quality_of_own,
     random_columns,
     scattered,
+    with_early_uploads,
     with_own_labels,
     with_random_graph,
 )
@@ -186,10 +187,39 @@ def test_a_message_without_edges_stays() -> None:
     assert scattered(message, torch.zeros(3, 1, dtype=torch.int64)) == message
 
 
-def test_a_control_can_be_run() -> None:
-    table = TABLES["fedgl-controls"]
-    for name, kind in (("own labels", "own_labels"), ("FedGL, random graph", "random_graph")):
-        made = table.at(table.row(name), "cora", 6, 0).key
+def test_early_uploads_are_of_the_model_that_was_sent() -> None:
+    data, made = clients(), with_early_uploads(method(neighbours=0))
+    late, early = trained(method(neighbours=0), data)[0], trained(made, data)[0]
+    model: Any = made.model.eval()
+    for client, each in enumerate(data):
+        with torch.no_grad():
+            logits = torch.func.functional_call(model, made.initial(), each.inputs)
+        close(early[client]["embeddings"], logits)
+        close(early[client]["predictions"], logits.softmax(1))
+        assert same(early[client]["model"], late[client]["model"])
+        assert not torch.allclose(late[client]["embeddings"], logits)
+
+
+def test_early_uploads_see_the_pseudo_graph() -> None:
+    data = clients()
+    inbox, _ = trained(with_early_uploads(method(beta=0.5)), data, rounds=2)
+    for client, each in enumerate(data):
+        sent: Any = inbox.sent[client]
+        edges = pseudo.from_edge_tensors(sent, like=each.adj)
+        wide = pseudo.augmented_operator(each.adj, edges, beta=0.5).as_operator()
+        model: Any = method().model.eval()
+        with torch.no_grad():
+            logits = torch.func.functional_call(model, sent["model"], each.with_adj(wide).inputs)
+        close(inbox[client]["embeddings"], logits)
+
+
+def test_a_control_has_a_key_of_its_own() -> None:
+    for table, name, kind in (
+        ("fedgl-controls", "own labels", "own_labels"),
+        ("fedgl-controls", "FedGL, random graph", "random_graph"),
+        ("fedgl-table2", "FedGL, uploads as printed", "early_uploads"),
+    ):
+        made = TABLES[table].at(TABLES[table].row(name), "cora", 6, 0).key
         assert (made["method"], made["settings"]) == (kind, {"patience": 30})
 
 

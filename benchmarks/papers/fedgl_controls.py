@@ -1,4 +1,4 @@
-"""Controls of FedGL: pseudo labels without other clients, and a pseudo graph without embeddings."""
+"""Variants of FedGL: labels without other clients, edges without embeddings, earlier uploads."""
 
 from __future__ import annotations
 
@@ -36,6 +36,17 @@ def with_own_labels(fedavg: Method, fedgl: Method, *, threshold: float = 0.5) ->
         return message, {**state, "labels": labels}
 
     return replace(fedavg, receive=receive, loss=fedgl.loss, send=send)
+
+
+def with_early_uploads(fedgl: Method) -> Method:
+    """FedGL whose predictions and embeddings are the received model's, as Algorithm 1 prints it."""
+
+    def send(params: Any, context: Any, state: Any, graph: Graph) -> Any:
+        message, state = fedgl.send(params, context, state, graph)
+        early = fedgl.send(context["model"], context, state, graph)[0]
+        return {**message, **{key: early[key] for key in ("embeddings", "predictions")}}, state
+
+    return replace(fedgl, send=send)
 
 
 def quality_of_own(clients: Sequence[Graph]) -> Evaluate:
