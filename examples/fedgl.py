@@ -31,6 +31,7 @@ def fedgl(
     neighbours=100,
     symmetric=True,
     alike=lambda embeddings, predictions: embeddings,
+    fuse=pseudo.fuse_uploads,
 ):
     """FedAvg with global pseudo labels and a global pseudo graph.
 
@@ -50,8 +51,7 @@ def fedgl(
         params, context = fedavg.receive(plain, state, graph)
         context = {**context, "labels": Ragged(labels)}
         if neighbours:
-            how = {"beta": beta, "symmetric": symmetric}
-            wide = pseudo.augmented_operator(graph.adj, edges, **how)
+            wide = pseudo.augmented_operator(graph.adj, edges, beta=beta, symmetric=symmetric)
             context["operator"] = Ragged(wide.as_operator())
         return params, context
 
@@ -73,7 +73,7 @@ def fedgl(
 
     def aggregate(inbox, state):
         outbox, state = fedavg.aggregate(inbox, state)
-        p, h = pseudo.fuse_uploads(inbox.values(), num_nodes)
+        p, h = fuse(inbox.values(), num_nodes)
         labels = pseudo.pseudo_labels(p, threshold=threshold) if alpha else None
         similar = pseudo.pseudo_graph(alike(h, p), s=neighbours) if neighbours else None
         parts = dict(inbox.sent)  # the absent have their last one

@@ -399,7 +399,8 @@ def test_published_setting_and_the_score_is_of_the_union() -> None:
     setting, run = defaults["task"], defaults["run"]
     assert (run.rounds, run.patience) == (300, 30)
     assert (setting.hidden, setting.dropout, setting.l2) == (16, 0.5, 5e-4)
-    assert setting.proportions == ("D4",) and len(setting.shares) == 6
+    assert setting.proportions == ("table2",)
+    assert setting.shares == [0.3, 0.4, 0.5, 0.5, 0.6, 0.7]
     assert setting.local == fgl.tasks.Local("adam", 0.01, weight_decay=0.0, steps=10)
     wanted = {"alpha": 0.2, "beta": 0.1, "threshold": 0.5, "neighbours": 100, "symmetric": True}
     options = inspect.signature(fedgl).parameters

@@ -13,6 +13,7 @@ from harness.add_keys import old_run
 from harness.commands import main_of
 from harness.machine import RESULTS
 from harness.record import load
+from harness.report import scores
 from harness.rows import Experiment, Row, Table, changed, flat, spelled
 from papers import TABLES
 
@@ -113,6 +114,27 @@ def test_the_command_of_now_makes_the_same_run() -> None:
         differ = {name for name in ours if ours[name] != theirs[name]}
         assert differ <= NOT_COMPARED, line["now"]
     assert len(seen) > 100
+
+
+def test_what_was_called_d4_is_table_2() -> None:
+    """FedGL's D4 was Table 2's clients until the paper's Table 5 was read again."""
+    meant = old_run("examples/fedgl.py --dataset cora --clients 6 --seed 0 --proportions D4")
+    assert (meant.setting.proportions, meant.again) == (("table2",), "table2")
+    assert "proportions" not in meant.key["settings"]
+    table = TABLES["fedgl-table5"]
+    true = table.at(table.row("FedGL, D4"), "cora", 6, 0)
+    assert true.key["settings"]["proportions"] == ["D4"] and not true.again
+    assert true.setting.shares == [0.2, 0.4, 0.5, 0.7, 0.7, 0.9]
+    assert spelled(true.key) not in {spelled(line["key"]) for line in LINES if "command" in line}
+
+
+def test_a_further_column_is_a_metric_in_percent_or_a_field() -> None:
+    metrics = {name: {"best_val": 0.5, "last": 0.25} for name in ("test_accuracy", "local")}
+    entry = {"metrics": metrics, "bytes_down": 3_000_000, "seconds_per_round": 2.0}
+    also = {"own": "local", "MB down": "bytes_down", "s": "seconds_per_round", "no": "unknown"}
+    table = Table([], "FedAvg", "runs.jsonl", validation="", also=also)
+    want = {"best_val": 50.0, "last": 25.0, "own": 50.0, "MB down": 3.0, "s": 2.0}
+    assert scores(table, entry) == pytest.approx(want)
 
 
 def test_runs_of_folds_are_splits_of_five() -> None:

@@ -18,6 +18,7 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
+SCALE = {"bytes_up": 1e-6, "bytes_down": 1e-6}  # megabytes; other fields stand as they are
 Scored = dict[tuple[str, str, int], dict[int, dict[str, float]]]
 
 
@@ -31,15 +32,21 @@ def publish(name: str, text: str) -> None:
 
 
 def scores(table: Table, entry: dict[str, Any]) -> dict[str, float]:
-    """A run's scores in percent: ``"last"``, ``"best_val"``, ... and the table's further ones."""
+    """A run's scores: ``"last"``, ``"best_val"``, ... in percent, and the table's further columns.
+
+    A further column that is no metric is a field of the entry, such as ``"bytes_down"``.
+    """
     metrics = entry["metrics"]
     found = dict(metrics[table.metric])
+    fields = {}
     for head, other in table.also.items():
         if other in metrics:
             found[head] = metrics[other][table.key]
+        elif other in entry:
+            fields[head] = entry[other] * SCALE.get(other, 1)
     if table.validation:
         found["val"] = metrics[table.validation]["best_val"]
-    return {name: 100 * value for name, value in found.items()}
+    return {name: 100 * value for name, value in found.items()} | fields
 
 
 def markdown(table: Table, found: Scored, datasets: Sequence[str]) -> str:

@@ -180,9 +180,10 @@ class Table:
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
     cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
-    are further metrics at `key`, by their column's head. A run is counted by its seed, where
-    `folds` by its fold: run 7 is fold 2 of the second split. `first` is the first run; `pooled`
-    adds the paired test over all datasets together.
+    are further columns by their head: metrics at `key`, or fields of a recorded run such as
+    ``"bytes_down"`` (in MB). A run is counted by its seed, where `folds` by its fold: run 7 is fold
+    2 of the second split. `first` is the first run; `pooled` adds the paired test over all datasets
+    together.
     """
 
     rows: list[Row]

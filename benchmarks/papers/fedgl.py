@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from harness.machine import example
-from harness.rows import Cells, Loaded, Make, Row, Table, centralized, changed, fedavg, local
+from harness.rows import (
+    Cells,
+    Loaded,
+    Make,
+    Row,
+    Scores,
+    Table,
+    centralized,
+    changed,
+    fedavg,
+    local,
+)
 from torch import Tensor
 
 from fgl import Method, data, pseudo, tasks
 from fgl.experiment import Run
 from fgl.federation import Evaluate
 from fgl.losses import unit_rows
+
+from .fedgl_controls import (
+    quality_of_own,
+    random_columns,
+    with_early_uploads,
+    with_own_labels,
+    with_random_graph,
+)
 
 SIX = 6
 DATASETS = ("cora", "citeseer", "acm", "wiki")
@@ -46,6 +65,36 @@ def predictions(embeddings: Tensor, predictions: Tensor) -> Tensor:
     return predictions
 
 
+def fused_alike(uploads: Iterable[Mapping[str, Any]], num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Eq. 12 where all clients weigh the same."""
+    same = [{**upload, "num_examples": upload["num_examples"].new_ones(())} for upload in uploads]
+    return pseudo.fuse_uploads(same, num_nodes)
+
+
+def own_labels(loaded: Loaded, *, alpha: float = 0.2, threshold: float = 0.5) -> Method:
+    """Control of the fusion: clients make their pseudo labels alone."""
+    labelled = fedgl(loaded, alpha=alpha, neighbours=0)
+    return with_own_labels(loaded.task.fedavg, labelled, threshold=threshold)
+
+
+def quality_alone(task: tasks.Task) -> Evaluate:
+    """How good the pseudo labels are that clients make alone."""
+    return quality_of_own(task.clients)
+
+
+def random_graph(loaded: Loaded, *, neighbours: int = 100, **options: Any) -> Method:
+    """Control of the pseudo graph: as many edges, at random nodes."""
+    columns = random_columns(loaded.task.clients, neighbours, loaded.seed)
+    return with_random_graph(fedgl(loaded, neighbours=neighbours, **options), columns)
+
+
+def early_uploads(loaded: Loaded, **options: Any) -> Method:
+    """FedGL in the order of Algorithm 1: predictions and embeddings before the local training."""
+    return with_early_uploads(fedgl(loaded, **options))
+
+
+SCORES: dict[Make, Scores] = dict.fromkeys((fedgl, random_graph, early_uploads), quality)
+SCORES[own_labels] = quality_alone
 VARIANTS: dict[str, tuple[Make, dict[str, Any]]] = {
     "Centralized": (centralized, {}),
     "Local": (local, {}),
@@ -54,6 +103,10 @@ VARIANTS: dict[str, tuple[Make, dict[str, Any]]] = {
     "w/o pseudo labels": (fedgl, {"alpha": 0.0}),
     "FedGL": (fedgl, {}),
     "FedGL, graph as printed": (fedgl, {"beta": 1.0, "symmetric": False}),
+    "FedGL, uploads as printed": (early_uploads, {}),
+    "own labels": (own_labels, {}),
+    "random graph, w/o pseudo labels": (random_graph, {"alpha": 0.0}),
+    "FedGL, random graph": (random_graph, {}),
 }
 
 
@@ -73,7 +126,9 @@ def row(
     """A row of a variant, with other `values` of its task and run, and `options` of FedGL."""
     method, own = VARIANTS[variant]
     setting, run = changed(NODES, values or {}), changed(RUN, values or {})
-    theirs: dict[str, Any] = {"tuned": WIKI, "scores": quality} if method is fedgl else {}
+    theirs: dict[str, Any] = {}
+    if method in SCORES:
+        theirs = {"tuned": WIKI, "scores": SCORES[method]}
     return Row(name, paper, setting, method, {**own, **options}, run, base=base, **theirs)
 
 
@@ -85,8 +140,10 @@ TABLE2 = [
     row("w/o pseudo labels", six(0.812, 0.676, 0.858, 0.673), "w/o pseudo labels"),
     row("FedGL", six(0.830, 0.734, 0.891, 0.691), "FedGL"),
     row("FedGL, graph as printed", six(0.830, 0.734), "FedGL, graph as printed"),
+    row("FedGL, uploads as printed", six(0.830, 0.734), "FedGL, uploads as printed"),
 ]
 # Training nodes per class, drawn at random; the paper's FedGL and Federated. ACM has other counts.
+# The paper prints the ablations too; those cells are not at hand and are 0.
 PER_CLASS = {
     (5, 15): (six(0.640, 0.605, 0.852, 0.482), six(0.587, 0.577, 0.754, 0.464)),
     (10, 25): (six(0.737, 0.620, 0.892, 0.550), six(0.689, 0.644, 0.855, 0.516)),
@@ -100,12 +157,11 @@ def against(variant: str, ending: str) -> str | None:
 
 
 def per_class() -> list[Row]:
-    """Table 3: fewer labels; where they are fewest, each of FedGL's parts alone too."""
+    """Table 3: fewer labels; FedGL, Federated, and each of FedGL's parts alone."""
     rows: dict[str, Row] = {}
     for (few, acm), (fedgl_cells, federated) in PER_CLASS.items():
         papers = {"FedGL": fedgl_cells, "Federated": federated}
-        if few == 5:
-            papers |= {name: six(0, 0, 0, 0) for name in ("w/o pseudo graph", "w/o pseudo labels")}
+        papers |= {name: six(0, 0, 0, 0) for name in ("w/o pseudo graph", "w/o pseudo labels")}
         for variant, paper in papers.items():
             for (dataset, clients), value in paper.items():
                 count = acm if dataset == "acm" else few
@@ -123,7 +179,7 @@ def per_class() -> list[Row]:
 
 SHARES = {30: (0.822, 0.736, 0.862, 0.696), 50: (0.826, 0.736, 0.886, 0.695)}
 SHARES |= {70: (0.826, 0.738, 0.868, 0.698), 90: (0.828, 0.738, 0.888, 0.696)}
-TABLE4 = [  # the paper prints FedGL alone
+TABLE4 = [  # the paper prints Federated too; those cells are not at hand and are 0
     row(
         f"{variant}, {share} % take part",
         six(*(paper if variant == "FedGL" else [0] * 4)),
@@ -134,11 +190,14 @@ TABLE4 = [  # the paper prints FedGL alone
     for variant in ("FedGL", "Federated")
     for share, paper in SHARES.items()
 ]
-TABLE5_CELLS = {  # FedGL and Federated; CiteSeer's Federated is not printed
+# FedGL and Federated. The paper's cells that are not at hand are 0: CiteSeer's Federated, ACM with
+# D3 and D4. "table2" are Table 2's clients, run once more: no row of the paper's Table 5.
+TABLE5_CELLS: dict[str, tuple[dict[str, float], dict[str, float]]] = {
     "D1": ({"cora": 0.816, "citeseer": 0.730, "acm": 0.609}, {"cora": 0.778, "acm": 0.718}),
     "D2": ({"cora": 0.817, "citeseer": 0.692, "acm": 0.625}, {"cora": 0.794, "acm": 0.758}),
     "D3": ({"cora": 0.838, "citeseer": 0.741}, {"cora": 0.808}),
     "D4": ({"cora": 0.824, "citeseer": 0.747}, {"cora": 0.810}),
+    "table2": ({}, {}),
 }
 TABLE5 = [
     replace(
@@ -152,7 +211,7 @@ TABLE5 = [
             {"proportions": (name,)},
             against(variant, name),
         ),
-        again="D4" if name == "D4" else "",
+        again="table2" if name == "table2" else "",
     )
     for name, papers in TABLE5_CELLS.items()
     for variant, paper in zip(("FedGL", "Federated"), papers, strict=True)
@@ -181,17 +240,73 @@ GRAPHS = [
         )
     ),
 ]
-BASES = {"fedgl-table2": TABLE2, "fedgl-table3": per_class(), "fedgl-table4": TABLE4}
-BASES |= {"fedgl-table5": TABLE5, "fedgl-graphs": GRAPHS}
-TABLES = {
-    name: Table(
-        rows,
-        "w/o pseudo graph" if name == "fedgl-graphs" else "Federated",
-        "fedgl.jsonl",
-        rounds=300,
-        datasets=DATASETS,
-        pooled=name == "fedgl-table2",
-        clients=tuple(sorted({clients for row in rows for _, clients in row.paper})),
+CITED = ("cora", "citeseer")
+NO_CELLS: Cells = {(dataset, SIX): 0.0 for dataset in CITED}
+# Table 6: the share of the nodes that all clients hold; the paper's cells are not at hand. Where
+# each client draws by itself, as in Table 2, it is 1.26 % (the product of their shares).
+TABLE6 = [
+    row(f"{variant}, {ending}", NO_CELLS, variant, values, against(variant, ending))
+    for ending, values in (
+        ("independent draws", {}),
+        ("r 0.1", {"overlap": 0.1}),
+        ("r 0.3", {"overlap": 0.3}),  # the smallest client holds nothing else
     )
-    for name, rows in BASES.items()
+    for variant in ("FedGL", "Federated")
+]
+# Table 7: what pseudo graph and pseudo labels are made of; the paper's cells are not at hand.
+INGREDIENTS: dict[str, dict[str, Any]] = {
+    "graph of cosines": {"alike": cosine},
+    "graph of predictions": {"alike": predictions},
+    "fusion with equal weights": {"fuse": fused_alike},
+    "fusion padded": {"fuse": functools.partial(pseudo.fuse_uploads, fill="padded")},
+    "threshold before fusion": {
+        "fuse": functools.partial(pseudo.fuse_uploads, threshold=0.5),
+        "threshold": 0.0,
+    },
+}
+TABLE7 = [row("FedGL", NO_CELLS, "FedGL")]
+TABLE7 += [row(f"FedGL, {name}", NO_CELLS, "FedGL", **how) for name, how in INGREDIENTS.items()]
+# Each part of FedGL above its control, against which it is tested.
+CONTROLS = [
+    row("Federated", NO_CELLS, "Federated"),
+    row("w/o pseudo graph", NO_CELLS, "w/o pseudo graph", base="own labels"),
+    row("own labels", NO_CELLS, "own labels"),
+    row(
+        "w/o pseudo labels",
+        NO_CELLS,
+        "w/o pseudo labels",
+        base="random graph, w/o pseudo labels",
+    ),
+    row("random graph, w/o pseudo labels", NO_CELLS, "random graph, w/o pseudo labels"),
+    row("FedGL", NO_CELLS, "FedGL", base="FedGL, random graph"),
+    row("FedGL, random graph", NO_CELLS, "FedGL, random graph"),
+]
+# The local goal (Fig. 10): Table 2's models on each client's own test nodes and graph.
+LOCAL = [replace(each, paper=dict.fromkeys(each.paper, 0.0)) for each in TABLE2]
+PAID = ("Federated", "w/o pseudo graph", "w/o pseudo labels", "FedGL")
+BYTES = [each for each in TABLE2 if each.name in PAID]
+BYTES += [row("FedGL, s 10", NO_CELLS, "FedGL", neighbours=10)]
+
+
+def table(rows: list[Row], base: str = "Federated", **values: Any) -> Table:
+    """A table of FedGL's runs, on the datasets and numbers of clients that its rows have."""
+    cells = {cell for row in rows for cell in row.paper}
+    datasets = tuple(name for name in DATASETS if any(name == dataset for dataset, _ in cells))
+    clients = tuple(sorted({clients for _, clients in cells}))
+    return Table(
+        rows, base, "fedgl.jsonl", rounds=300, datasets=datasets, clients=clients, **values
+    )
+
+
+TABLES = {
+    "fedgl-table2": table(TABLE2, pooled=True),
+    "fedgl-table3": table(per_class()),
+    "fedgl-table4": table(TABLE4),
+    "fedgl-table5": table(TABLE5),
+    "fedgl-table6": table(TABLE6),
+    "fedgl-table7": table(TABLE7, "FedGL"),
+    "fedgl-graphs": table(GRAPHS, "w/o pseudo graph"),
+    "fedgl-controls": table(CONTROLS, "its control"),
+    "fedgl-local": table(LOCAL, metric="local_accuracy", pooled=True),
+    "fedgl-bytes": table(BYTES, also={"MB down": "bytes_down", "MB up": "bytes_up"}),
 }

@@ -102,11 +102,12 @@ class Chosen:
             dataset: {name: value for name, value in values.items() if name in local}
             for dataset, values in self.fgssl.items()
         }
-        alike = self.baseline("FedAvg, FGSSL's optimizer", fedavg, SMALL)
+        differ = {k: v for k, v in SMALL.items() if optimizer.get(k[0]) != self.fedavg.get(k[0])}
+        alike = self.baseline("FedAvg, FGSSL's optimizer", fedavg, differ)
         other = {"global_view": shuffled_graph}
         return [
             self.baseline("FedAvg", fedavg, SMALL),
-            *([replace(alike, tuned=optimizer)] if optimizer != self.fedavg else []),
+            replace(alike, tuned=optimizer),
             self.baseline("FedAvg, augmented", augmented_fedavg, SMALL),
             self.row("FGSSL", SMALL),
             self.row("keys shuffled", SMALL, keys_shuffled),

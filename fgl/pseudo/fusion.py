@@ -75,12 +75,21 @@ def fuse(
     return total / torch.where(cover > 0, cover, 1)[:, None]
 
 
-def fuse_uploads(uploads: Iterable[Mapping[str, Any]], num_nodes: int) -> tuple[Tensor, Tensor]:
+def fuse_uploads(
+    uploads: Iterable[Mapping[str, Any]],
+    num_nodes: int,
+    *,
+    fill: str = "renormalised",
+    threshold: float = 0.0,
+) -> tuple[Tensor, Tensor]:
     """The clients' predictions and embeddings, each fused node by node (see `fuse`).
 
     Args:
         uploads: what `check_upload` accepts, one per client; ``num_examples`` is its weight.
         num_nodes: of the federation.
+        fill: of both, see `fuse`.
+        threshold: of the predictions alone, see `fuse`; with 0 in `pseudo_labels` it is the public
+            port's order, in which a client drops its unsure scores and any that is left counts.
 
     Returns:
         Predictions and embeddings, float ``[num_nodes, C]``.
@@ -99,7 +108,8 @@ def fuse_uploads(uploads: Iterable[Mapping[str, Any]], num_nodes: int) -> tuple[
     ids, predictions, embeddings = (
         [upload[key] for upload in each] for key in ("node_id", "predictions", "embeddings")
     )
-    return fuse(predictions, ids, weight, num_nodes), fuse(embeddings, ids, weight, num_nodes)
+    fused = fuse(predictions, ids, weight, num_nodes, fill=fill, threshold=threshold)
+    return fused, fuse(embeddings, ids, weight, num_nodes, fill=fill)
 
 
 def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str) -> None:

@@ -84,8 +84,8 @@ class OverlappingNodes:
     """A known name, or a folder's under FGL_DATA."""
     clients: int | None = None
     """How many clients; as many as there are proportions."""
-    proportions: tuple[str, ...] = ("D4",)
-    """What share of the nodes each client draws: D1 to D4, or numbers."""
+    proportions: tuple[str, ...] = ("table2",)
+    """What share of the nodes each client draws: the paper's table2, D1 to D4, or numbers."""
     overlap: float | None = None
     """Share of the nodes that all clients hold."""
     per_class: int | None = None

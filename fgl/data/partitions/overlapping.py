@@ -9,12 +9,13 @@ from torch import Tensor
 
 from ...graph import Graph
 
-# The clients' shares of the nodes in FedGL's settings; D4 is the usual one.
+# The clients' shares of the nodes in FedGL's settings: its Table 2, and D1 to D4 of its Table 5.
 PROPORTIONS = {
+    "table2": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
     "D1": (0.3, 0.4, 0.5),
     "D2": (0.2, 0.4, 0.6),
     "D3": (0.5, 0.6, 0.7, 0.8),
-    "D4": (0.3, 0.4, 0.5, 0.5, 0.6, 0.7),
+    "D4": (0.2, 0.4, 0.5, 0.7, 0.7, 0.9),
 }
 
 

@@ -1,0 +1,283 @@
+"""FedGL's variants: labels of no other client, edges of no embedding, uploads before training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, close, end, graph, same
+from papers.fedgl import TABLES, fused_alike
+from papers.fedgl_controls import (
+    quality_of_own,
+    random_columns,
+    scattered,
+    with_early_uploads,
+    with_own_labels,
+    with_random_graph,
+)
+from test_fedgl import DEFAULTS, clients, method, task
+
+import fgl
+from fgl import pseudo
+from fgl.federation import Inbox, Method
+
+SEEN = ("row", "col", "weight")
+
+
+def own(dtype: torch.dtype = torch.float32, threshold: float = 0.4, **options: Any) -> Method:
+    fedavg = task(options.get("dropout", 0.0), dtype).fedavg
+    labelled = method(dtype=dtype, neighbours=0, **options)
+    return with_own_labels(fedavg, labelled, threshold=threshold)
+
+
+def scattering(seed: int = 0, dtype: torch.dtype = torch.float32, **options: Any) -> Method:
+    columns = random_columns(clients(), DEFAULTS["neighbours"], seed)
+    return with_random_graph(method(dtype=dtype, **options), columns)
+
+
+def disjoint() -> list[fgl.Graph]:
+    whole = graph(40)
+    parts = [torch.arange(0, 12), torch.arange(12, 25), torch.arange(25, 40)]
+    return fgl.data.partition_graph(whole, parts)
+
+
+def trained(made: Method, data: list[fgl.Graph], rounds: int = 1) -> tuple[Inbox, Any]:
+    """What reached the server in the last round, and the result."""
+    seen = []
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.append(inbox)
+        return made.aggregate(inbox, state)
+
+    result = fgl.run(replace(made, aggregate=aggregate), data, num_rounds=rounds, seed=1)
+    return seen[-1], result
+
+
+def changed(data: list[fgl.Graph]) -> list[fgl.Graph]:
+    """The same first client; the others have other features."""
+    first, *others = data
+    return [first, *(each.replace(x=each.x.flip(0) * 2) for each in others)]
+
+
+@pytest.mark.parametrize("build", [own, scattering], ids=["own", "random"])
+def test_batch_is_the_loop(build: Any) -> None:
+    data, options = clients(dtype=torch.float64), {"seed": 1, "participation": 0.7}
+    made = partial(build, dtype=torch.float64)
+    one = fgl.run(made(), data, num_rounds=6, **options)
+    all_ = fgl.run(made(), data, num_rounds=6, clients_at_once="all", **options)
+    for client in range(3):
+        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=1e-7)
+
+
+@pytest.mark.parametrize("build", [own, scattering], ids=["own", "random"])
+def test_resume_is_no_interruption(build: Any, tmp_path: Any) -> None:
+    made = partial(build, dropout=0.5)
+    options: Any = {"seed": 3, "participation": 0.7, "dropouts": 0.2}
+    want = end(fgl.run(made(), clients(), num_rounds=4, **options))
+    fgl.run(made(), clients(), num_rounds=2, checkpoint=tmp_path, **options)
+    assert same(end(fgl.run(made(), clients(), num_rounds=4, checkpoint=tmp_path, **options)), want)
+
+
+def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:
+    """Nothing but the fusion differs, also for clients that are absent at times."""
+    options: Any = {"num_rounds": 5, "seed": 2, "participation": 0.7}
+    fused = fgl.run(method(neighbours=0), disjoint(), **options)
+    alone = fgl.run(own(), disjoint(), **options)
+    plain = fgl.run(task().fedavg, disjoint(), **options)
+    close(alone.outbox[0]["model"], fused.outbox[0]["model"])
+    assert not same(alone.outbox[0]["model"], plain.outbox[0]["model"])
+    for client, state in alone.client_states.items():
+        assert torch.equal(state["labels"], fused.outbox[client]["labels"])
+
+
+def test_own_labels_are_those_of_the_clients_own_model() -> None:
+    data = clients()
+    inbox, result = trained(own(threshold=0.6), data, rounds=2)
+    model: Any = own().model.eval()
+    count = 0
+    for client, each in enumerate(data):
+        with torch.no_grad():
+            logits = torch.func.functional_call(model, inbox[client]["model"], each.inputs)
+        for node, scores in enumerate(logits.softmax(1)):
+            best = int(scores.argmax())
+            want = best if float(scores[best]) > 0.6 else -1
+            assert int(result.client_states[client]["labels"][node]) == want
+            count += want >= 0
+    assert 0 < count < sum(each.num_nodes for each in data)
+
+
+def test_no_other_clients_predictions_reach_own_labels() -> None:
+    inbox, alone = trained(own(), clients())
+    assert set(inbox[0]) == {"model", "num_examples"}
+    assert set(alone.outbox[0]) == {"model"}
+    _, others = trained(own(), changed(clients()))
+    assert torch.equal(alone.client_states[0]["labels"], others.client_states[0]["labels"])
+    fused, moved = (trained(method(neighbours=0), d)[1] for d in (clients(), changed(clients())))
+    assert not torch.equal(fused.outbox[0]["labels"], moved.outbox[0]["labels"])
+
+
+def test_quality_is_of_the_labels_that_clients_made() -> None:
+    data = disjoint()
+    states = {k: {"labels": each.y.clone()} for k, each in enumerate(data) if k}
+    states[1]["labels"][:3] = (states[1]["labels"][:3] + 1) % CLASSES
+    found = quality_of_own(data)({}, {0: {}, **states})
+    nodes = data[1].num_nodes + data[2].num_nodes
+    assert found["pseudo_label_share"] == 1.0
+    assert found["pseudo_label_accuracy"] == pytest.approx(1 - 3 / nodes)
+
+
+def test_a_random_graph_has_the_learned_ones_rows_and_weights() -> None:
+    data = clients()
+    _, learned = trained(method(), data)
+    _, scatter = trained(scattering(), data)
+    for client, each in enumerate(data):
+        want, got = learned.outbox[client], scatter.outbox[client]
+        assert torch.equal(got["row"], want["row"]) and torch.equal(got["weight"], want["weight"])
+        assert torch.equal(got["labels"], want["labels"])
+        assert not torch.equal(got["col"], want["col"])
+        block = pseudo.from_edge_tensors(got, like=each.adj).to_dense()
+        learned_block = pseudo.from_edge_tensors(want, like=each.adj).to_dense()
+        assert int((block > 0).sum()) == int((learned_block > 0).sum()) > 0
+        close(block.sum(1), learned_block.sum(1))
+
+
+def test_random_positions_are_the_seeds_alone() -> None:
+    """Two embeddings, one place for the n-th edge of a row; another seed, other places."""
+    data = clients()
+    sizes = [each.num_nodes for each in data]
+    columns = random_columns(data, 5, seed=0)
+    for like in (lambda h, p: h, lambda h, p: -h):
+        _, result = trained(scattering(alike=like), data)
+        for client in range(3):
+            part, used = result.outbox[client], dict.fromkeys(range(sizes[client]), 0)
+            for row, col in zip(part["row"].tolist(), part["col"].tolist(), strict=True):
+                assert col == int(columns[client][row, used[row]])
+                used[row] += 1
+    assert not torch.equal(columns[0], random_columns(data, 5, seed=1)[0])
+
+
+def test_random_columns_are_different_and_alike_often() -> None:
+    data = clients()[:1]
+    n, times = data[0].num_nodes, 300
+    count = torch.zeros(n)
+    for seed in range(times):
+        (columns,) = random_columns(data, 4, seed)
+        assert columns.shape == (n, 4)
+        assert all(len(set(row)) == 4 for row in columns.tolist())
+        count += columns.flatten().bincount(minlength=n)
+    assert (count - 4 * times).abs().max() < 5 * (4 * times) ** 0.5
+    assert random_columns(data, 99, 0)[0].shape == (n, n)
+
+
+def test_what_was_scattered_stays_for_an_absent_client() -> None:
+    def gone(index: int, client: int) -> bool:
+        return (index, client) == (1, 2)
+
+    done = fgl.run(scattering(), clients(), num_rounds=2, dropouts=gone)
+    first = fgl.run(scattering(), clients(), num_rounds=1)
+    for key in SEEN:
+        assert same(done.outbox[2][key], first.outbox[2][key])
+
+
+def test_a_message_without_edges_stays() -> None:
+    message = {"model": {"w": torch.ones(1)}}
+    assert scattered(message, torch.zeros(3, 1, dtype=torch.int64)) == message
+
+
+def test_early_uploads_are_of_the_model_that_was_sent() -> None:
+    data, made = clients(), with_early_uploads(method(neighbours=0))
+    late, early = trained(method(neighbours=0), data)[0], trained(made, data)[0]
+    model: Any = made.model.eval()
+    for client, each in enumerate(data):
+        with torch.no_grad():
+            logits = torch.func.functional_call(model, made.initial(), each.inputs)
+        close(early[client]["embeddings"], logits)
+        close(early[client]["predictions"], logits.softmax(1))
+        assert same(early[client]["model"], late[client]["model"])
+        assert not torch.allclose(late[client]["embeddings"], logits)
+
+
+def test_early_uploads_see_the_pseudo_graph() -> None:
+    data = clients()
+    inbox, _ = trained(with_early_uploads(method(beta=0.5)), data, rounds=2)
+    for client, each in enumerate(data):
+        sent: Any = inbox.sent[client]
+        edges = pseudo.from_edge_tensors(sent, like=each.adj)
+        wide = pseudo.augmented_operator(each.adj, edges, beta=0.5).as_operator()
+        model: Any = method().model.eval()
+        with torch.no_grad():
+            logits = torch.func.functional_call(model, sent["model"], each.with_adj(wide).inputs)
+        close(inbox[client]["embeddings"], logits)
+
+
+def test_a_control_has_a_key_of_its_own() -> None:
+    for table, name, kind in (
+        ("fedgl-controls", "own labels", "own_labels"),
+        ("fedgl-controls", "FedGL, random graph", "random_graph"),
+        ("fedgl-table2", "FedGL, uploads as printed", "early_uploads"),
+    ):
+        made = TABLES[table].at(TABLES[table].row(name), "cora", 6, 0).key
+        assert (made["method"], made["settings"]) == (kind, {"patience": 30})
+
+
+def uploads() -> list[dict[str, Any]]:
+    made = []
+    for ids in ([0, 1, 2], [1, 2, 3, 5], [2, 5]):
+        logits = torch.randn(len(ids), CLASSES)
+        rows = {"predictions": logits.softmax(1), "embeddings": logits}
+        count = torch.tensor(len(ids))
+        made.append({"node_id": torch.tensor(ids), "num_examples": count, **rows})
+    return made
+
+
+def test_fusion_with_equal_weights_is_the_mean_of_the_holders() -> None:
+    sent = uploads()
+    for got, key in zip(fused_alike(sent, 7), ("predictions", "embeddings"), strict=True):
+        for node in range(7):
+            rows = [
+                each[key][each["node_id"].tolist().index(node)]
+                for each in sent
+                if node in each["node_id"].tolist()
+            ]
+            close(got[node], torch.stack(rows).mean(0) if rows else torch.zeros(CLASSES))
+    assert [int(each["num_examples"]) for each in sent] == [3, 4, 2]
+
+
+def test_padded_and_thresholded_fusion_of_uploads() -> None:
+    """A threshold is of the predictions alone; `fill` is of both."""
+    sent, total = uploads(), 9
+    p, h = pseudo.fuse_uploads(sent, 7, fill="padded", threshold=0.4)
+    want_p, want_h = torch.zeros(7, CLASSES), torch.zeros(7, CLASSES)
+    for each in sent:
+        for row, node in enumerate(each["node_id"].tolist()):
+            share = int(each["num_examples"]) / total
+            scores = each["predictions"][row]
+            want_p[node] += share * torch.where(scores >= 0.4, scores, 0)
+            want_h[node] += share * each["embeddings"][row]
+    close(p, want_p)
+    close(h, want_h)
+    assert not torch.allclose(want_p, pseudo.fuse_uploads(sent, 7, fill="padded")[0])
+
+
+def test_fedgl_fuses_as_it_is_told() -> None:
+    """The threshold before the fusion: a node is labelled if any client is sure of it."""
+    data = clients()
+    early = method(threshold=0.0, neighbours=0, fuse=partial(pseudo.fuse_uploads, threshold=0.6))
+    inbox, result = trained(early, data, rounds=3)
+    p, _ = pseudo.fuse_uploads(inbox.values(), 40, threshold=0.6)
+    sure = {
+        int(node)
+        for message in inbox.values()
+        for node, scores in zip(message["node_id"], message["predictions"], strict=True)
+        if float(scores.max()) >= 0.6
+    }
+    count = 0
+    for client, each in enumerate(data):
+        ids: Any = each.node_id
+        for node, label in zip(ids.tolist(), result.outbox[client]["labels"].tolist(), strict=True):
+            assert label == (int(p[node].argmax()) if node in sure else -1)
+            count += node in sure
+    assert 0 < count < sum(each.num_nodes for each in data)
