@@ -151,7 +151,7 @@ def fedego() -> None:
 def fedvgae() -> None:
     methods = ("Local", "FedAvg", "FedProx", "MOON", "FedVGAE")
     names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "polblogs": "PolBlogs"}
-    links = [Panel(f"{t}, links", "fedvgae-table3", name, methods) for name, t in names.items()]
+    links = [Panel(f"{t}, links", "fedvgae-whole-table3", name, methods) for name, t in names.items()]
     names.pop("polblogs")
     nodes = [Panel(f"{t}, nodes", "fedvgae-table4", name, methods) for name, t in names.items()]
     draw("fedvgae", [links, nodes], {"": ""}, "AUC or accuracy, %")

@@ -33,7 +33,8 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``. A client weighs as many as it has nodes, keeps
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, KL being the mean over the n nodes: the printed
+    sum is divided by n twice, as in `link_task`. A client weighs as many as it has nodes, keeps
     the model that it trained, and is scored with it on its own test nodes; metrics that end in
     ``_before`` are those of the model it started its round from.
 
@@ -78,6 +79,10 @@ def link_task(
 
     ``L = reconstruction + kl / n KL``; scores are those of a client's own held-out edges against
     pairs without an edge. Otherwise as `own_node_task`.
+
+    The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So the sum
+    that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it once.
+    Kipf and Welling's public code has the same two divisions.
 
     Args:
         splits: one per client; its graph has the training edges alone.
