@@ -80,9 +80,9 @@ def link_task(
     ``L = reconstruction + kl / n KL``; scores are those of a client's own held-out edges against
     pairs without an edge. Otherwise as `own_node_task`.
 
-    The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So the sum
-    that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it once.
-    Kipf and Welling's public code has the same two divisions.
+    The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So
+    the sum that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it
+    once. Kipf and Welling's public code has the same two divisions.
 
     Args:
         splits: one per client; its graph has the training edges alone.
