@@ -27,7 +27,9 @@ RUN = Run(rounds=100, patience=20, clients_at_once="all")
 NODES = tasks.OwnNodes(dropout=0.0, local=tasks.Local("adam", 0.01, 0.0, 0.0, 5))
 
 
-def fedvgae(fedavg, validate, *, contrast=0.8, phi=0.5, delta=0.01, max_adjust=1, **how):
+def fedvgae(
+    fedavg, validate, *, contrast=0.8, phi=0.5, delta=0.01, max_adjust=1, shared=ENCODER, **how
+):
     """FedVGAE; `validate(params, graph)` is a client's own score, `how` is `moon`'s.
 
     Args:
@@ -35,20 +37,21 @@ def fedvgae(fedavg, validate, *, contrast=0.8, phi=0.5, delta=0.01, max_adjust=1
         phi: Share of one's own encoder when the received one is moved back.
         delta: Drop of the validation score that moves it back.
         max_adjust: How often it is moved back in a round.
+        shared: The modules that travel, and are moved back.
     """
     check_share(phi=phi)
     check_weight(delta=delta)
     check_number("max_adjust", max_adjust, at_least=0, integer=True)
     limits = {"phi": phi, "delta": delta, "max_adjust": max_adjust}
-    fedper_ = fedper(fedavg, shared=ENCODER)
+    fedper_ = fedper(fedavg, shared=shared)
     initial = fedavg.initial()
 
     def receive(message, state, graph):
         params, context = fedper_.receive(message, state, graph)
         own = state.get("model", initial)
         chosen, score, count = adaptive_aggregation(
-            part(params, *ENCODER),
-            part(own, *ENCODER),
+            part(params, *shared),
+            part(own, *shared),
             lambda encoder: validate({**own, **encoder}, graph),
             float(state.get("validation", math.nan)),
             strict=delta > 0,  # with 0: Algorithm 1 as printed

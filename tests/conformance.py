@@ -143,6 +143,9 @@ def adaptive(task: Task) -> Method:
     return methods.adaptive_fedprox(task.fedavg, fit=lambda p, own: fit(p, own, {}))
 
 
+VGAE = ("conv1", "conv_mu", "conv_logstd", "head")  # all of it
+
+
 def part_of(task: Task) -> list[str]:
     names = list(task.fedavg.initial())
     return next(s for s in SHARED.values() if all(any(n.startswith(p) for n in names) for p in s))
@@ -221,6 +224,7 @@ ROWS: dict[str, Row] = {
     "fedego half": Row(partial(fedego, weight=lambda own, everybody: 0.5), ("ego",)),
     "fedvgae": Row(fedvgae, ("own", "links")),
     "fedvgae contrast": Row(partial(fedvgae, max_adjust=0), ("own", "links")),
+    "fedvgae all": Row(partial(fedvgae, shared=VGAE), ("own",)),
     "fedvgae adjusted": Row(partial(fedvgae, contrast=0.0), ("own", "links")),
     "gpfl": Row(gpfl, ("graphs",), by_examples=False),
     "gpfl first network": Row(partial(gpfl, learn=None), ("graphs",), by_examples=False),

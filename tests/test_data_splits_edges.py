@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import fgl
-from fgl.data import EdgeSplit, edge_split, negative_edges
+from fgl.data import EdgeSplit, edge_split, negative_edges, subgraph_split
 from fgl.data.splits.edges import _keys, _pairs
 
 
@@ -212,3 +212,104 @@ def test_shares_that_leave_nothing_to_train_on(num_edges: int) -> None:
 def test_a_negative_number_of_nodes() -> None:
     with pytest.raises(ValueError, match="num_nodes to be at least 0, but got -3"):
         negative_edges(torch.zeros(2, 0, dtype=torch.int64), -3, 2)
+
+
+KINDS = ("train_edges", "val_edges", "test_edges")
+
+
+def split_of(n: int = 60, num_pairs: int = 300, val: float = 0.2, test: float = 0.3) -> EdgeSplit:
+    """Many held-out edges, so that every client has some."""
+    edges = torch.randint(n, (2, num_pairs), generator=torch.Generator().manual_seed(7))
+    graph = fgl.Graph(torch.rand(n, 2), edges, y=torch.arange(n) % 3)
+    return edge_split(graph, val=val, test=test, seed=1)
+
+
+def test_a_clients_part_is_what_lies_between_its_nodes() -> None:
+    """In loops; the nodes in any order, and what is counted of clients and between them adds up."""
+    whole = split_of()
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(2))
+    parts = order.tensor_split([10, 35])
+    made = [subgraph_split(whole, part, seed=k) for k, part in enumerate(parts)]
+    for kind in KINDS:
+        between = 0
+        want: list[set[tuple[int, int]]] = [set() for _ in parts]
+        for u, v in pairs(getattr(whole, kind)):
+            held = [k for k, part in enumerate(parts) if {u, v} <= set(part.tolist())]
+            between += not held
+            for k in held:
+                want[k].add((u, v))
+        got = [pairs(part[getattr(own, kind)]) for own, part in zip(made, parts, strict=True)]
+        assert got == want and all(want)
+        counts = [getattr(own, kind).shape[1] for own in made]
+        assert sum(counts) + between == getattr(whole, kind).shape[1]
+
+
+def test_messages_of_a_client_pass_along_its_training_edges_alone() -> None:
+    whole, part = split_of(), torch.arange(40)
+    own = subgraph_split(whole, part)
+    seen = set(map(tuple, own.graph.edge_index.t().tolist()))
+    train = pairs(own.train_edges)
+    assert seen == train | {(v, u) for u, v in train}
+    assert not seen & pairs(torch.cat([own.val_edges, own.test_edges], 1))
+    assert own.graph.node_id.tolist() == part.tolist()
+    assert torch.equal(own.graph.x, whole.graph.x[:40])
+    assert own.graph.y.tolist() == whole.graph.y[:40].tolist()
+
+
+def test_a_clients_negatives_are_its_own_and_no_edge_of_anything() -> None:
+    whole, part = split_of(), torch.arange(20, 60)
+    own = subgraph_split(whole, part, seed=3)
+    negatives = torch.cat([own.val_negatives, own.test_negatives], 1)
+    assert own.val_negatives.shape == own.val_edges.shape
+    assert own.test_negatives.shape == own.test_edges.shape
+    assert len(pairs(negatives)) == negatives.shape[1] > 0
+    assert (negatives[0] < negatives[1]).all() and negatives.max() < 40
+    edges = torch.cat([getattr(whole, kind) for kind in KINDS], 1)
+    assert not pairs(part[negatives]) & pairs(edges)
+    same, other = subgraph_split(whole, part, seed=3), subgraph_split(whole, part, seed=4)
+    assert torch.equal(same.test_negatives, own.test_negatives)
+    assert not torch.equal(other.test_negatives, own.test_negatives)
+    assert torch.equal(other.test_edges, own.test_edges)
+
+
+@pytest.mark.parametrize("size", [0, 1, 2])
+def test_a_client_that_holds_next_to_nothing_only_trains(size: int) -> None:
+    """Nodes 0, 1 and 2 of a cycle: an edge or two, all of them for training."""
+    nodes = torch.arange(30)
+    train = torch.stack([nodes, (nodes + 1) % 30])
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    kept, free = torch.tensor([[5, 10], [15, 20]]), torch.tensor([[6, 11], [16, 21]])
+    graph = fgl.Graph(torch.ones(30, 1), torch.cat([train, train.flip(0)], 1))
+    whole = EdgeSplit(graph, train, kept[:, :1], free[:, :1], kept[:, 1:], free[:, 1:])
+    own = subgraph_split(whole, torch.arange(size))
+    assert own.trains_only and own.graph.num_nodes == size
+    assert own.train_edges.shape == (2, max(size - 1, 0))
+    assert own.val_negatives.shape == own.test_negatives.shape == none.shape
+    only_test = subgraph_split(whole, torch.tensor([10, 20, 3, 4]))
+    assert not only_test.trains_only
+    assert only_test.val_edges.shape == only_test.val_negatives.shape == (2, 0)
+    assert only_test.test_edges.tolist() == [[0], [1]]
+
+
+def test_a_client_whose_nodes_are_all_joined_only_trains() -> None:
+    whole = edge_split(
+        fgl.Graph(torch.ones(40, 1), complete(20).edge_index), val=0.1, test=0.2, seed=0
+    )
+    assert not whole.trains_only
+    own = subgraph_split(whole, torch.arange(20))
+    assert own.trains_only and own.train_edges.shape == whole.train_edges.shape
+    other = subgraph_split(whole, torch.arange(30))
+    assert other.test_edges.shape == whole.test_edges.shape == other.test_negatives.shape
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        (torch.tensor([1, 1]), "nodes to be without repeats"),
+        (torch.tensor([60]), r"nodes to be in \[0, 60\)"),
+        (torch.zeros(2, 2, dtype=torch.int64), "nodes to have shape"),
+    ],
+)
+def test_nodes_that_no_client_can_hold(nodes: Tensor, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        subgraph_split(split_of(), nodes)

@@ -240,6 +240,25 @@ def test_a_classifier_never_leaves_its_client_unless_all_is_shared() -> None:
     assert [r.bytes_down for r in got.history[1:]] == [3 * size] * 2
 
 
+def test_the_classifier_may_travel_too() -> None:
+    """Then it is moved back with the encoder; without FedVGAE's parts all is FedAvg."""
+    data, whole = clients("node"), (*EXAMPLE.ENCODER, "head")
+    made = task_of("node", data)
+    plain = EXAMPLE.fedvgae(made.fedavg, made.validate, shared=whole, contrast=0, max_adjust=0)
+    one, two = (fgl.run(each, data[0], num_rounds=3, seed=1) for each in (plain, made.fedavg))
+    assert same(dict(one.outbox), dict(two.outbox))
+    assert set(one.outbox[0]["model"]) == set(made.fedavg.initial())
+    moved = EXAMPLE.fedvgae(made.fedavg, made.validate, shared=whole, delta=0.0)
+    state = fgl.run(moved, data[0], num_rounds=1).client_states[0]
+    received: Any = {k: v + 50 for k, v in state["model"].items()}
+    known = {**state, "validation": torch.tensor(1.0)}
+    start, context = moved.receive({"model": received}, known, data[0][0])
+    assert context["adjusted"]
+    close(start["head.lins.0.bias"], state["model"]["head.lins.0.bias"] + 25, atol=1e-4)
+    with pytest.raises(ValueError, match="head"):
+        EXAMPLE.fedvgae(task_of("link").fedavg, made.validate, shared=whole)
+
+
 @TASKS
 def test_no_contrast_in_the_first_round(task: str) -> None:
     with_, without = go(task, 1), go(task, 1, contrast=0.0)

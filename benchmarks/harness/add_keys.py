@@ -183,7 +183,8 @@ def old_fedego(flags: Flags) -> Experiment:
 
 def old_fedvgae(flags: Flags) -> Experiment:
     task, name = flags.pop("task", "link"), flags.pop("method", "fedvgae")
-    setting, run = fedvgae.SETTINGS[task], fedvgae.RUN
+    first = {"link": "whole", "node": "node"}  # communities of the whole graph, then the split
+    setting, run = fedvgae.SETTINGS[first[task]], fedvgae.RUN
     if name == "fedvgae":
         options = some(flags, "contrast", "max_adjust", "phi", "delta", "tau", "queue")
         return of(flags, setting, run, fedvgae.fedvgae, options, fedvgae.triggered)

@@ -74,7 +74,7 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
     picture, axes = figure(1, len(datasets), (9, 3.6), squeeze=False)
     for axis, dataset in zip(axes[0], datasets, strict=True):
         for name in ("Local", "FedAvg", "FedVGAE"):
-            row = TABLES["fedvgae-table3"].row(name)
+            row = TABLES["fedvgae-whole-table3"].row(name)
             experiment = row.at(dataset, 10, rounds=rounds, seed=seed, patience=None)
             key = spelled(experiment.key)
             if key not in curves:

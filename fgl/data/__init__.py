@@ -26,6 +26,7 @@ from .splits import (
     random_split,
     split,
     stratified_folds,
+    subgraph_split,
 )
 from .synthetic import csbm, small_graphs
 
@@ -56,5 +57,6 @@ __all__ = [
     "small_graphs",
     "split",
     "stratified_folds",
+    "subgraph_split",
     "union_graph",
 ]

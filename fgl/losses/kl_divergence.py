@@ -11,7 +11,9 @@ from .weighted_mean import mask_weight, weighted_mean
 def kl_divergence(mu: Tensor, log_sigma: Tensor, *, mask: Tensor | None = None) -> Tensor:
     """Divergence of the embeddings' distribution from a standard normal one (FedVGAE, Eq. 6).
 
-    ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``.
+    ``1/n sum_u 1/2 sum_j (mu_uj^2 + sigma_uj^2 - log sigma_uj^2 - 1)``. The paper prints the sum
+    over u; this is its mean. The tasks of FedVGAE weight it by 1/n once more, see
+    `fgl.tasks.link_task`.
 
     Args:
         mu: float ``[n, d]``.

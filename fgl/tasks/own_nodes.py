@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -32,7 +33,8 @@ def own_node_task(
 ) -> Task:
     """Classify a client's nodes with a variational encoder and an MLP.
 
-    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``. A client weighs as many as it has nodes, keeps
+    ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, KL being the mean over the n nodes: the printed
+    sum is divided by n twice, as in `link_task`. A client weighs as many as it has nodes, keeps
     the model that it trained, and is scored with it on its own test nodes; metrics that end in
     ``_before`` are those of the model it started its round from.
 
@@ -77,6 +79,10 @@ def link_task(
 
     ``L = reconstruction + kl / n KL``; scores are those of a client's own held-out edges against
     pairs without an edge. Otherwise as `own_node_task`.
+
+    The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So
+    the sum that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it
+    once. Kipf and Welling's public code has the same two divisions.
 
     Args:
         splits: one per client; its graph has the training edges alone.
@@ -200,10 +206,12 @@ class OwnNodes:
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides partition, splits and initial model."""
-        whole, clients = _clients(self, seed)
+        graph, whole = _graphs(self)
+        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+        clients = data.partition_graph(whole, parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
         split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
-        if _of_degrees(self, whole):
+        if _of_degrees(self, graph):
             split = [data.degree_features(own) for own in split]
         model = _model(self, split[0], seed, split[0].num_classes)
         train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
@@ -213,6 +221,12 @@ class OwnNodes:
 @dataclass(frozen=True)
 class Links:
     """Links of disjoint clients, 5 % of them to validate, 10 % for the test; FedVGAE's protocol.
+
+    By default these are drawn on the whole graph, and the clients are made of the training edges
+    alone: no held-out edge has a say in who holds which node. A client is scored on the held-out
+    edges between its own nodes. Those between clients are lost, as training edges between clients
+    are. They are a larger share of the held-out edges than of the training edges, for communities
+    are found in the latter; so a client has less than 5 and 10 %, and some have none at all.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)
@@ -226,6 +240,8 @@ class Links:
     """How many clients."""
     partition: Literal["louvain", "random"] = "louvain"
     """How nodes come to clients: communities, or at random."""
+    partition_after_split: bool = True
+    """Whether held-out edges are kept from the partition; else each client draws its own."""
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes; degrees are those in a client's training edges."""
     hidden: int = 64
@@ -251,13 +267,10 @@ class Links:
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides partition, splits and initial model."""
-        whole, clients = _clients(self, seed)
+        graph, whole = _graphs(self)
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # every node is trained on
-        splits = [
-            data.edge_split(own.replace(**none), seed=fold_in(seed, client, "split"))
-            for client, own in enumerate(clients)
-        ]
-        if _of_degrees(self, whole):
+        splits = _edge_splits(self, whole.replace(**none), seed)
+        if _of_degrees(self, graph):
             splits = [replace(own, graph=data.degree_features(own.graph)) for own in splits]
         model = _model(self, splits[0].graph, seed, None)
         train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
@@ -274,12 +287,23 @@ def _check_setting(setting: OwnNodes | Links) -> None:
     check_number("kl", setting.kl, at_least=0)
 
 
-def _clients(setting: OwnNodes | Links, seed: int) -> tuple[Graph, list[Graph]]:
-    """The whole graph and what a partition cuts it into."""
+def _graphs(setting: OwnNodes | Links) -> tuple[Graph, Graph]:
+    """The whole graph as it is loaded, and with the features that the clients get."""
     graph = data.load(setting.dataset).replace(backend=setting.sparse).to(setting.device)
-    whole = data.normalize_features(graph) if setting.features == "normalized" else graph
-    parts = PARTITIONS[setting.partition](whole, setting.clients, seed=seed)
-    return graph, data.partition_graph(whole, parts)
+    normalized = setting.features == "normalized"
+    return graph, data.normalize_features(graph) if normalized else graph
+
+
+def _edge_splits(setting: Links, whole: Graph, seed: int) -> list[EdgeSplit]:
+    """The clients' splits: parts of one split of the whole graph, or one of each client's own."""
+    seeds = [fold_in(seed, client, "split") for client in range(setting.clients)]
+    cut = partial(PARTITIONS[setting.partition], num_clients=setting.clients, seed=seed)
+    if setting.partition_after_split:
+        kept = data.edge_split(whole, seed=fold_in(seed, "split"))
+        parts = zip(cut(kept.graph), seeds, strict=True)
+        return [data.subgraph_split(kept, part, seed=s) for part, s in parts]
+    clients = zip(data.partition_graph(whole, cut(whole)), seeds, strict=True)
+    return [data.edge_split(own, seed=s) for own, s in clients]
 
 
 def _of_degrees(setting: OwnNodes | Links, graph: Graph) -> bool:

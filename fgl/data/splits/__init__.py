@@ -1,6 +1,6 @@
 """Splits into train, validation and test: of nodes, of edges, and folds of graphs."""
 
-from .edges import EdgeSplit, edge_split, negative_edges
+from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds
 from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
 
@@ -16,4 +16,5 @@ __all__ = [
     "random_split",
     "split",
     "stratified_folds",
+    "subgraph_split",
 ]

@@ -97,6 +97,51 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
     return EdgeSplit(training, *(part.to(graph.device) for part in (own, *split)))
 
 
+def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
+    """A client's part of a split: what lies between its own nodes.
+
+    So held-out edges can be drawn before anybody decides who holds which node, and cannot shape
+    that decision. An edge between two clients is lost, to train on as to score. How many of the
+    kept edges a client gets is left to chance: `edge_split`'s shares are those of the whole graph.
+
+    Args:
+        split: of the whole graph.
+        nodes: int64 ``[m]`` without repeats, the client's; may be empty.
+        seed: of the pairs without an edge, which are drawn among the client's nodes.
+
+    Returns:
+        The split of ``split.graph.subgraph(nodes)``; one with training edges only where no kept
+        edge, or fewer pairs without an edge than kept ones, lie between the nodes. It may have
+        edges for the test and none for validation.
+
+    Example:
+        >>> whole = fgl.data.edge_split(fgl.data.load("synthetic"))
+        >>> half = subgraph_split(whole, torch.arange(1354))
+        >>> half.val_edges.shape[1] < whole.val_edges.shape[1], int(half.val_edges.max()) < 1354
+        (True, True)
+
+    Source: FedVGAE, IEEE Transactions on Big Data 2024, whose order of the two is not told
+    """
+    graph = split.graph.subgraph(nodes)
+    n = graph.num_nodes
+    position = torch.full((split.graph.num_nodes,), -1, dtype=torch.int64)
+    position[nodes.cpu()] = torch.arange(n)
+
+    def inside(edges: Tensor) -> Tensor:
+        ends = position[edges.cpu()]
+        return _pairs(_keys(ends[:, (ends >= 0).all(0)]))
+
+    train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
+    edges, kept = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
+    if kept > n * (n - 1) // 2 - edges.shape[1]:
+        val, test, kept = val[:, :0], test[:, :0], 0
+    generator = torch.Generator().manual_seed(seed)
+    negatives = negative_edges(edges, n, kept, generator=generator)
+    val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
+    parts = (train, val, val_negatives, test, test_negatives)
+    return EdgeSplit(graph, *(part.to(graph.device) for part in parts))
+
+
 def negative_edges(
     edge_index: Tensor,
     num_nodes: int,

@@ -1,0 +1,175 @@
+"""Links of a dataset: held-out edges have no say in who holds which node, and train nothing."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from federations import end, same
+from torch import Tensor
+
+import fgl
+from fgl import data
+from fgl.federation import fold_in
+from fgl.tasks import Links, Task, own_nodes
+
+
+def pairs(edges: Tensor) -> set[tuple[int, int]]:
+    return {(min(u, v), max(u, v)) for u, v in edges.t().tolist() if u != v}
+
+
+def both(edges: set[tuple[int, int]]) -> Tensor:
+    one = torch.tensor(sorted(edges)).t()
+    return torch.cat([one, one.flip(0)], 1)
+
+
+def held_out(whole: fgl.Graph, seed: int = 0) -> data.EdgeSplit:
+    return data.edge_split(whole, seed=fold_in(seed, "split"))
+
+
+def parts(task: Task) -> list[list[int]]:
+    return [own.node_id.tolist() for own in task.clients]
+
+
+def with_other_held_out_edges(change: str) -> fgl.Graph:
+    """The synthetic graph with half of its held-out edges, or with others in their place."""
+    whole = data.load("synthetic")
+    kept = held_out(whole)
+    other = torch.cat([kept.val_edges, kept.test_edges], 1)[:, ::2]
+    if change == "rewired":
+        other = torch.cat([kept.val_negatives, kept.test_negatives], 1)
+    return whole.replace(edge_index=both(pairs(kept.train_edges) | pairs(other)))
+
+
+@pytest.mark.parametrize("change", ["removed", "rewired"])
+def test_held_out_edges_do_not_shape_the_clients(
+    change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other held-out edges, the same training edges: the same clients, unless the option is off."""
+    before = {after: parts(Links(partition_after_split=after).load()) for after in (True, False)}
+    changed, real = with_other_held_out_edges(change), data.edge_split
+    train = held_out(data.load("synthetic")).train_edges
+
+    def the_same_training_edges(graph: fgl.Graph, *, seed: int) -> data.EdgeSplit:
+        if graph.num_nodes != changed.num_nodes:
+            return real(graph, seed=seed)  # a client's own
+        rest = both(pairs(graph.edge_index) - pairs(train)).chunk(2, 1)[0]
+        val, test = rest.tensor_split([100], 1)
+        kept = graph.replace(edge_index=both(pairs(train)))
+        return data.EdgeSplit(kept, train, val, val, test, test)
+
+    monkeypatch.setattr(data, "edge_split", the_same_training_edges)
+    monkeypatch.setattr(data, "load", lambda name: changed)
+    assert parts(Links().load()) == before[True]
+    assert parts(Links(partition_after_split=False).load()) != before[False]
+
+
+def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[fgl.Graph] = []
+
+    def cut(graph: fgl.Graph, num_clients: int, *, seed: int) -> list[Tensor]:
+        given.append(graph)
+        return data.louvain_partition(graph, num_clients, seed=seed)
+
+    monkeypatch.setitem(own_nodes.PARTITIONS, "louvain", cut)
+    for after in (True, False):
+        Links(partition_after_split=after).load(seed=2)
+    kept, whole = held_out(data.load("synthetic"), 2), pairs(data.load("synthetic").edge_index)
+    assert pairs(given[0].edge_index) == pairs(kept.train_edges)
+    assert pairs(given[1].edge_index) == whole
+
+
+@pytest.mark.parametrize("partition", ["louvain", "random"])
+def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
+    partition: Any,
+) -> None:
+    setting = Links(partition=partition)
+    graph, whole = own_nodes._graphs(setting)
+    kept, splits = held_out(graph), own_nodes._edge_splits(setting, whole, 0)
+    ids = [own.graph.node_id for own in splits]
+    assert sorted(torch.cat(ids).tolist()) == list(range(graph.num_nodes))
+    for kind in ("train", "val", "test"):
+        there = pairs(getattr(kept, f"{kind}_edges"))
+        mine = [pairs(ids[k][getattr(own, f"{kind}_edges")]) for k, own in enumerate(splits)]
+        assert set().union(*mine) <= there
+        client = {v: k for k, nodes in enumerate(ids) for v in nodes.tolist()}
+        lost = sum(client[u] != client[v] for u, v in there)
+        assert sum(map(len, mine)) + lost == len(there)
+    never = pairs(torch.cat([kept.val_edges, kept.test_edges], 1))
+    clients = setting.load().clients
+    assert [own.node_id.tolist() for own in clients] == [nodes.tolist() for nodes in ids]
+    for own in clients:
+        seen = pairs(own.node_id[own.edge_index])
+        assert seen and seen <= pairs(kept.train_edges) and not seen & never
+
+
+def test_a_seed_makes_one_task() -> None:
+    def made(seed: int) -> list[Any]:
+        own = own_nodes._edge_splits(Links(), own_nodes._graphs(Links())[1], seed)
+        return [[each.graph.node_id, each.test_edges, each.test_negatives] for each in own]
+
+    torch.manual_seed(1)
+    first = made(4)
+    torch.manual_seed(2)
+    again, other = made(4), made(5)
+    equal = [
+        [torch.equal(a, b) for a, b in zip(x, y, strict=True)]
+        for x, y in zip(first, again, strict=True)
+    ]
+    assert all(map(all, equal))
+    assert not any(torch.equal(x[0], y[0]) for x, y in zip(first, other, strict=True))
+
+
+def test_with_one_client_both_orders_are_one() -> None:
+    """Nothing lies between clients: as many edges are held out, whoever comes first."""
+    for partition in ("louvain", "random"):
+        counts = []
+        for after in (True, False):
+            setting = Links(clients=1, partition=partition, partition_after_split=after)
+            (own,) = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+            counts.append([own.train_edges.shape, own.val_edges.shape, own.test_negatives.shape])
+        assert counts[0] == counts[1]
+
+
+def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
+    """Ninety nodes each, dealt at random: not all have an edge for validation and the test."""
+    setting = Links(clients=30, partition="random", hidden=4, latent=2)
+    with pytest.warns(UserWarning, match="they train and are not scored"):
+        made = setting.load()
+    few = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+    idle = [own.trains_only for own in few]
+    half = [bool(own.val_edges.shape[1]) != bool(own.test_edges.shape[1]) for own in few]
+    assert any(idle) and any(half) and not all(idle)
+    result = fgl.run(made.fedavg, made, num_rounds=1, clients_at_once="all")
+    assert result.history[0].dropped == {}
+    assert 0 < result.history[0].metrics["scored_clients"] < 30 - sum(idle)
+    for own, alone in zip(made.clients, idle, strict=True):
+        assert not alone or math.isnan(made.validate(made.fedavg.initial(), own))
+
+
+def test_one_order_is_not_the_other() -> None:
+    """Half of the 5 and 10 %, or so, lie between communities that were found without them."""
+    counts = {}
+    for after in (True, False):
+        setting = Links(partition_after_split=after)
+        own = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+        kinds = ("train_edges", "val_edges", "test_edges")
+        train, val, test = (sum(getattr(s, k).shape[1] for s in own) for k in kinds)
+        counts[after] = (val + test) / (train + val + test)
+    assert counts[True] < counts[False] == pytest.approx(0.15, abs=0.005)
+
+
+@pytest.mark.parametrize("features", ["normalized", "degree"])
+def test_features_are_made_as_before(features: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        made = Links(clients=3, features=features, hidden=4, latent=2).load()
+    for own in made.clients:
+        x = own.x.to_dense() if isinstance(own.x, fgl.SparseMatrix) else own.x
+        rows = x.sum(1)
+        torch.testing.assert_close(rows[rows > 0], torch.ones_like(rows[rows > 0]))
+    one, two = (end(fgl.run(made.fedavg, made, num_rounds=1, seed=1)) for _ in range(2))
+    assert same(one, two)
