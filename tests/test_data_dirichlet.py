@@ -169,7 +169,7 @@ def test_authors_draw_touches_no_other_generator() -> None:
 @pytest.mark.parametrize("num_clients", [1, 5, 120])
 @pytest.mark.parametrize("y", [Y, torch.arange(30).repeat(4)], ids=["three", "many classes"])
 def test_authors_draw_has_every_example_once(y: Any, num_clients: int, alpha: float) -> None:
-    """Also where a client's mix has nothing of the classes that are left: alpha 0.02, 30 classes."""
+    """Also where a client's mix has nothing of what is left (many classes at alpha 0.02)."""
     parts = gpfl_partition(y, num_clients, alpha=alpha)
     assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(y)))
     assert max(p.numel() for p in parts) - min(p.numel() for p in parts) <= 1
@@ -187,7 +187,7 @@ def test_authors_draw_of_one_class() -> None:
         (128, 1.0, r"num_clients to be in \[1, 127\], but got 128"),
         (5, 0.0, "alpha to be > 0, but got 0"),
         (5, float("nan"), "alpha to be > 0, but got nan"),
-        (5, 1e-5, "alpha to be a number that mixes can be drawn with, but got 1e-05"),
+        (5, 1e-5, "alpha to be of a size to draw mixes with, but got 1e-05"),
     ],
 )
 def test_authors_draw_refuses(num_clients: int, alpha: float, match: str) -> None:

@@ -111,9 +111,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
     rng = np.random.RandomState(0)
     mix = rng.dirichlet(np.full(len(classes), alpha), num_clients)
     if not np.isfinite(mix).all():
-        raise ValueError(
-            f"Expected alpha to be a number that mixes can be drawn with, but got {alpha}"
-        )
+        raise ValueError(f"Expected alpha to be of a size to draw mixes with, but got {alpha}")
     mix = _capped(mix, 0.95)
     steps = mix.cumsum(1)
     room = [n // num_clients + (k < n % num_clients) for k in range(num_clients)]
@@ -151,4 +149,5 @@ def _capped(mix: np.ndarray, cap: float) -> np.ndarray:
         return mix
     excess = np.clip(mix - cap, 0, None)
     others = (excess.sum(1, keepdims=True) - excess) / (mix.shape[1] - 1)
-    return mix - excess + others
+    mix = mix - excess + others
+    return mix
