@@ -9,7 +9,7 @@ from torch import Tensor
 from ...graph.checks import check_index
 from .checks import check_num_clients
 
-RARE = 1e-4  # what a mix leaves to the classes that are left, below which nobody waits for them
+RARE = 1e-4  # a class with a smaller share would be drawn too seldom to wait for it
 
 
 def dirichlet_partition(
