@@ -50,7 +50,7 @@ def jobs(name: str, args: argparse.Namespace) -> list[Job]:
     wanted = [
         (row, dataset, clients, table.first + number)
         for dataset in args.datasets or table.datasets
-        for number in range(args.seeds or SEEDS.get(dataset, 5))
+        for number in range(args.seeds or SEEDS.get(dataset, table.seeds))
         for row in table.rows
         if not args.methods or row.name in args.methods
         for cell_dataset, clients in row.paper
@@ -80,7 +80,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     add("table", choices=sorted(TABLES))
     add("--datasets", nargs="+", help="default all of the table's")
     add("--clients", nargs="+", type=int, help="default all of the table's")
-    add("--seeds", type=int, help="how many; default 5, 3 on pubmed")
+    add("--seeds", type=int, help="how many; default the table's, 3 on pubmed")
     add("--methods", nargs="+", metavar="NAME", help="only these rows, e.g. FedAvg FGSSL")
     add("--rounds", type=int, help="default the row's or the table's")
     add("--shard", default="0/1", metavar="I/N")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -13,10 +15,12 @@ from sklearn.model_selection import StratifiedKFold
 from test_data_tu import write
 from test_graph_batch import collection
 
+from fgl import Graph
 from fgl.data import (
     balanced_classes,
     dirichlet_partition,
     fold_clients,
+    gpfl_partition,
     load_graphs,
     stratified_folds,
 )
@@ -92,6 +96,110 @@ def test_partition_refuses(num_clients: int, options: dict[str, Any], match: str
         dirichlet_partition(Y, num_clients, **{"alpha": 1.0, **options})
 
 
+# The mean share of a client's most frequent class among all its graphs, in percent, in the public
+# code's draw at alpha = 0.5, 1 and 5.
+AUTHORS = {
+    ("PROTEINS", 15): (74.1, 66.9, 66.0),
+    ("PROTEINS", 25): (72.7, 69.4, 64.1),
+    ("NCI1", 15): (78.6, 68.1, 63.4),
+    ("NCI1", 25): (75.6, 68.3, 63.9),
+}
+
+
+@pytest.mark.skipif("FGL_DATA" not in os.environ, reason="needs the papers' datasets")
+@pytest.mark.parametrize(("dataset", "clients"), AUTHORS)
+def test_authors_draw_has_their_majorities(dataset: str, clients: int) -> None:
+    y: Any = Graph.join(*load_graphs(dataset, attributes=False)).y
+    for alpha, want in zip((0.5, 1.0, 5.0), AUTHORS[dataset, clients], strict=True):
+        parts = gpfl_partition(y, clients, alpha=alpha)
+        shares = [100 * float(y[part].bincount().max()) / part.numel() for part in parts]
+        assert statistics.mean(shares) == pytest.approx(want, abs=0.0501)
+
+
+def authors_rule(y: list[int], num_clients: int, alpha: float) -> list[list[int]]:
+    """The public code's rule, one draw after the other."""
+    rng = np.random.RandomState(0)
+    names = sorted(set(y))
+    mix = rng.dirichlet([alpha] * len(names), num_clients).tolist()
+    for row in mix:
+        above = [j for j, share in enumerate(row) if share > 0.95]
+        for j in above:
+            for other in range(len(row)):
+                row[other] += 0 if other == j else (row[j] - 0.95) / (len(row) - 1)
+            row[j] = 0.95
+    left = {name: [i for i, label in enumerate(y) if label == name] for name in names}
+    room = [len(y) // num_clients + (k < len(y) % num_clients) for k in range(num_clients)]
+    parts: list[list[int]] = [[] for _ in range(num_clients)]
+    while any(room):
+        k = rng.randint(num_clients)
+        if room[k] == 0:
+            continue
+        while True:
+            u, total, label = rng.uniform(), 0.0, None
+            for name, share in zip(names, mix[k], strict=True):
+                total += share
+                if label is None and u <= total:
+                    label = name
+            if left[names[0] if label is None else label]:
+                break
+        parts[k].append(left[names[0] if label is None else label].pop())
+        room[k] -= 1
+    return [sorted(part) for part in parts]
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.5, 5.0])
+@pytest.mark.parametrize("factor", [1, 7])
+def test_authors_draw_equals_the_rule_in_loops(alpha: float, factor: int) -> None:
+    y = factor * Y[torch.randperm(127, generator=torch.Generator().manual_seed(0))]
+    got = [part.tolist() for part in gpfl_partition(y, 4, alpha=alpha)]
+    assert got == authors_rule(y.tolist(), 4, alpha)
+    assert got != [part.tolist() for part in dirichlet_partition(y, 4, alpha=alpha)]
+
+
+def test_authors_draw_touches_no_other_generator() -> None:
+    np.random.seed(5)
+    want = np.random.uniform()
+    np.random.seed(5)
+    first = gpfl_partition(Y, 5, alpha=0.5)
+    assert np.random.uniform() == want
+    assert all(map(torch.equal, first, gpfl_partition(Y, 5, alpha=0.5)))
+
+
+@pytest.mark.parametrize("alpha", [0.02, 0.5, 1000.0])
+@pytest.mark.parametrize("num_clients", [1, 5, 120])
+@pytest.mark.parametrize("y", [Y, torch.arange(30).repeat(4)], ids=["three", "many classes"])
+def test_authors_draw_has_every_example_once(y: Any, num_clients: int, alpha: float) -> None:
+    """Also where a client's mix has nothing of what is left (many classes at alpha 0.02)."""
+    parts = gpfl_partition(y, num_clients, alpha=alpha)
+    assert torch.equal(torch.cat(parts).sort().values, torch.arange(len(y)))
+    assert max(p.numel() for p in parts) - min(p.numel() for p in parts) <= 1
+    assert all(torch.equal(part, part.sort().values) for part in parts)
+
+
+def test_authors_draw_of_one_class() -> None:
+    assert [p.numel() for p in gpfl_partition(torch.zeros(5).long(), 2, alpha=1.0)] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("num_clients", "alpha", "match"),
+    [
+        (0, 1.0, r"num_clients to be in \[1, 127\], but got 0"),
+        (128, 1.0, r"num_clients to be in \[1, 127\], but got 128"),
+        (5, 0.0, "alpha to be > 0, but got 0"),
+        (5, float("nan"), "alpha to be > 0, but got nan"),
+        (5, 1e-5, "alpha to be of a size to draw mixes with, but got 1e-05"),
+    ],
+)
+def test_authors_draw_refuses(num_clients: int, alpha: float, match: str) -> None:
+    with pytest.raises(ValueError, match=match):
+        gpfl_partition(Y, num_clients, alpha=alpha)
+
+
+def test_authors_draw_of_nothing() -> None:
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 0\], but got 1"):
+        gpfl_partition(torch.empty(0, dtype=torch.int64), 1, alpha=1.0)
+
+
 @pytest.mark.parametrize("num_folds", [2, 5, 7])
 def test_folds_have_scikit_learns_counts(num_folds: int) -> None:
     y = Y[torch.randperm(127, generator=torch.Generator().manual_seed(0))]
@@ -135,8 +243,9 @@ def test_folds_refuse() -> None:
         fold_clients(graph.replace(y=None), [torch.arange(4)], fold=0, num_folds=2)
     with pytest.raises(ValueError, match=r"parts\[0\] to name graphs once, but got repeats"):
         fold_clients(graph, [torch.tensor([0, 1, 1])], fold=0, num_folds=2)
-    for call in (dirichlet_partition, stratified_folds, balanced_classes):
-        rest: Any = {dirichlet_partition: {"num_clients": 2, "alpha": 1.0}}
+    for call in (dirichlet_partition, gpfl_partition, stratified_folds, balanced_classes):
+        rest: Any = dict.fromkeys((dirichlet_partition, gpfl_partition))
+        rest = {each: {"num_clients": 2, "alpha": 1.0} for each in rest}
         rest |= {stratified_folds: {"num_folds": 2}, balanced_classes: {}}
         with pytest.raises(ValueError, match=r"y to have shape \[\*\], but got \[6, 1\]"):
             call(torch.zeros(6, 1, dtype=torch.int64), **rest[call])

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from federations import close, end, same, script
+from papers import TABLES
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
@@ -418,6 +419,48 @@ def test_a_client_alone_learns() -> None:
 def test_settings_refuse(given: Any, match: str) -> None:
     with pytest.raises(ValueError, match=match):
         Graphs(**{"clients": 4, **given}).load()
+
+
+def test_the_authors_draw_is_one_whatever_the_seed() -> None:
+    """The seed changes the folds; of the other draw also who holds what."""
+
+    def sizes(graph: Any) -> list[tuple[int, int]]:
+        return list(zip(graph.ptr.diff().tolist(), graph.y.tolist(), strict=True))
+
+    def held(partition: Any, seed: int, whole: bool) -> list[list[tuple[int, int]]]:
+        train, test = Graphs(clients=4, partition=partition).folds_of(seed)
+        rest = train if whole else [None] * 4
+        pairs = zip(test, rest, strict=True)
+        return [sorted(sizes(one) + (sizes(other) if other else [])) for one, other in pairs]
+
+    assert Graphs().partition == "authors"
+    assert held("authors", 0, True) == held("authors", 1, True)
+    assert held("authors", 0, False) != held("authors", 1, False)
+    assert held("dirichlet", 0, True) != held("dirichlet", 1, True)
+    assert held("dirichlet", 0, True) != held("authors", 0, True)
+    with pytest.raises(ValueError, match="partition to be .*but got 'theirs'"):
+        Graphs(partition="theirs")  # type: ignore[arg-type]
+
+
+def test_a_table_records_how_dense_the_matrix_is() -> None:
+    """Of the matrix that was mixed by, in every round, for GPFL alone."""
+    network = TABLES["gpfl-table2"].row("GPFL, alpha 5").watch
+    assert network is not None
+    matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 1.0, 0.0], [0.2, 0.2, 0.6]])
+    hand = {"network_density": 6 / 9, "network_diagonal": 2.1 / 3}
+    assert network({"matrix": matrix}) == pytest.approx(hand)
+    assert network({}) == {}
+    table = TABLES["gpfl-table2"]
+    for name, has in (("GPFL, alpha 5", True), ("self-train, alpha 5", False)):
+        at = table.at(table.row(name), "synthetic", 4, 0, rounds=3, hidden=8)
+        report, result = at()
+        assert {"network_density", "network_diagonal"} <= set(report["curves"]) or not has
+        assert ("network_density" in report["curves"]) == has
+        if has:
+            last = network(result.server_state)
+            curves = {key: report["curves"][key] for key in last}
+            assert {key: len(curve) for key, curve in curves.items()} == dict.fromkeys(last, 3)
+            assert {key: curve[-1] for key, curve in curves.items()} == last
 
 
 @pytest.mark.parametrize(("name", "bad"), [("rho", 1.5), ("rho", -0.1), ("beta", 2)])

@@ -143,6 +143,27 @@ def test_runs_of_folds_are_splits_of_five() -> None:
     assert [(each.setting.fold, each.run.seed) for each in made] == [(4, 0), (0, 1), (1, 2)]
 
 
+def test_table2_is_of_the_authors_draw_three_times() -> None:
+    made = [job.experiment for job in jobs("gpfl-table2")]
+    assert {each.setting.partition for each in made} == {"authors"}
+    numbers = {(each.run.seed, each.setting.fold) for each in made}
+    assert numbers == {(seed, fold) for seed in range(3) for fold in range(5)}
+    settings = {(each.setting.dataset, each.clients, each.setting.alpha) for each in made}
+    where = [("PROTEINS", 15), ("PROTEINS", 25), ("NCI1", 15), ("NCI1", 20), ("NCI1", 25)]
+    assert settings == {(*place, alpha) for place in where for alpha in (0.5, 1.0, 5.0)}
+
+
+def test_published_runs_of_gpfl_stand_in_tables_of_other_draws() -> None:
+    names = [name for name in TABLES if name.startswith("gpfl")]
+    keys = {name: {job.key for job in jobs(name)} for name in names}
+    runs = [line for line in LINES if line["key"]["task"] == "graphs" and "command" in line]
+    assert len(runs) == 497
+    for line in runs:
+        assert line["key"]["settings"]["partition"] == "dirichlet"
+        inside = {name for name in names if spelled(line["key"]) in keys[name]}
+        assert inside and not inside & {"gpfl-table2", "gpfl-ablation"}
+
+
 def test_second_draw_is_of_seed_1() -> None:
     runs = {(j.experiment.setting.fold, j.experiment.run.seed) for j in jobs("gpfl-second-draw")}
     assert runs == {(fold, 1) for fold in range(5)}

@@ -396,6 +396,41 @@ def test_evaluate_sees_what_would_be_sent_next() -> None:
     assert all(type(record.metrics["rounds"]) is float for record in result.history)
 
 
+def test_watch_sees_the_server_state_of_the_round() -> None:
+    """Beside `evaluate`, in every round; a run that is resumed has the numbers of all rounds."""
+
+    def network(inbox: Any, known: Any) -> Any:
+        known = known.clamp(min=0) + 1  # counts the rounds
+        return torch.full_like(known, 1 / len(known)), known
+
+    mixed = fgl.methods.mix_updates(fedavg(model()), network)
+    result = fgl.run(
+        mixed,
+        graphs(),
+        num_rounds=3,
+        evaluate=lambda outbox, states: {"sent": len(outbox)},
+        watch=lambda state: {"known": state["network"].mean()},
+    )
+    sent = float(len(graphs()))
+    want = [{"sent": sent, "known": known} for known in (1.0, 2.0, 3.0)]
+    assert [record.metrics for record in result.history] == want
+
+
+def test_watch_is_in_a_checkpoint(tmp_path: Path) -> None:
+    options: Any = {"checkpoint": tmp_path, "watch": lambda state: {"kept": len(state)}}
+    whole = fgl.run(fedavg(model()), graphs(), num_rounds=3, watch=options["watch"])
+    fgl.run(fedavg(model()), graphs(), num_rounds=2, **options)
+    again = fgl.run(fedavg(model()), graphs(), num_rounds=3, **options)
+    assert [r.metrics for r in again.history] == [r.metrics for r in whole.history]
+    assert all("kept" in record.metrics for record in again.history)
+
+
+def test_watch_returns_metrics() -> None:
+    half: Any = lambda state: 0.5  # noqa: E731
+    with pytest.raises(TypeError, match="watch: Expected watch to return a dict .* got float"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half)
+
+
 def naive_scores(net: nn.Module, params: Weights, data: fgl.Graph) -> dict[str, float]:
     other = copy.deepcopy(net).eval()
     other.load_state_dict(params)

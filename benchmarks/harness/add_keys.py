@@ -199,9 +199,9 @@ def old_fedvgae(flags: Flags) -> Experiment:
 
 
 def old_gpfl(flags: Flags) -> Experiment:
-    setting, run = tasks.Graphs(), Run(clients_at_once=8)
+    setting, run = gpfl.OTHER_DRAW, Run(clients_at_once=8)  # the first draw of the clients
     if "flip" in flags:
-        setting = gpfl.TwoGroups()
+        setting = gpfl.TWO_GROUPS
     for name, method in (("local", local), ("fedavg", fedavg)):
         if flags.pop(name, False):
             return of(flags, setting, run, method)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scipy.stats import wilcoxon
 
 from .machine import ROOT
-from .rows import Row, Table
+from .rows import FOLDS, Row, Table
 
 LABELS = {
     "best_val": "test, best validation",
@@ -19,6 +19,7 @@ LABELS = {
     "val": "validation",
 }
 SCALE = {"bytes_up": 1e-6, "bytes_down": 1e-6}  # megabytes; other fields stand as they are
+Runs = Mapping[int, dict[str, float]]  # by their number
 Scored = dict[tuple[str, str, int], dict[int, dict[str, float]]]
 
 
@@ -50,17 +51,22 @@ def scores(table: Table, entry: dict[str, Any]) -> dict[str, float]:
 
 
 def markdown(table: Table, found: Scored, datasets: Sequence[str]) -> str:
-    """The table with the paper's cells, mean and standard deviation, and the paired test.
+    """The table with the paper's cells, means with their spread, and the paired test.
+
+    Where runs are folds, errors and p are over repetitions, each the mean of its folds, since folds
+    share their training graphs. One repetition has no error; the spread of its folds is named so.
 
     Args:
         table: what stands in it.
         found: ``(row, dataset, clients) -> run -> scores``.
         datasets: those to show.
     """
+    if not found:
+        return "No runs yet.\n"
     keys = [table.key, *(key for key in LABELS if key != table.key), *table.also]
     keys = [key for key in keys if any(key in v for m in found.values() for v in m.values())]
     head = ["dataset", "clients", "method", "paper", *(LABELS.get(key, key) for key in keys)]
-    head += ["seeds", f"against {table.base}", "p"]
+    head += ["repetitions x folds" if table.folds else "seeds", f"against {table.base}", "p"]
     lines = [head, ["---"] * len(head)]
     for dataset in datasets:
         for clients in sorted({1, *table.clients}):
@@ -69,59 +75,91 @@ def markdown(table: Table, found: Scored, datasets: Sequence[str]) -> str:
                 if mine:
                     other = found.get((row.base or table.base, dataset, clients), {})
                     lines.append(_line(table, row, (dataset, clients), mine, other, keys))
-    for row in table.rows if table.pooled else []:
-        mine, base = _everywhere(found, row.name), _everywhere(found, table.base)
-        pairs = len(mine.keys() & base.keys())
-        if row.name != table.base and pairs:
-            empty = [""] * len(keys)
-            end = [str(pairs), *paired(mine, base, table.key)]
-            lines.append(["all", "", row.name, "", *empty, *end])
+    for name, count, gain, p in pooled(table, found):
+        lines.append(["all", "", name, "", *[""] * len(keys), count, gain, p])
     rule = "|---" * len(head) + "|"
     text = [f"| {' | '.join(line)} |" if i != 1 else rule for i, line in enumerate(lines)]
     return "\n".join(text) + "\n"
 
 
 def _line(
-    table: Table, row: Row, cell: tuple[str, int], mine: Any, base: Any, keys: Sequence[str]
+    table: Table, row: Row, cell: tuple[str, int], mine: Runs, base: Runs, keys: Sequence[str]
 ) -> list[str]:
-    means = [spread([v[key] for v in mine.values() if key in v]) for key in keys]
+    means = [spread({n: v[key] for n, v in mine.items() if key in v}, table.folds) for key in keys]
     paper = row.paper.get(cell)
     itself = row.name == (row.base or table.base)
-    gain, p = ("", "") if itself else paired(mine, base, table.key)
+    gain, p = ("", "") if itself else paired(gains(mine, base, table.key), table.folds)
     printed = f"{paper:.2f}" if paper else ""
-    return [cell[0], str(cell[1]), row.name, printed, *means, str(len(mine)), gain, p]
+    count = counted(mine) if table.folds else str(len(mine))
+    return [cell[0], str(cell[1]), row.name, printed, *means, count, gain, p]
 
 
-def _everywhere(found: Scored, name: str) -> dict[Any, dict[str, float]]:
-    """A row's runs on all datasets, by dataset, clients and seed."""
-    return {
-        (*where, seed): value
-        for (row, *where), runs in found.items()
-        if row == name
-        for seed, value in runs.items()
-    }
+def pooled(table: Table, found: Scored) -> list[list[str]]:
+    """A line per method over all settings: its name, how many, the mean gain, p.
+
+    Where runs are folds, a setting (dataset, clients, row) is one number, its mean gain, and the
+    error is over settings; else every pair of runs is.
+    """
+    if not table.pooled:
+        return []
+    each: dict[str, list[float]] = {}
+    for row in table.rows:
+        base = row.base or table.base
+        for (name, dataset, clients), mine in found.items():
+            pairs = gains(mine, found.get((base, dataset, clients), {}), table.key)
+            if name != row.name or name == base or not pairs:
+                continue
+            values = list(pairs.values())
+            values = [statistics.mean(by_repetition(pairs))] if table.folds else values
+            each.setdefault(row.pool or name, []).extend(values)
+    what = " settings" if table.folds else ""
+    return [
+        [name, f"{len(values)}{what}", *paired(dict(enumerate(values)))]
+        for name, values in each.items()
+    ]
 
 
-def spread(values: list[float]) -> str:
-    """Mean and standard deviation."""
+def gains(mine: Runs, base: Runs, key: str) -> dict[int, float]:
+    """By how much a run is above the other row's run of the same number."""
+    return {n: mine[n][key] - base[n][key] for n in sorted(mine.keys() & base.keys())}
+
+
+def by_repetition(values: Mapping[int, float]) -> list[float]:
+    """The mean of each repetition's folds."""
+    numbers = sorted({number // FOLDS for number in values})
+    return [
+        statistics.mean(value for n, value in values.items() if n // FOLDS == number)
+        for number in numbers
+    ]
+
+
+def counted(runs: Mapping[int, Any]) -> str:
+    """How many repetitions of how many folds: ``"3 x 5"``, ``"2 x 3 to 5"``."""
+    folds = [sum(n // FOLDS == number for n in runs) for number in {n // FOLDS for n in runs}]
+    least, most = min(folds), max(folds)
+    return f"{len(folds)} x {least}" + (f" to {most}" if most > least else "")
+
+
+def spread(values: Mapping[int, float], folds: bool = False) -> str:
+    """Mean and standard deviation: over seeds, or over repetitions, or of the only one's folds."""
     if not values:
         return ""
-    if len(values) == 1:
-        return f"{values[0]:.2f}"
-    return f"{statistics.mean(values):.2f} ± {statistics.stdev(values):.2f}"
+    each = by_repetition(values) if folds else list(values.values())
+    if len(each) > 1:
+        return f"{statistics.mean(each):.2f} ± {statistics.stdev(each):.2f}"
+    inside = f" (folds {statistics.stdev(values.values()):.2f})" if len(values) > 1 else ""
+    return f"{each[0]:.2f}{inside}"
 
 
-def paired(
-    mine: dict[Any, dict[str, float]], base: dict[Any, dict[str, float]], key: str
-) -> tuple[str, str]:
-    """Mean gain over shared seeds, with its standard error; two-sided Wilcoxon's p."""
-    seeds = sorted(mine.keys() & base.keys())
-    if not seeds:
+def paired(values: Mapping[int, float], folds: bool = False) -> tuple[str, str]:
+    """Mean gain with its standard error, two-sided Wilcoxon's p; the spread of one's folds."""
+    if not values:
         return "", ""
-    gains = [mine[seed][key] - base[seed][key] for seed in seeds]
-    gain = f"{statistics.mean(gains):+.2f}"
-    if len(gains) == 1:
-        return gain, ""
-    error = statistics.stdev(gains) / len(gains) ** 0.5
-    p = wilcoxon(gains).pvalue if any(gains) else 1.0
+    each = by_repetition(values) if folds else list(values.values())
+    gain = f"{statistics.mean(each):+.2f}"
+    if len(each) == 1:
+        inside = f" (folds {statistics.stdev(values.values()):.2f})" if len(values) > 1 else ""
+        return f"{gain}{inside}", ""
+    error = statistics.stdev(each) / len(each) ** 0.5
+    p = wilcoxon(each).pvalue if any(each) else 1.0
     return f"{gain} ± {error:.2f}", f"{p:.3f}" if p >= 0.0005 else "< 0.001"

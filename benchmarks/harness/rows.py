@@ -11,7 +11,7 @@ from typing import Any
 
 from fgl import Method, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, Result, together
+from fgl.federation import Evaluate, Result, Watch, together
 
 from .machine import example
 
@@ -59,6 +59,7 @@ class Experiment:
     run: Run
     scores: Scores | None = None
     again: str = ""
+    watch: Watch | None = None
 
     def load(self) -> tuple[tasks.Task, Method]:
         """The task and the method."""
@@ -80,7 +81,7 @@ class Experiment:
             dataset=self.setting.dataset,
             config={"task": self.task, **named},
         )
-        return run(method, task, evaluate=evaluate)
+        return run(method, task, evaluate=evaluate, watch=self.watch)
 
     @property
     def task(self) -> str:
@@ -148,8 +149,9 @@ class Row:
 
     A cell of the paper is 0 where it prints none. `tuned` are values by dataset that were chosen,
     of the setting, the run or the method, ``"*"`` for the datasets not named. `base` is the row to
-    compare with, where it is not the table's; `scores` are scores beside the task's; `again` names
-    runs that are another row's too, and were made once more.
+    compare with, where it is not the table's; `scores` are scores beside the task's, `watch` are
+    those of the server's state; `again` names runs that are another row's too, and were made once
+    more; `pool` is the name under which rows of several settings are taken together.
     """
 
     name: str
@@ -162,6 +164,8 @@ class Row:
     scores: Scores | None = None
     base: str | None = None
     again: str = ""
+    watch: Watch | None = None
+    pool: str = ""
 
     def at(self, dataset: str, clients: int, **values: Any) -> Experiment:
         """The row's run on a dataset, with other values of its setting, its run or its method."""
@@ -171,7 +175,8 @@ class Row:
         known = (flat(self.setting), flat(self.run))
         of_method = {k: v for k, v in values.items() if not any(k in names for names in known)}
         options = {**of_method, **self.options}
-        return Experiment(setting, self.method, options, run, self.scores, self.again)
+        made = Experiment(setting, self.method, options, run, self.scores, self.again)
+        return replace(made, watch=self.watch)
 
 
 @dataclass(frozen=True)
@@ -182,8 +187,8 @@ class Table:
     cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
     are further columns by their head: metrics at `key`, or fields of a recorded run such as
     ``"bytes_down"`` (in MB). A run is counted by its seed, where `folds` by its fold: run 7 is fold
-    2 of the second split. `first` is the first run; `pooled` adds the paired test over all datasets
-    together.
+    2 of the second repetition. `first` is the first run, `seeds` how many there are by default.
+    `pooled` adds the paired test over all datasets together; where `folds`, over all settings.
     """
 
     rows: list[Row]
@@ -198,6 +203,7 @@ class Table:
     also: Mapping[str, str] = field(default_factory=dict)
     folds: bool = False
     first: int = 0
+    seeds: int = 5
     pooled: bool = False
 
     def row(self, name: str) -> Row:

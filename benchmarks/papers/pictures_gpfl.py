@@ -16,7 +16,7 @@ from papers import TABLES
 from papers.pictures import figure, saved
 
 TITLES = {
-    "gpfl-table2": (0.0, "all clients' classes alike"),
+    "gpfl-other-draw-table2": (0.0, "all clients' classes alike"),
     "gpfl-groups": (0.5, "clients 0 to 11: classes reversed"),
 }
 

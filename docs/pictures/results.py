@@ -8,6 +8,7 @@ The numbers are read from the tables between the markers of ``docs/results/*.md`
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,10 +53,10 @@ def points(page: str, panel: Panel) -> list[tuple[str, str, float | None, float,
         fits = row["dataset"] == panel.dataset and panel.clients in ("", row["clients"])
         if not fits or method not in panel.methods:
             continue
-        mean, _, spread = row[panel.column].partition(" ± ")
+        mean, *spread = re.findall(r"[\d.]+", row[panel.column])  # ± or of the folds
         paper = float(row["paper"]) if row["paper"] else None
         series = alpha if panel.series == "alpha" else row[panel.series]
-        found.append((method, series, paper, float(mean), float(spread or 0)))
+        found.append((method, series, paper, float(mean), float(*spread or [0])))
     return found
 
 
@@ -86,8 +87,10 @@ def draw_panel(axes: Any, page: str, panel: Panel, colors: dict[str, str]) -> No
         axes.axhline(y - 0.5, color="#dddddd", linewidth=0.8)
 
 
-def draw(page: str, panels: list[list[Panel]], series: dict[str, str], unit: str) -> None:
-    """All panels of a page; `series` says what the values of a series are called."""
+def draw(
+    page: str, panels: list[list[Panel]], series: dict[str, str], unit: str, name: str = ""
+) -> None:
+    """All panels of a page, `name` after its own; `series` says what its values are called."""
     colors = dict(zip(series, COLORS, strict=False))
     columns = max(map(len, panels))
     heights = [max(len(panel.methods) for panel in row) for row in panels]
@@ -115,7 +118,7 @@ def draw(page: str, panels: list[list[Panel]], series: dict[str, str], unit: str
         shown += [plt.Line2D([], [], marker="s", linestyle="", color=colors[key], label=name)
                   for key, name in series.items()]  # fmt: skip
     figure.legend(handles=shown, loc="outside upper center", ncols=len(shown), frameon=False)
-    figure.savefig(DOCS / "images" / f"results-{page}.png", dpi=110)
+    figure.savefig(DOCS / "images" / f"results-{page}{name}.png", dpi=110)
     plt.close(figure)
 
 
@@ -161,13 +164,15 @@ def fedvgae() -> None:
 def gpfl() -> None:
     methods = ("self-train", "FedAvg", "FedProx", "uniform", "GPFL")
     where = [(name, clients) for name in ("PROTEINS", "NCI1") for clients in ("15", "25")]
-    each = [
-        Panel(f"{name}, {clients} clients", "gpfl-table2", name, methods, "alpha", clients,
-              "test, last round")
-        for name, clients in where
-    ]  # fmt: skip
     series = {alpha: f"alpha {alpha}" for alpha in ("5", "0.5", "1")}
-    draw("gpfl", [each[:2], each[2:]], series, "accuracy, %")
+    for table, name in (("gpfl-table2", ""), ("gpfl-other-draw-table2", "-other-draw")):
+        each = [
+            Panel(f"{dataset}, {clients} clients", table, dataset, methods, "alpha", clients,
+                  "test, last round")
+            for dataset, clients in where
+        ]  # fmt: skip
+        if rows("gpfl", table):  # there are runs
+            draw("gpfl", [each[:2], each[2:]], series, "accuracy, %", name)
 
 
 PAGES = {"fgssl": fgssl, "fedgl": fedgl, "fedego": fedego, "fedvgae": fedvgae, "gpfl": gpfl}

@@ -197,7 +197,7 @@ def reconstruct(
         >>> reconstruct(torch.eye(3), torch.rand(3, 5), steps=10).shape
         torch.Size([3, 32])
 
-    Source: GPFL, TMLR 2025
+    Source: GPFL, TMLR 2025, Eq. 5, 9 and 15
     """
     check_rows("network", network, "k, k")
     check_rows("features", features, "k, *")

@@ -167,7 +167,7 @@ def running_network(
         tensor([[1.0000, 0.0000],
                 [0.3333, 0.6667]])
 
-    Source: GPFL, TMLR 2025
+    Source: GPFL, TMLR 2025, Eq. 8
     """
     check_rows("previous", previous, "k, k")
     _check_square("embedding_similarity", embedding_similarity, len(previous))

@@ -6,6 +6,7 @@ from .features import degree_features, normalize_features
 from .partitions import (
     PROPORTIONS,
     dirichlet_partition,
+    gpfl_partition,
     louvain_partition,
     major_label_partition,
     overlapping_partition,
@@ -42,6 +43,7 @@ __all__ = [
     "download",
     "edge_split",
     "fold_clients",
+    "gpfl_partition",
     "load",
     "load_graphs",
     "louvain_partition",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_number
-from ..federation import Evaluate, Method, Result, run
+from ..federation import Evaluate, Method, Result, Watch, run
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 
@@ -75,7 +75,12 @@ class Run:
             raise ValueError(f"Expected json to name a file, but got the folder {self.json}")
 
     def __call__(
-        self, method: Method, task: Task, *, evaluate: Evaluate | None = None
+        self,
+        method: Method,
+        task: Task,
+        *,
+        evaluate: Evaluate | None = None,
+        watch: Watch | None = None,
     ) -> tuple[dict[str, Any], Result]:
         """Run a method on a task, print what came out, and write the report.
 
@@ -83,6 +88,7 @@ class Run:
             method: what to run.
             task: the clients, the scores and the metric that says which round is best.
             evaluate: another scoring; by default the task's.
+            watch: what the server says of its own state, as for `fgl.run`.
 
         Returns:
             The report (see `fgl.experiment.report`) and the `Result`.
@@ -107,6 +113,7 @@ class Run:
             participation=self.participation,
             clients_at_once=self.clients_at_once,
             evaluate=evaluate or task.evaluate(method),
+            watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
             config={"recipe": self.recipe, "dataset": self.dataset, **self.config},

@@ -24,7 +24,7 @@ from .method import (
 from .minibatches import graph_minibatches, node_minibatches
 from .modes import in_mode
 from .ragged import Ragged
-from .round import Evaluate
+from .round import Evaluate, Watch
 from .run import run
 from .seeds import fold_in
 from .train import Trained, minimise, train
@@ -46,6 +46,7 @@ __all__ = [
     "Round",
     "Trained",
     "Training",
+    "Watch",
     "adopt_model",
     "average",
     "check_message",

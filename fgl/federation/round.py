@@ -21,6 +21,7 @@ from .seeds import fold_in, stage
 
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
+Watch = Callable[[State], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Plan:
     participation: float
     dropouts: Dropouts
     evaluate: Evaluate | None
+    watch: Watch | None = None
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
@@ -131,16 +133,22 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """What the clients score, as means over those who have the metric, and what `evaluate` says."""
+    """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
     found = means(executor.score(index, result.outbox).values())
-    if plan.evaluate is None:
-        return found
-    with stage(plan.seed, index, None, "evaluate"):
-        metrics: Any = plan.evaluate(result.outbox, executor.states)
-        if not isinstance(metrics, Mapping):
-            got = type(metrics).__name__
-            raise TypeError(f"Expected evaluate to return a dict of metrics, but got {got}")
-        return {**found, **{name: float(value) for name, value in metrics.items()}}
+    if plan.evaluate is not None:
+        with stage(plan.seed, index, None, "evaluate"):
+            found |= _numbers("evaluate", plan.evaluate(result.outbox, executor.states))
+    if plan.watch is not None:
+        with stage(plan.seed, index, None, "watch"):
+            found |= _numbers("watch", plan.watch(result.server_state))
+    return found
+
+
+def _numbers(name: str, metrics: Any) -> dict[str, float]:
+    if not isinstance(metrics, Mapping):
+        got = type(metrics).__name__
+        raise TypeError(f"Expected {name} to return a dict of metrics, but got {got}")
+    return {key: float(value) for key, value in metrics.items()}
 
 
 def means(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
 from .modes import in_mode
-from .round import Dropouts, Evaluate, Plan, play
+from .round import Dropouts, Evaluate, Plan, Watch, play
 
 Callback = Callable[[Round, Result], bool | None]
 
@@ -48,6 +48,7 @@ def run(
     clients_at_once: int | Literal["all"] = 1,
     evaluate: Evaluate | None = None,
     score: Score | None = None,
+    watch: Watch | None = None,
     callbacks: Sequence[Callback] = (),
     checkpoint: str | os.PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
@@ -72,6 +73,8 @@ def run(
             task's.
         score: ``(params, graph) -> metrics``, what each client says of the model that it deploys;
             means over the clients join the round's metrics.
+        watch: ``(server_state) -> metrics``, what the server says of its own state after a round;
+            they join the round's metrics too.
         callbacks: called with the round and the result so far; one that returns True ends the run,
             for good where there is a checkpoint (its folder holds ``stopped`` then).
         checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
@@ -122,7 +125,7 @@ def run(
             return result  # a callback ended this run
     executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
     result.client_states = executor.states
-    plan = Plan(seed, participation, dropouts, evaluate)
+    plan = Plan(seed, participation, dropouts, evaluate, watch)
     while len(result.history) < num_rounds:
         with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
             record = play(guarded, executor, result, plan)

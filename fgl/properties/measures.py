@@ -110,10 +110,13 @@ def network_entropy(
 ) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
+    GPFL prints ``1/m``, twice as much; the public code has the ``2m`` that makes it an entropy, and
+    takes the mean over nodes in place of the sum.
+
     Args and Raises: as `average_degree`, and
 
     Args:
-        form: ``"paper"`` as above, or ``"code"``, the mean over nodes in place of the sum.
+        form: ``"paper"``, the sum as above, or ``"code"``, the mean over nodes.
         drop_trailing: of the form ``"code"``, as in `average_degree`.
 
     Returns:

@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_number
+from ..checks import check_choice, check_number
 from ..federation import (
     Evaluate,
     Method,
@@ -76,6 +76,8 @@ class Graphs:
     """A known name, or a folder's under FGL_DATA."""
     clients: int = 25
     """How many clients."""
+    partition: Literal["authors", "dirichlet"] = "authors"
+    """Who holds what: the one draw of the public code, of seed 0, or a draw of the run's seed."""
     alpha: float = 5.0
     """Of the Dirichlet draw of labels: small, clients of one class; large, clients alike."""
     fold: int = 0
@@ -95,6 +97,7 @@ class Graphs:
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
+        check_choice("partition", self.partition, ("authors", "dirichlet"))
         check_number("alpha", self.alpha, above=0)
         check_number("clients", self.clients, at_least=1, integer=True)
         check_number("batch_size", self.batch_size, at_least=1, integer=True)
@@ -102,15 +105,21 @@ class Graphs:
         check_number("dropout", self.dropout, at_least=0, at_most=1)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
-        """Every client's training graphs and test graphs; `seed` decides who holds what."""
+        """Every client's training graphs and test graphs.
+
+        `seed` decides the folds, and where `partition` is ``"dirichlet"`` also who holds what.
+        """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
-        parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
+        if self.partition == "authors":
+            parts = data.gpfl_partition(y, self.clients, alpha=self.alpha)
+        else:
+            parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
         which: dict[str, Any] = {"fold": self.fold, "num_folds": self.folds, "seed": seed}
         return data.fold_clients(graph, parts, **which)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides who holds what and the initial model."""
+        """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""
         return self.of(*self.folds_of(seed), seed=seed)
 
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:

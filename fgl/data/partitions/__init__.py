@@ -1,6 +1,6 @@
 """Partitions: which client gets which nodes or graphs."""
 
-from .dirichlet import dirichlet_partition
+from .dirichlet import dirichlet_partition, gpfl_partition
 from .graphs import partition_graph, union_graph
 from .louvain import louvain_partition
 from .major_label import major_label_partition
@@ -10,6 +10,7 @@ from .random import random_partition
 __all__ = [
     "PROPORTIONS",
     "dirichlet_partition",
+    "gpfl_partition",
     "louvain_partition",
     "major_label_partition",
     "overlapping_partition",

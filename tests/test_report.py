@@ -1,0 +1,138 @@
+"""Reports of the tables: what an error is over, held against loops."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from typing import Any
+
+import pytest
+from harness.report import by_repetition, counted, gains, markdown, paired, pooled, spread
+from harness.rows import Row, Table, fedavg, local
+from scipy.stats import wilcoxon
+
+from fgl import tasks
+
+# Runs 0 to 4 are the folds of repetition 0, 5 to 9 of repetition 1; repetition 2 lacks folds.
+RUNS = {0: 1.0, 1: 2.0, 2: 4.0, 3: 8.0, 4: 10.0, 5: 3.0, 6: 3.0, 7: 3.0, 8: 3.0, 9: 4.0, 11: 6.0}
+
+
+def scored(values: dict[int, float]) -> dict[int, dict[str, float]]:
+    return {number: {"last": value} for number, value in values.items()}
+
+
+def test_repetitions_are_means_of_their_folds() -> None:
+    assert by_repetition(RUNS) == [5.0, 3.2, 6.0]
+    assert by_repetition({7: 1.0}) == [1.0]
+    assert by_repetition({}) == []
+
+
+def test_an_error_of_folds_is_over_repetitions() -> None:
+    each = [5.0, 3.2, 6.0]
+    error = math.sqrt(sum((x - sum(each) / 3) ** 2 for x in each) / 2) / math.sqrt(3)
+    gain, p = paired(RUNS, folds=True)
+    assert gain == f"{sum(each) / 3:+.2f} ± {error:.2f}"
+    assert p == f"{wilcoxon(each).pvalue:.3f}" == "0.250"
+    assert spread(RUNS, folds=True) == f"{sum(each) / 3:.2f} ± {error * math.sqrt(3):.2f}"
+    assert paired(RUNS) != paired(RUNS, folds=True)
+
+
+def test_one_repetition_has_no_error() -> None:
+    """Whichever it is; the spread of its folds is called so."""
+    for first in (0, 5):
+        one = {first + n: RUNS[n] for n in range(5)}
+        inside = statistics.stdev(one.values())
+        assert paired(one, folds=True) == (f"+5.00 (folds {inside:.2f})", "")
+        assert spread(one, folds=True) == f"5.00 (folds {inside:.2f})"
+    assert paired({3: -1.0}, folds=True) == ("-1.00", "")
+    assert spread({3: 1.0}, folds=True) == "1.00"
+
+
+def test_seeds_are_what_they_were() -> None:
+    values = {0: 1.0, 1: 2.0, 2: 6.0}
+    gain, p = paired(values)
+    assert gain == f"+3.00 ± {statistics.stdev(values.values()) / 3**0.5:.2f}"
+    assert p == f"{wilcoxon([1.0, 2.0, 6.0]).pvalue:.3f}"
+    assert spread(values) == f"3.00 ± {statistics.stdev(values.values()):.2f}"
+    assert paired({}) == ("", "") and spread({}) == ""
+    assert paired({0: 0.0, 1: 0.0}) == ("+0.00 ± 0.00", "1.000")
+
+
+def test_gains_are_of_shared_runs() -> None:
+    assert gains(scored({0: 3.0, 4: 5.0}), scored({4: 1.0, 5: 9.0}), "last") == {4: 4.0}
+
+
+def test_counted() -> None:
+    assert counted(RUNS) == "3 x 1 to 5"
+    assert counted(dict.fromkeys(range(15))) == "3 x 5"
+    assert counted({6: 0}) == "1 x 1"
+
+
+def table(**options: Any) -> Table:
+    cells = {("PROTEINS", 15): 70.0, ("NCI1", 15): 0.0}
+    rows = [
+        Row(f"{name}, {alpha}", cells, tasks.Graphs(), make, base=f"alone, {alpha}", pool=name)
+        for alpha in ("a", "b")
+        for name, make in (("alone", local), ("together", fedavg))
+    ]
+    given: dict[str, Any] = {"datasets": ("PROTEINS", "NCI1"), "clients": (15,), "key": "last"}
+    given |= {"validation": "", "folds": True, "pooled": True, **options}
+    return Table(rows, "alone", "runs.jsonl", **given)
+
+
+def found() -> dict[tuple[str, str, int], dict[int, dict[str, float]]]:
+    """Gains of 1 to 3 at three settings; the fourth has runs of one method alone."""
+    return {
+        ("alone, a", "PROTEINS", 15): scored({0: 60.0, 1: 62.0}),
+        ("together, a", "PROTEINS", 15): scored({0: 61.0, 1: 63.0, 2: 99.0}),
+        ("alone, b", "PROTEINS", 15): scored({0: 50.0, 5: 60.0, 6: 60.0}),
+        ("together, b", "PROTEINS", 15): scored({0: 52.0, 5: 61.0, 6: 63.0}),
+        ("alone, a", "NCI1", 15): scored({0: 50.0}),
+        ("together, a", "NCI1", 15): scored({0: 53.0}),
+        ("together, b", "NCI1", 15): scored({0: 53.0}),
+    }
+
+
+def test_a_pooled_line_takes_a_setting_as_one_number() -> None:
+    each = [1.0, 2.0, 3.0]  # the second is the mean of 2 and (1 + 3) / 2
+    error = statistics.stdev(each) / 3**0.5
+    want = ["together", "3 settings", f"+2.00 ± {error:.2f}", f"{wilcoxon(each).pvalue:.3f}"]
+    assert pooled(table(), found()) == [want]
+    assert pooled(table(pooled=False), found()) == []
+
+
+def test_a_pooled_line_of_seeds_takes_every_pair() -> None:
+    each = [1.0, 1.0, 2.0, 1.0, 3.0, 3.0]
+    name, count, gain, p = pooled(table(folds=False), found())[0]
+    error = statistics.stdev(each) / 6**0.5
+    assert (name, count, gain) == ("together", "6", f"+{sum(each) / 6:.2f} ± {error:.2f}")
+    assert p == f"{wilcoxon(each).pvalue:.3f}"
+
+
+def test_a_table_of_folds() -> None:
+    lines = markdown(table(), found(), ["PROTEINS", "NCI1"]).splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert cells[0][-3:] == ["repetitions x folds", "against alone", "p"]
+    assert len({len(line) for line in cells}) == 1
+    by_name = {(line[0], line[2]): line for line in cells[2:]}
+    first = by_name["PROTEINS", "together, a"]
+    assert first[3] == "70.00" and first[-3:] == ["1 x 3", "+1.00 (folds 0.00)", ""]
+    second = by_name["PROTEINS", "together, b"]
+    assert second[-3:] == ["2 x 1 to 2", "+2.00 ± 0.00", "0.500"]
+    assert by_name["PROTEINS", "alone, a"][-2:] == ["", ""]
+    assert by_name["all", "together"][-3] == "3 settings"
+
+
+def test_a_table_without_runs() -> None:
+    assert markdown(table(), {}, ["PROTEINS"]) == "No runs yet.\n"
+
+
+@pytest.mark.parametrize("name", ["gpfl-table2", "gpfl-other-draw-table2"])
+def test_gpfl_pools_a_method_over_its_alphas(name: str) -> None:
+    from papers import TABLES
+
+    made = TABLES[name]
+    assert made.pooled and made.folds
+    for row in made.rows:
+        assert row.name.startswith(f"{row.pool}, alpha ")
+    assert len({row.pool for row in made.rows}) == 6
