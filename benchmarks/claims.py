@@ -16,7 +16,7 @@ from typing import Any
 
 from harness.machine import RESULTS, ROOT, pyplot
 from harness.record import load
-from harness.report import publish
+from harness.report import by_repetition, gains, publish
 from papers import TABLES
 from papers.claims import CLAIMS, VERDICTS, Claim, Figure
 from reproduce import parsed, scored
@@ -33,13 +33,16 @@ def runs(table: str) -> Mapping[Any, Mapping[int, Mapping[str, float]]]:
     return scored(table, load(RESULTS / TABLES[table].results), args)
 
 
-def gains(figure: Figure) -> list[float]:
-    """What the row has above its base, one number a shared run, in points."""
+def gained(figure: Figure) -> list[float]:
+    """What the row has above its base, in points: a number a shared run, or a repetition of folds.
+
+    Folds of one draw share their training graphs, so they are no sample.
+    """
     table, where = TABLES[figure.table], (figure.dataset, figure.clients)
     mine = runs(figure.table).get((figure.row, *where), {})
     base = runs(figure.table).get((figure.base, *where), {})
-    key = figure.key or table.key
-    return [mine[run][key] - base[run][key] for run in sorted(mine.keys() & base.keys())]
+    found = gains(mine, base, figure.key or table.key)
+    return by_repetition(found) if table.folds else list(found.values())
 
 
 def printed(figure: Figure) -> float | None:
@@ -64,7 +67,7 @@ def where(figure: Figure) -> str:
 
 def said(figure: Figure) -> str:
     """A figure as text: what was measured, the gain, its error, runs, the paper's."""
-    found, paper = gains(figure), printed(figure)
+    found, paper = gained(figure), printed(figure)
     if not found:
         return f"{where(figure)}: no runs yet"
     mean, error = spread(found)
@@ -95,11 +98,11 @@ def short(claim: Claim) -> str:
 def draw() -> None:
     """Every claim's gains, coloured by verdict; hollow points are the papers'."""
     plt = pyplot()
-    shown = [(c, f) for c in CLAIMS for f in c.figures if gains(f)]
+    shown = [(c, f) for c in CLAIMS for f in c.figures if gained(f)]
     figure, axes = plt.subplots(figsize=(10, 0.27 * len(shown) + 1.6), layout="constrained")
     labels = []
     for y, (claim, each) in enumerate(shown):
-        mean, error = spread(gains(each))
+        mean, error = spread(gained(each))
         color = COLORS[claim.verdict]
         how: Any = {"color": color, "fmt": "o", "markersize": 5, "capsize": 2.5}
         axes.errorbar(mean, y, xerr=error, **how)

@@ -20,7 +20,7 @@ from typing import Any
 
 from harness.machine import RESULTS, ROOT, pyplot
 from harness.record import execute, load
-from harness.report import paired, publish
+from harness.report import gains, paired, publish
 from harness.rows import spelled
 from papers.matrix import COLUMNS, ENTRIES, SEEDS, TUNING_SEED
 
@@ -118,7 +118,7 @@ def line(found: Found, name: str, task: str, mine: Any, base: Any) -> list[str]:
 
     values = [each["test"] for each in mine.values()]
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    gain = "" if name == "FedAvg" else paired(mine, base, "test")[0]
+    gain = "" if name == "FedAvg" else paired(gains(mine, base, "test"))[0]
     chosen = ", ".join(f"{key} {value}" for key, value in (best(found, name, task) or {}).items())
     own = [f"{mean('own'):.1f}"] if COLUMNS[task].own else []
     cost = [f"{mean(key):.3g}" for key in ("up", "down")] + [f"{mean('seconds'):.2g}"]

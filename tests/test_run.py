@@ -33,6 +33,7 @@ from federations import (
     same,
     without_training_nodes,
 )
+from sklearn.metrics import f1_score
 from torch import Tensor, nn
 
 import fgl
@@ -443,6 +444,9 @@ def naive_scores(net: nn.Module, params: Weights, data: fgl.Graph) -> dict[str, 
         losses = [F.cross_entropy(logits[i], data.y[i]).item() for i in nodes]
         scores[f"{split}_loss"] = sum(losses) / len(nodes)
     del scores["test_loss"]
+    test = data.test_mask
+    predicted = logits[test].argmax(1)
+    scores["test_macro_f1"] = f1_score(data.y[test], predicted, average="macro")
     return scores
 
 
