@@ -32,7 +32,8 @@ def unit(rows: Tensor) -> Tensor:
         return rows
     size = rows.abs().amax(1, keepdim=True)  # else the squares of a small row would vanish
     rows = rows / torch.where(size > 0, size, 1)
-    return rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / length.clamp(min=1)
 
 
 def unit_centred(rows: Tensor) -> Tensor:

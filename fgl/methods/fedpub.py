@@ -47,9 +47,9 @@ def fedpub(
     Args:
         fedavg: what clients train, send and use.
         probes: the common random graph, a collection where clients have one; see `proxy_graph`.
-        sparsity: l1, the weight of the masks' size and the bound below which entries are dropped,
-            at least 0.
-        proximity: l2, the weight of the distance to the received weights, at least 0.
+        sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
+            least 0.
+        proximity: weight of the distance to the received weights (l2), at least 0.
         scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares.
         penalties: if not, no penalty has a gradient, as in the public code.
         embed: of a model's answers ``[R, C]``.
@@ -91,7 +91,8 @@ def fedpub(
             return total
         size = torch.stack([params[name].abs().sum() for name in masks]).sum()
         apart = [(params[n] - context["received"][n].detach()).flatten() for n in weights]
-        return total + sparsity * size + proximity * torch.linalg.vector_norm(torch.cat(apart))
+        far: Tensor = torch.linalg.vector_norm(torch.cat(apart))
+        return total + sparsity * size + proximity * far
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -130,5 +130,5 @@ def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> 
     """
     theta = torch.cat([widened(params[name]).flatten() for name in direction])
     v = torch.cat([widened(each.detach()).flatten() for each in direction.values()])
-    length = torch.linalg.vector_norm(theta)
+    length: Tensor = torch.linalg.vector_norm(theta)
     return (v * theta).sum() / length.clamp(min=torch.finfo(theta.dtype).tiny)
