@@ -18,6 +18,7 @@ from fgl.client_network import flat_parameters
 from fgl.federation import Inbox, Method, Training
 from fgl.methods import (
     fedamp,
+    fedper,
     fedprox,
     fedpub,
     heurfedamp,
@@ -331,6 +332,20 @@ def test_fedpubs_models_by_hand() -> None:
         cos = [torch.cosine_similarity(sent[i]["embedding"], sent[j]["embedding"], 0) for j in sent]
         row = [math.exp(3 * float(c)) for c in cos]
         close(outbox[i]["model"], by_loops(sent, [r / sum(row) for r in row]), atol=1e-9)
+
+
+def test_gpfls_form_of_fedpub() -> None:
+    """All answers side by side, and a layer that stays with the client."""
+    kept = fedper(FEDAVG, shared=["convs.0"])
+    result = run(fedpub(kept, PROBES, embed=torch.flatten), CLIENTS)
+    own = [state["model"]["convs.1.bias"] for state in result.client_states.values()]
+    assert not torch.equal(own[0], own[1])
+    for message in result.outbox.values():
+        assert all(name.startswith("convs.0.") for name in message["model"])
+    method = fedpub(kept, PROBES, embed=torch.flatten)
+    params, context = method.receive(result.outbox[0], result.client_states[0], CLIENTS[0])
+    upload, _ = method.send(params, context, result.client_states[0], CLIENTS[0])
+    assert upload["embedding"].shape == (500 * 3,)
 
 
 class Normed(torch.nn.Module):
