@@ -13,6 +13,8 @@ both names shows them. A method of your own joins the table as ``name(fedavg, *,
 from dataclasses import replace
 from functools import partial
 
+import torch
+
 from fgl import methods, tasks
 from fgl.experiment import Run, choose, cli, takes_options_of
 
@@ -35,6 +37,10 @@ METHODS = {
     "fedopt": partial(methods.fedopt, momentum=None),
     "fedper": methods.fedper,
     "moon": methods.moon,
+    "fedamp": methods.fedamp,
+    "heurfedamp": methods.heurfedamp,
+    "pfedgraph": methods.pfedgraph,
+    "fedpub": methods.fedpub,
     "ring": methods.ring,
 }
 TASKS = {
@@ -60,10 +66,13 @@ def experiment(method, task):
 
     @takes_options_of(build)
     def main(task: setting, run: Run = start, **options):
-        loaded = task.load(run.seed)
+        loaded, given = task.load(run.seed), []
         if build is centralized:
             loaded = tasks.centralized(loaded)
-        return run(build(loaded.fedavg, **options), loaded)
+        if build is methods.fedpub:  # it asks all models about one random graph
+            generator = torch.Generator().manual_seed(run.seed)
+            given = [methods.proxy_graph(loaded.clients[0], generator=generator)]
+        return run(build(loaded.fedavg, *given, **options), loaded)
 
     return main
 

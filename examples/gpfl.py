@@ -31,7 +31,7 @@ def property_start(properties, alike):
 
 def learned(network, models):
     """The matrix to mix by: an auto-encoder of the network and the models."""
-    flat = torch.cat([value.flatten(1) for value in models.values()], dim=1)
+    flat = client_network.flat_parameters(models)
     features = client_network.pooled_features(flat)
     z = client_network.reconstruct(network, features)
     return client_network.discretise(z)

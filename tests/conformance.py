@@ -18,7 +18,22 @@ from torch import nn
 import fgl
 from fgl import client_network, methods, tasks
 from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
-from fgl.methods import fedopt, fedper, fedprox, local, mix_updates, moon, own_models, ring, uniform
+from fgl.methods import (
+    fedamp,
+    fedopt,
+    fedper,
+    fedprox,
+    fedpub,
+    heurfedamp,
+    local,
+    mix_updates,
+    moon,
+    own_models,
+    pfedgraph,
+    proxy_graph,
+    ring,
+    uniform,
+)
 from fgl.tasks import Task
 
 K = 4  # clients
@@ -186,6 +201,11 @@ def gpfl(task: Task, **options: Any) -> Method:
     return recipe("gpfl")(task.fedavg, probes, **options)
 
 
+def fedpub_(task: Task, **options: Any) -> Method:
+    how = {"blocks": 2, "num_nodes": 20, "generator": torch.Generator().manual_seed(0)}
+    return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
+
+
 ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs")
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
@@ -208,6 +228,11 @@ ROWS: dict[str, Row] = {
     "mix updates": Row(
         lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False
     ),
+    "fedamp": Row(lambda t: fedamp(t.fedavg, server_lr=0.5), (*ANY, "gat"), by_examples=False),
+    "heurfedamp": Row(lambda t: heurfedamp(t.fedavg), ANY, by_examples=False),
+    "pfedgraph": Row(lambda t: pfedgraph(t.fedavg), (*ANY, "gat"), by_examples=False),
+    "fedpub": Row(fedpub_, (*ANY, "gat"), by_examples=False),
+    "fedpub code": Row(partial(fedpub_, penalties=False), NODES, by_examples=False),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
     "fgssl still": Row(partial(fgssl, **STILL), ("nodes", "gat")),
@@ -266,6 +291,18 @@ ROWS: dict[str, Row] = {
     ),
     "mix updates of fgssl": Row(
         lambda t: mix_updates(fgssl(t, **STILL), uniform), NODES, by_examples=False
+    ),
+    "fedprox of fedamp": Row(
+        lambda t: fedprox(fedamp(t.fedavg), mu=0.5), ("nodes", "own"), by_examples=False
+    ),
+    "fedprox of pfedgraph": Row(
+        lambda t: fedprox(pfedgraph(t.fedavg), mu=0.5), ("nodes", "graphs"), by_examples=False
+    ),
+    "fedprox of fedpub": Row(
+        lambda t: fedprox(fedpub_(t), mu=0.5), ("nodes", "graphs"), by_examples=False
+    ),
+    "fedpub of fedper": Row(
+        lambda t: fedpub_(replace(t, fedavg=fedper_(t))), ("nodes", "own"), by_examples=False
     ),
     "fedprox of fedgl": Row(lambda t: fedprox(fedgl(t), mu=0.5), ("overlapping",)),
     "moon of fedgl": Row(lambda t: moon(fedgl(t)), ("overlapping",)),

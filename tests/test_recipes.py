@@ -81,7 +81,7 @@ def test_interrupted_recipe_goes_on(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("method", ["fedavg", "local", "fedprox"])
+@pytest.mark.parametrize("method", ["fedavg", "local", "fedprox", "fedamp", "pfedgraph", "fedpub"])
 def test_baseline_of_any_task(method: str, task: str) -> None:
     own = ["--mu", "0.1"] if method == "fedprox" else []
     report, result = go("baseline", method, task, *SMALL, *TASKS[task], *own)

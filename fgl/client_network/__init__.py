@@ -1,5 +1,6 @@
-"""Networks of clients (GPFL): features of the clients, and who should learn from whom."""
+"""Networks of clients: features of the clients, and who should learn how much from whom."""
 
+from .attention import distance_attention, softmax_attention
 from .autoencoder import (
     encode,
     init_encoder,
@@ -9,7 +10,13 @@ from .autoencoder import (
     link_probability,
     reconstruct,
 )
-from .features import functional_embedding, marginal_parameters, pooled_features, probe_graphs
+from .features import (
+    flat_parameters,
+    functional_embedding,
+    marginal_parameters,
+    pooled_features,
+    probe_graphs,
+)
 from .network import (
     discretise,
     normalize_rows,
@@ -18,10 +25,13 @@ from .network import (
     select_properties,
     similarity,
 )
+from .simplex import project_to_simplex
 
 __all__ = [
     "discretise",
+    "distance_attention",
     "encode",
+    "flat_parameters",
     "functional_embedding",
     "init_encoder",
     "link_cost",
@@ -32,9 +42,11 @@ __all__ = [
     "normalize_rows",
     "pooled_features",
     "probe_graphs",
+    "project_to_simplex",
     "property_network",
     "reconstruct",
     "running_network",
     "select_properties",
     "similarity",
+    "softmax_attention",
 ]

@@ -1,12 +1,48 @@
-"""Features of clients: their pooled parameters, and their models' answers on random graphs."""
+"""Features of clients: their flat or pooled parameters, their models' answers on random graphs."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..checks import check_choice
 from .rows import centred, check_rows, unit_centred
+
+
+def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:
+    """One row per client: its parameters, flattened and side by side.
+
+    Args:
+        stack: name to ``[k, ...]``, e.g. ``inbox.stack("model")``; only floating-point tensors
+            count.
+
+    Returns:
+        float ``[k, P]``, in the order of the names.
+
+    Raises:
+        ValueError: if no tensor is floating point, or they do not have as many clients.
+
+    Example:
+        >>> flat_parameters({"w": torch.tensor([[[1.0, 2.0]], [[4.0, 5.0]]]), "b": torch.ones(2)})
+        tensor([[1., 2., 1.],
+                [4., 5., 1.]])
+
+    Source: GPFL, TMLR 2025
+    """
+    parts = {name: each for name, each in stack.items() if each.is_floating_point()}
+    if not parts:
+        raise ValueError(f"Expected stack to have floating-point tensors, but got {list(stack)}")
+    clients = len(next(iter(parts.values())))
+    for name, each in parts.items():
+        if each.shape[:1] != (clients,):
+            raise ValueError(
+                f"Expected stack[{name!r}] to have {clients} clients, but got {list(each.shape)}"
+            )
+    return torch.cat([each.reshape(clients, -1) for each in parts.values()], dim=1)
 
 
 def marginal_parameters(flat: Tensor) -> Tensor:
@@ -104,6 +140,7 @@ def probe_graphs(
     num_features: int,
     generator: torch.Generator | None = None,
     replicate: bool = False,
+    features: Literal["degree", "normal"] = "degree",
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Random graphs (Erdos and Renyi) whose nodes' features are their degrees, one-hot.
 
@@ -112,24 +149,26 @@ def probe_graphs(
         num_nodes: of each.
         p: probability of an edge.
         num_features: width of the features; the last column is for its degree and any above.
-        generator: of the edges.
+        generator: of the edges, and of the features where they are drawn.
         replicate: as in GPFL's public code, where one seed makes all graphs: one graph, `num`
             times, and in place of the degree the number of neighbours that come later.
+        features: one-hot degrees (GPFL), or numbers from N(0, 1) (FED-PUB).
 
     Returns:
         x float ``[num num_nodes, num_features]``, edge_index int64 ``[2, num_edges]`` with both
         directions of an edge, sorted by target, and batch int64 ``[num num_nodes]``.
 
     Raises:
-        ValueError: if a number is not positive, or `p` is not in [0, 1].
+        ValueError: if a number is not positive, `p` is not in [0, 1], or `features` is unknown.
 
     Example:
         >>> x, edge_index, batch = probe_graphs(2, 3, 1.0, num_features=2)
         >>> x.tolist(), edge_index.shape, batch
         ([[0.0, 1.0], ...], torch.Size([2, 12]), tensor([0, 0, 0, 1, 1, 1]))
 
-    Source: GPFL, TMLR 2025
+    Source: GPFL, TMLR 2025; Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
+    check_choice("features", features, ("degree", "normal"))
     for name, value in (("num", num), ("num_nodes", num_nodes), ("num_features", num_features)):
         if value < 1:
             raise ValueError(f"Expected {name} to be at least 1, but got {value}")
@@ -142,5 +181,9 @@ def probe_graphs(
     degree = (later if replicate else edges).sum(2).clamp(max=num_features - 1)
     graph, target, source = edges.nonzero().unbind(1)
     edge_index = torch.stack([source, target]) + graph * num_nodes
-    x = F.one_hot(degree.flatten(), num_features).to(torch.get_default_dtype())
+    if features == "normal":
+        x = torch.randn(drawn * num_nodes, num_features, generator=generator)
+        x = x.repeat(num // drawn, 1)
+    else:
+        x = F.one_hot(degree.flatten(), num_features).to(torch.get_default_dtype())
     return x, edge_index, torch.arange(num).repeat_interleave(num_nodes)

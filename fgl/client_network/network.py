@@ -7,10 +7,10 @@ import math
 import torch
 from torch import Tensor
 
-from .rows import check_rows, unit_centred
+from .rows import check_rows, unit, unit_centred
 
 
-def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
+def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:
     """Cosine of every two rows, after subtracting the rows' mean.
 
     ``A_ij = <r_i - m, r_j - m> / (|r_i - m| |r_j - m|)``. A row that is the mean, up to rounding,
@@ -19,6 +19,7 @@ def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
     Args:
         rows: float ``[k, *]``, e.g. a `functional_embedding`.
         clip: set negative entries to 0.
+        centre: subtract the rows' mean m, as GPFL does; if not, m is 0 (pFedGraph, FED-PUB).
 
     Returns:
         float ``[k, k]`` in [-1, 1], up to rounding.
@@ -36,8 +37,8 @@ def similarity(rows: Tensor, *, clip: bool = False) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     check_rows("rows", rows)
-    unit = unit_centred(rows)
-    cosine = unit @ unit.T
+    directions = unit_centred(rows) if centre else unit(rows)
+    cosine = directions @ directions.T
     return cosine.clamp(min=0) if clip else cosine
 
 

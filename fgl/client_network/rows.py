@@ -26,6 +26,16 @@ def centred(rows: Tensor) -> Tensor:
     return rows - rows.mean(0)
 
 
+def unit(rows: Tensor) -> Tensor:
+    """Each row divided by its length; a row of zeros stays."""
+    if not rows.numel():
+        return rows
+    size = rows.abs().amax(1, keepdim=True)  # else the squares of a small row would vanish
+    rows = rows / torch.where(size > 0, size, 1)
+    length: Tensor = torch.linalg.vector_norm(rows, dim=1, keepdim=True)
+    return rows / length.clamp(min=1)
+
+
 def unit_centred(rows: Tensor) -> Tensor:
     """Centred rows of length 1; rows that equal the mean up to rounding are 0, not noise."""
     info, biggest = torch.finfo(rows.dtype), float(rows.abs().max()) if rows.numel() else 0.0

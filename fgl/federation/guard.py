@@ -22,7 +22,8 @@ from .ragged import Ragged
 def checked(method: Method) -> Method:
     """The same method, whose functions raise where they return or change what they must not.
 
-    - `receive` returns a whole model and a context, and changes neither message nor state;
+    - `receive` returns a whole model, with what is personal, and a context, and changes neither
+      message nor state;
     - `send` returns a message and a state, dicts of detached tensors, and changes neither its
       context nor its state;
     - `aggregate` returns an outbox of known clients, finite, its models of the right names and
@@ -45,7 +46,7 @@ def checked(method: Method) -> Method:
         with unchanged(message, state):
             made = method.receive(message, state, graph)
         params, context = _pair(made, "receive", "params, context")
-        check_model(params, template, "receive's params")
+        check_model(params, {**template, **method.personal}, "receive's params")
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -103,9 +103,12 @@ class Method:
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
         exchange: so many rounds in a row have the same participants.
+        personal: what every client trains beside the model, name to a first tensor: masks, mixing
+            weights. The params that `receive` returns have them too, and the loss and `send` see
+            them there; no message's model has them, nor what `deploy` returns.
 
     Raises:
-        ValueError: if `exchange` is not positive.
+        ValueError: if `exchange` is not positive, or `personal` has a name of the model.
 
     Example:
         >>> method = fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -122,10 +125,16 @@ class Method:
     train: Training
     accept: Accept
     exchange: int = 1
+    personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:
         if self.exchange < 1:
             raise ValueError(f"Expected exchange to be at least 1, but got {self.exchange}")
+        taken = [name for name in self.personal if name in self.model.state_dict()]
+        if taken:
+            raise ValueError(
+                f"Expected personal to have names that the model has not, but got {taken}"
+            )
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""

@@ -283,8 +283,9 @@ def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
 
 
 def trainable(method: Method) -> set[str]:
-    """Names of the parameters that are trained."""
-    return {name for name, p in method.model.named_parameters() if p.requires_grad}
+    """Names of the tensors that are trained: parameters of the model, and personal ones."""
+    names = {name for name, p in method.model.named_parameters() if p.requires_grad}
+    return names | set(method.personal)
 
 
 @contextmanager

@@ -1,23 +1,31 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
+from .fedamp import fedamp, heurfedamp
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
+from .fedpub import fedpub, proxy_graph
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
 from .own_models import own_models
+from .pfedgraph import pfedgraph
 from .ring import ring
 
 __all__ = [
     "adaptive_fedprox",
+    "fedamp",
     "fedopt",
     "fedper",
     "fedprox",
+    "fedpub",
+    "heurfedamp",
     "local",
     "mix_updates",
     "moon",
     "own_models",
+    "pfedgraph",
+    "proxy_graph",
     "ring",
     "uniform",
 ]

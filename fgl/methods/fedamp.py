@@ -1,0 +1,133 @@
+"""FedAMP: clients pass messages, and each learns most from those whose models are like its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from ..client_network import distance_attention, similarity, softmax_attention
+from ..federation import Inbox, Message, Method, Params
+from ..federation.method import State
+from ..graph import Graph
+from ..losses import proximal
+from .mix_models import mix_models, moved
+
+Attention = Callable[[Tensor], Tensor]
+
+
+def fedamp(
+    fedavg: Method, *, sigma: float = 1.0, server_lr: float = 1.0, penalty: float = 1.0
+) -> Method:
+    """Own models, each near a mix of all that `distance_attention` makes for it (FedAMP).
+
+    ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``;
+    ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
+    it trained, and uses it. A client that is absent counts for nobody in this round.
+
+    Args:
+        fedavg: what clients train and send.
+        sigma: squared distance of two models at which attention falls to 1 / e, above 0.
+        server_lr: alpha_K, the server's step, above 0.
+        penalty: lambda, at least 0.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
+        >>> state = {"model": {"weight": torch.ones(1, 1), "bias": torch.ones(1)}}
+        >>> params, context = method.receive({"model": method.initial()}, state, None)
+        >>> params["weight"], context["cloud"]["weight"].equal(method.initial()["weight"])
+        (tensor([[1.]]), True)
+
+    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797
+    """
+    check_number("sigma", sigma, above=0)
+    check_number("server_lr", server_lr, above=0)
+    check_number("penalty", penalty, at_least=0)
+    attention = partial(distance_attention, sigma=sigma, lr=server_lr)
+    return passing(fedavg, attention, weight=penalty / server_lr)
+
+
+def heurfedamp(
+    fedavg: Method, *, own: float = 0.3, scale: float = 10.0, penalty: float = 1.0
+) -> Method:
+    """FedAMP whose attention is a softmax of cosines (HeurFedAMP, as GPFL's tables have it).
+
+    ``xi_ii`` is given, the others share the rest as ``exp(scale cos(theta_i - theta_0, theta_j -
+    theta_0))``; the penalty is ``lambda / 2 ||theta - u_i||^2``. The optimiser starts anew in every
+    round, as in that public code.
+
+    Args:
+        fedavg: what clients train and send.
+        own: xi_ii, a client's weight of its own model, in [0, 1].
+        scale: how sharp the others' weights are, at least 0.
+        penalty: lambda, at least 0.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
+        False
+
+    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form is that of
+    https://github.com/MediaBrain-SJTU/pFedGraph
+    """
+    check_number("own", own, at_least=0, at_most=1)
+    check_number("scale", scale, at_least=0)
+    check_number("penalty", penalty, at_least=0)
+
+    def attention(rows: Tensor) -> Tensor:
+        return softmax_attention(similarity(rows, centre=False), scale=scale, own=own)
+
+    afresh = replace(fedavg.train, keep_optimizer=False)
+    return passing(replace(fedavg, train=afresh), attention, weight=penalty)
+
+
+def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
+    """Own models, each held near the mix of all that an attention makes for it.
+
+    Args:
+        fedavg: what clients train and send.
+        attention: of the clients' models ``[K, P]`` less the initial one, gives the weights
+            ``[K, K]`` of the mixes.
+        weight: of ``1/2 ||theta - u_i||^2`` in the loss.
+
+    Example:
+        >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),
+        ...                 weight=0.0)
+        >>> alone.deploy({"model": alone.initial()}, {}, None).keys()
+        dict_keys(['weight', 'bias'])
+    """
+    initial = fedavg.initial()
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        own = {"model": state["model"]} if "model" in state else {}
+        params, context = fedavg.receive({**message, **own}, state, graph)
+        sent: Any = message["model"] if own else {}  # at first there is no cloud model
+        return params, {**context, "cloud": {**params, **sent}}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        return fedavg.loss(params, graph, context) + weight * proximal(params, context["cloud"])
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        return message, {**kept, "model": params}
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        return mix_models(inbox, attention(moved(inbox, initial)))
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        kept: Any = state.get("model")
+        return fedavg.deploy(message, state, graph) if kept is None else kept
+
+    made = replace(fedavg, receive=receive, loss=loss, send=send)
+    return replace(made, aggregate=aggregate, deploy=deploy)

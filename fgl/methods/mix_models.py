@@ -1,0 +1,60 @@
+"""Mixing models by a client matrix: what the server of a personal method sends."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mix
+from ..client_network import flat_parameters
+from ..federation import Inbox, Message, Params
+from ..federation.method import State
+
+
+def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
+    """Everybody who is here gets a mix of the models that came: ``u_i = sum_j A_ij theta_j``.
+
+    Those who are here are mixed, and nobody else: an absent client counts for nobody in this round,
+    and keeps the last message that it was sent.
+
+    Args:
+        inbox: the clients' models.
+        matrix: A, float ``[K, K]``, of the clients that are here.
+        more: further stacks ``[K, ...]``, or dicts of them, to be mixed by the same matrix.
+
+    Returns:
+        One message per client, ``{"model": u_i, "num_clients": K}`` and what is mixed of `more`;
+        and the server's state, ``{"matrix": A}``.
+
+    Example:
+        >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(4.0 * k)}}
+        ...                               for k in (1, 2)}, num_clients=3)
+        >>> outbox, _ = mix_models(inbox, torch.tensor([[0.5, 0.5], [0.0, 1.0]]))
+        >>> {client: float(message["model"]["w"]) for client, message in outbox.items()}
+        {1: 6.0, 2: 8.0}
+    """
+    stacks = {"model": inbox.stack("model"), **more}
+    mixed: dict[str, Any] = {key: mix(stack, matrix) for key, stack in stacks.items()}
+    mixed["num_clients"] = torch.full((len(inbox),), len(inbox))
+    return inbox.messages(mixed), {"matrix": matrix}
+
+
+def moved(inbox: Inbox, initial: Params) -> Tensor:
+    """How far each client's model is from the initial one: ``theta_i - theta_0``.
+
+    Args:
+        inbox: the clients' models, or what travels of them.
+        initial: theta_0, with at least the same names.
+
+    Returns:
+        float ``[K, P]``, one client per row.
+
+    Example:
+        >>> inbox = fgl.federation.Inbox({0: {"model": {"w": torch.tensor([3.0, 4.0])}}}, 1)
+        >>> moved(inbox, {"w": torch.ones(2)})
+        tensor([[2., 3.]])
+    """
+    models = inbox.stack("model")
+    return flat_parameters({name: each - initial[name] for name, each in models.items()})

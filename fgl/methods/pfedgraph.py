@@ -1,0 +1,134 @@
+"""pFedGraph: a learned graph says how much each client takes of each other's model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from ..client_network import flat_parameters, project_to_simplex, similarity
+from ..federation import Inbox, Message, Method, Params
+from ..federation.method import State
+from ..graph import Graph
+from ..sparse import widened
+from .mix_models import mix_models, moved
+
+ALIKE = 0.9  # models whose cosine is larger count as equal
+
+
+def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -> Method:
+    """A mix of its own for every client, of similar clients and of those with many examples.
+
+    Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over shares x, with
+    ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the
+    shares of the training examples. Then ``theta_i <- sum_j x_j theta_j``, and a client's loss is
+    less ``mu <v_i, theta> / ||theta||``, ``v_i = sum_j x_j theta_j / ||theta_j||``, from its second
+    round on. A client that is absent counts for nobody in this round.
+
+    Args:
+        fedavg: what clients train, send and use.
+        prior: lambda, above 0: how much the shares of the examples count. Large, it is FedAvg.
+        attraction: mu, how much a model is drawn to the direction of its mix. The public code adds
+            the term to the loss, so it pushes models away: a negative number does that.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> start = {k: {"model": method.initial(), "num_examples": torch.tensor(1)}
+        ...          for k in range(2)}
+        >>> list(method.aggregate(fgl.federation.Inbox(start, 2), {})[0][0])
+        ['model', 'direction', 'num_clients']
+
+    Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
+    """
+    check_number("prior", prior, above=0)
+    check_number("attraction", attraction)
+    initial = fedavg.initial()
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        sent = {"direction": message["direction"]} if "direction" in message else {}
+        return params, {**context, **sent}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        total = fedavg.loss(params, graph, context)
+        if "direction" not in context:  # nothing is mixed yet
+            return total
+        return total - attraction * alignment(params, context["direction"])
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        alike = similarity(moved(inbox, initial), centre=False)
+        matrix = collaboration(alike, inbox.stack("num_examples"), prior=prior)
+        return mix_models(inbox, matrix, direction=directions(inbox.stack("model")))
+
+    return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)
+
+
+def collaboration(alike: Tensor, num_examples: Tensor, *, prior: float = 0.8) -> Tensor:
+    """Rows of shares: the nearest ones to ``p - d_i / (2 lambda)`` (pFedGraph).
+
+    Args:
+        alike: float ``[K, K]``, ``-d_ij``, the cosine of two clients' models.
+        num_examples: ``[K]``, not negative; p is their share, or 0 where nobody has one.
+        prior: lambda, above 0.
+
+    Returns:
+        float64 ``[K, K]``, not negative, its rows with sum 1.
+
+    Example:
+        >>> collaboration(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([3, 1]), prior=1.0)
+        tensor([[1.0000, 0.0000],
+                [0.5000, 0.5000]], dtype=torch.float64)
+
+    Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
+    """
+    near = torch.where(alike > ALIKE, 1, alike).double()
+    count = num_examples.to(near)
+    return project_to_simplex(count / count.sum().clamp(min=1) + near / (2 * prior))
+
+
+def directions(models: Mapping[str, Tensor]) -> Params:
+    """Stacked models, each divided by its length: ``theta_j / ||theta_j||``; a model of 0 stays.
+
+    Example:
+        >>> directions({"w": torch.tensor([[3.0], [0.0]]), "b": torch.tensor([4.0, 0.0])})
+        {'w': tensor([[0.6000],
+                [0.0000]]), 'b': tensor([0.8000, 0.0000])}
+    """
+    length = torch.linalg.vector_norm(flat_parameters(models), dim=1)
+    length = torch.where(length > 0, length, 1)
+    return {
+        name: each / length.view(-1, *[1] * (each.dim() - 1))
+        for name, each in models.items()
+        if each.is_floating_point()
+    }
+
+
+def alignment(params: Mapping[str, Tensor], direction: Mapping[str, Tensor]) -> Tensor:
+    """How far a model points in a direction: ``<v, theta> / ||theta||`` (pFedGraph).
+
+    Args:
+        params: theta, the model being trained, name to tensor.
+        direction: v, of some or all of the same names; theta is what has them. No gradient.
+
+    Returns:
+        Scalar, 0 for a model of 0; float32 for models in half precision.
+
+    Example:
+        >>> theta = {"w": torch.tensor([3.0, 4.0])}
+        >>> alignment(theta, {"w": torch.tensor([1.0, 0.0])})
+        tensor(0.6000)
+
+    Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
+    """
+    theta = torch.cat([widened(params[name]).flatten() for name in direction])
+    v = torch.cat([widened(each.detach()).flatten() for each in direction.values()])
+    length: Tensor = torch.linalg.vector_norm(theta)
+    return (v * theta).sum() / length.clamp(min=torch.finfo(theta.dtype).tiny)

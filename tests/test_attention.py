@@ -1,0 +1,150 @@
+"""Attention over clients and the projection onto the simplex, against loops and a solver."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+from test_client_network import K, close, draw
+
+from fgl import client_network as cn
+
+
+def test_flat_parameters_are_side_by_side() -> None:
+    stack = {"w": draw(K, 2, 3), "count": torch.ones(K, 2, dtype=torch.int64), "b": draw(K, seed=1)}
+    flat = cn.flat_parameters(stack)
+    for k in range(K):
+        want = [*stack["w"][k].flatten().tolist(), float(stack["b"][k])]
+        assert flat[k].tolist() == want
+
+
+def test_similarity_without_centring_is_the_cosine() -> None:
+    rows = draw(K, 7)
+    rows[2] = 0
+    got = cn.similarity(rows, centre=False)
+    for i in range(K):
+        for j in range(K):
+            dot = sum(a * b for a, b in zip(rows[i].tolist(), rows[j].tolist(), strict=True))
+            size = math.hypot(*rows[i].tolist()) * math.hypot(*rows[j].tolist())
+            assert float(got[i, j]) == pytest.approx(dot / size if size else 0.0)
+    small = rows.float()
+    small[0] *= 1e-25  # its square is none
+    close(cn.similarity(small, centre=False), got.float(), atol=1e-6)
+    assert not torch.allclose(cn.similarity(rows), got)
+    assert cn.similarity(torch.zeros(0, 3), centre=False).shape == (0, 0)
+
+
+@pytest.mark.parametrize("own", [None, 0.0, 0.3, 1.0])
+def test_softmax_attention_is_its_formula(own: float | None) -> None:
+    alike = cn.similarity(draw(K, 3), centre=False)
+    got = cn.softmax_attention(alike, scale=4.0, own=own)
+    for i in range(K):
+        among = [j for j in range(K) if own is None or j != i]
+        total = sum(math.exp(4 * float(alike[i, j])) for j in among)
+        for j in range(K):
+            want = math.exp(4 * float(alike[i, j])) / total * (1 if own is None else 1 - own)
+            assert float(got[i, j]) == pytest.approx(want if j in among else own)
+    close(got.sum(1), torch.ones(K, dtype=got.dtype))
+    one = torch.ones(1, 1)
+    close(cn.softmax_attention(one, own=own), one)
+
+
+@pytest.mark.parametrize(("sigma", "lr"), [(1.0, 0.05), (30.0, 2.0), (2.0, 50.0), (1e-9, 1.0)])
+def test_distance_attention_is_its_formula(sigma: float, lr: float) -> None:
+    rows = draw(K, 4)
+    got = cn.distance_attention(rows, sigma=sigma, lr=lr)
+    for i in range(K):
+        apart = [float((rows[i] - rows[j]).square().sum()) for j in range(K)]
+        step = [lr * math.exp(-d / sigma) / sigma * (j != i) for j, d in enumerate(apart)]
+        shrunk = max(1.0, sum(step))
+        for j in range(K):
+            want = step[j] / shrunk if j != i else 1 - sum(step) / shrunk
+            assert float(got[i, j]) == pytest.approx(want, abs=1e-12)
+    assert (got >= 0).all()
+    if sigma == 1e-9:
+        assert torch.equal(got, torch.eye(K, dtype=got.dtype))
+
+
+def solved(row: np.ndarray) -> np.ndarray:
+    """The nearest shares, as scipy's solver finds them."""
+    k = len(row)
+    found = minimize(
+        lambda x: ((x - row) ** 2).sum(),
+        np.full(k, 1 / k),
+        jac=lambda x: 2 * (x - row),
+        bounds=[(0, None)] * k,
+        constraints={"type": "eq", "fun": lambda x: x.sum() - 1, "jac": lambda x: np.ones(k)},
+        method="SLSQP",
+        options={"ftol": 1e-16, "maxiter": 1000},
+    )
+    return found.x
+
+
+@pytest.mark.parametrize("k", [1, 2, 5, 12])
+def test_projection_is_the_solvers(k: int) -> None:
+    rows = torch.cat([draw(10, k, seed=k), 0.2 * draw(10, k, seed=k + 1) + 1 / k])
+    got = cn.project_to_simplex(rows)
+    assert (got >= 0).all()
+    close(got.sum(1), torch.ones(20, dtype=got.dtype))
+    for row, mine in zip(rows.numpy(), got.numpy(), strict=True):
+        assert np.abs(solved(row) - mine).max() < 4e-8
+
+
+def test_projection_of_shares_is_themselves_and_ties_are_shared() -> None:
+    shares = torch.softmax(draw(5, 7), 1)
+    close(cn.project_to_simplex(shares), shares)
+    close(cn.project_to_simplex(shares + 1e6), shares, atol=1e-9)
+    third = torch.full((1, 3), 1 / 3, dtype=torch.float64)
+    close(cn.project_to_simplex(torch.zeros(1, 3).double()), third)
+    assert cn.project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)
+
+
+def test_permuting_clients_permutes_attention() -> None:
+    rows, order = draw(K, 5), torch.tensor([3, 0, 5, 1, 4, 2])
+
+    def all_of(given: torch.Tensor) -> list[torch.Tensor]:
+        alike = cn.similarity(given, centre=False)
+        made = [cn.softmax_attention(alike), cn.softmax_attention(alike, own=0.3)]
+        return [*made, cn.distance_attention(given, lr=0.5), cn.project_to_simplex(alike)]
+
+    for one, two in zip(all_of(rows), all_of(rows[order]), strict=True):
+        close(two, one[order][:, order])
+
+
+@pytest.mark.parametrize("replicate", [False, True])
+def test_normal_features_of_probe_graphs(replicate: bool) -> None:
+    def made(seed: int) -> Any:
+        how: Any = {"num_features": 30, "features": "normal", "replicate": replicate}
+        return cn.probe_graphs(4, 50, generator=torch.Generator().manual_seed(seed), **how)
+
+    x, edges, batch = made(0)
+    assert x.shape == (200, 30)
+    assert (batch[edges[0]] == batch[edges[1]]).all()
+    assert abs(float(x.mean())) < 0.1 and abs(float(x.std()) - 1) < 0.1
+    assert torch.equal(x, made(0)[0]) and not torch.equal(x, made(1)[0])
+    assert torch.equal(x[:50], x[50:100]) == replicate
+
+
+BAD: list[tuple[Any, str]] = [
+    (lambda: cn.flat_parameters({"n": torch.ones(2, dtype=torch.int64)}), "stack to have floating"),
+    (lambda: cn.flat_parameters({"a": torch.ones(2), "b": torch.ones(3)}), "'b'.*2 clients"),
+    (lambda: cn.softmax_attention(torch.ones(2, 3)), "alike to have shape"),
+    (lambda: cn.softmax_attention(torch.ones(2, 2), scale=-1), "scale to be"),
+    (lambda: cn.softmax_attention(torch.ones(2, 2), own=1.5), "own to be"),
+    (lambda: cn.distance_attention(torch.full((2, 2), math.nan)), "rows to be finite.*client 0"),
+    (lambda: cn.distance_attention(torch.ones(2, 2), sigma=0), "sigma to be"),
+    (lambda: cn.distance_attention(torch.ones(2, 2), lr=-1), "lr to be"),
+    (lambda: cn.project_to_simplex(torch.ones(2, 0)), "rows to have a column"),
+    (lambda: cn.project_to_simplex(torch.ones(3)), "rows to have shape"),
+    (lambda: cn.probe_graphs(num_features=2, features="none"), "features to be"),  # type: ignore
+]
+
+
+@pytest.mark.parametrize(("call", "message"), BAD)
+def test_bad_input_is_refused_by_name(call: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f".*{message}"):
+        call()
