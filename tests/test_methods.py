@@ -147,6 +147,17 @@ def test_own_models_are_what_clients_use() -> None:
         own_models(FEDAVG, draw=True)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedopt adam", "mix updates", "fedamp", "pfedgraph"])
+def test_drawn_models_give_way_to_what_the_server_sends(name: str) -> None:
+    """Whatever a method's server sends, a client with a drawn model trains from it."""
+    method, task = case(name, "ego")
+    result = fgl.run(method, task, num_rounds=1)
+    message, state = result.outbox[0], result.client_states[0]
+    params, _ = method.receive(message, state, task.clients[0])
+    sent: Any = state if name == "fedamp" else message  # FedAMP's clients go on with their own
+    assert same(dict(params), dict(sent["model"]))
+
+
 def test_uniform_mixing_is_the_mean_of_updates() -> None:
     weigh = replace(FEDAVG, send=lambda p, c, s, g: ({"model": p}, s))
     result = run(mix_updates(weigh, uniform), CLIENTS, num_rounds=1)

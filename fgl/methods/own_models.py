@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..federation import Broadcast, Inbox, Message, Method, Params
 from ..federation.method import State
@@ -49,7 +49,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent: Any = message.get("model", {})
-        if draw and "num_clients" not in message:  # nothing is aggregated yet
+        if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
         whole = {**message, "model": {**own(state), **sent}}
         params, context = fedavg.receive(whole, state, graph)
@@ -73,6 +73,16 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)
     return replace(method, aggregate=aggregate) if draw else method
+
+
+def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    """Whether two models have the same tensors.
+
+    Example:
+        >>> same({"w": torch.zeros(2)}, {"w": torch.zeros(2)}), same({}, {"w": torch.zeros(2)})
+        (True, False)
+    """
+    return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
 def drawn(model: nn.Module) -> Params:
