@@ -18,7 +18,20 @@ from torch import nn
 import fgl
 from fgl import client_network, methods, tasks
 from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
-from fgl.methods import fedopt, fedper, fedprox, local, mix_updates, moon, own_models, ring, uniform
+from fgl.methods import (
+    fedopt,
+    fedper,
+    fedprox,
+    fedstar,
+    gcfl,
+    gcfl_plus,
+    local,
+    mix_updates,
+    moon,
+    own_models,
+    ring,
+    uniform,
+)
 from fgl.tasks import Task
 
 K = 4  # clients
@@ -81,14 +94,35 @@ def links(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.link_task(splits, first(partial(fgl.nn.VGAE, FEATURES, 8, 4), dtype), ADAM)
 
 
-def collections(dropout: float, dtype: torch.dtype) -> Task:
+FOUR = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
+COLLECTION = Training(ADAM.optimizer, batches=FOUR, keep_optimizer=True)
+
+
+def folds(dtype: torch.dtype) -> tuple[list[fgl.Graph], list[fgl.Graph]]:
     whole = cast(fgl.Graph.join(*fgl.data.small_graphs(43)), dtype)
     parts = fgl.data.dirichlet_partition(whole.y, K, alpha=1.0)
-    clients, tests = fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+    return fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+
+
+def collections(dropout: float, dtype: torch.dtype) -> Task:
     model = first(partial(fgl.nn.GIN, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
-    batches = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
-    how = Training(ADAM.optimizer, batches=batches, keep_optimizer=True)
-    return tasks.graph_task(clients, tests, model, how)
+    return tasks.graph_task(*folds(dtype), model, COLLECTION)
+
+
+def star_nodes(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `nodes`, who read structure as well."""
+    task = nodes(dropout, dtype)
+    make = partial(fgl.nn.Star, FEATURES, 8, CLASSES, num_layers=2, dropout=dropout, pooling="none")
+    whole, *clients = map(tasks.with_structure, (cast(graph(72), dtype), *task.clients))
+    return tasks.node_task(whole, clients, first(make, dtype), SGD)
+
+
+def star_graphs(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `collections`, who read structure as well."""
+    clients, tests = folds(dtype)
+    clients, tests = (list(map(tasks.with_structure, each)) for each in (clients, tests))
+    model = first(partial(fgl.nn.Star, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
+    return tasks.graph_task(clients, tests, model, COLLECTION)
 
 
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
@@ -99,6 +133,8 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "own": own_nodes,
     "links": links,
     "graphs": collections,
+    "star nodes": star_nodes,
+    "star graphs": star_graphs,
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -183,6 +219,9 @@ def gpfl(task: Task, **options: Any) -> Method:
     return recipe("gpfl")(task.fedavg, probes, **options)
 
 
+# Clusters split in the first rounds, in two, whatever the updates are.
+SPLIT = {"eps1": 1e6, "eps2": 0.0, "first_round": 0}
+
 ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs")
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
@@ -205,6 +244,15 @@ ROWS: dict[str, Row] = {
     "mix updates": Row(
         lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False
     ),
+    "gcfl": Row(lambda t: gcfl(t.fedavg, **SPLIT), ANY, by_examples=False),
+    "gcfl plus": Row(
+        lambda t: gcfl_plus(t.fedavg, seq_length=2, **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl plus gradients": Row(
+        lambda t: gcfl_plus(t.fedavg, seq_length=2, sequence="gradients", **SPLIT), ANY,
+        by_examples=False,
+    ),
+    "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
     "fgssl still": Row(partial(fgssl, **STILL), ("nodes", "gat")),
@@ -263,6 +311,16 @@ ROWS: dict[str, Row] = {
     "mix updates of fgssl": Row(
         lambda t: mix_updates(fgssl(t, **STILL), uniform), NODES, by_examples=False
     ),
+    "gcfl of fedprox": Row(
+        lambda t: gcfl(fedprox(t.fedavg, mu=0.5), **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl of fedper": Row(
+        lambda t: gcfl(fedper_(t), **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl of fedopt": Row(
+        lambda t: gcfl(fedopt(t.fedavg, rule="adam"), **SPLIT), NODES, by_examples=False
+    ),
+    "fedprox of fedstar": Row(lambda t: fedprox(fedstar(t.fedavg), mu=0.5), ("star graphs",)),
     "fedprox of fedgl": Row(lambda t: fedprox(fedgl(t), mu=0.5), ("overlapping",)),
     "moon of fedgl": Row(lambda t: moon(fedgl(t)), ("overlapping",)),
     "fedprox of fedego": Row(lambda t: fedprox(fedego(t), mu=0.5), ("ego",)),

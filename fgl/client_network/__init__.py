@@ -1,4 +1,4 @@
-"""Networks of clients (GPFL): features of the clients, and who should learn from whom."""
+"""Networks of clients (GPFL, GCFL): their features, who learns from whom, who goes apart."""
 
 from .autoencoder import (
     encode,
@@ -9,7 +9,9 @@ from .autoencoder import (
     link_probability,
     reconstruct,
 )
+from .dtw import dtw_distances
 from .features import functional_embedding, marginal_parameters, pooled_features, probe_graphs
+from .min_cut import min_cut
 from .network import (
     discretise,
     normalize_rows,
@@ -21,6 +23,7 @@ from .network import (
 
 __all__ = [
     "discretise",
+    "dtw_distances",
     "encode",
     "functional_embedding",
     "init_encoder",
@@ -29,6 +32,7 @@ __all__ = [
     "link_loss",
     "link_probability",
     "marginal_parameters",
+    "min_cut",
     "normalize_rows",
     "pooled_features",
     "probe_graphs",

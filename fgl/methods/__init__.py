@@ -3,6 +3,8 @@
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
+from .fedstar import fedstar
+from .gcfl import gcfl, gcfl_plus
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
@@ -14,6 +16,9 @@ __all__ = [
     "fedopt",
     "fedper",
     "fedprox",
+    "fedstar",
+    "gcfl",
+    "gcfl_plus",
     "local",
     "mix_updates",
     "moon",
