@@ -593,7 +593,7 @@ TINY = {
         ("centralized", "louvain-nodes", []),
         ("fedper", "louvain-nodes", ["--shared", "convs.0"]),
         ("gcfl", "graphs", ["--eps1", "0.1"]),
-        ("gcfl-plus", "own-nodes", ["--seq-length", "3", "--sequence", "gradients"]),
+        ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
         ("fedstar", "graphs", []),
     ],
 )

@@ -165,10 +165,8 @@ def messages(updates: torch.Tensor, sent: dict[int, Any], examples: Any = None) 
 def play(method: Any, rounds: list[torch.Tensor], here: Any = None) -> tuple[Any, Any]:
     """Rounds of updates `[num_clients, P]` as the server sees them; `here` names who comes."""
     size = len(rounds[0])
-    outbox: Any = dict.fromkeys(
-        range(size), {"model": {"w": rounds[0].new_zeros(rounds[0][0].shape)}}
-    )
-    state: Any = {"model": {"w": rounds[0].new_zeros(rounds[0][0].shape)}}
+    state: Any = {"model": {"w": torch.zeros_like(rounds[0][0])}}
+    outbox: Any = dict.fromkeys(range(size), state)
     for index, updates in enumerate(rounds):
         came = messages(updates, outbox)
         if here is not None:
@@ -181,7 +179,8 @@ def play(method: Any, rounds: list[torch.Tensor], here: Any = None) -> tuple[Any
 def test_a_cluster_moves_by_its_own_weighted_mean() -> None:
     updates, examples = rows(5, 3), [1, 2, 3, 4, 5]
     updates[:3], updates[3:] = updates[:3].abs(), -updates[3:].abs()
-    sent: Any = dict.fromkeys(range(5), {"model": {"w": torch.ones(3, dtype=F64)}})
+    start = {"model": {"w": torch.ones(3, dtype=F64)}}
+    sent: Any = dict.fromkeys(range(5), start)
     inbox = Inbox(messages(updates, sent, examples), 5, sent)
     outbox, state = gcfl(FEDAVG, **SPLIT).aggregate(inbox, {})
     assert state["clusters"].tolist() == [0, 0, 0, 1, 1]
