@@ -42,6 +42,9 @@ METHODS = {
     "pfedgraph": methods.pfedgraph,
     "fedpub": methods.fedpub,
     "ring": methods.ring,
+    "gcfl": partial(methods.gcfl, seq_length=0),
+    "gcfl-plus": methods.gcfl_plus,
+    "fedstar": methods.fedstar,
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
@@ -51,6 +54,7 @@ TASKS = {
     "links": tasks.Links,
     "graphs": tasks.Graphs,
 }
+NETWORKS = {"fedstar": "star"}  # the model that a method needs, where a task has a choice
 RUNS = {  # how long the papers' tables run; the others 200 rounds
     "overlapping-nodes": Run(rounds=300, patience=30),
     "own-nodes": Run(rounds=100, patience=20, clients_at_once="all"),
@@ -63,9 +67,11 @@ def experiment(method, task):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[task]
     start = replace(RUNS.get(task, Run()), recipe=method, config={"task": task})
+    needed = method in NETWORKS and hasattr(setting, "model")
+    chosen = setting(model=NETWORKS[method]) if needed else setting()
 
     @takes_options_of(build)
-    def main(task: setting, run: Run = start, **options):
+    def main(task: setting = chosen, run: Run = start, **options):
         loaded, given = task.load(run.seed), []
         if build is centralized:
             loaded = tasks.centralized(loaded)

@@ -24,6 +24,9 @@ from fgl.methods import (
     fedper,
     fedprox,
     fedpub,
+    fedstar,
+    gcfl,
+    gcfl_plus,
     heurfedamp,
     local,
     mix_updates,
@@ -96,14 +99,35 @@ def links(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.link_task(splits, first(partial(fgl.nn.VGAE, FEATURES, 8, 4), dtype), ADAM)
 
 
-def collections(dropout: float, dtype: torch.dtype) -> Task:
+FOUR = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
+COLLECTION = Training(ADAM.optimizer, batches=FOUR, keep_optimizer=True)
+
+
+def folds(dtype: torch.dtype) -> tuple[list[fgl.Graph], list[fgl.Graph]]:
     whole = cast(fgl.Graph.join(*fgl.data.small_graphs(43)), dtype)
     parts = fgl.data.dirichlet_partition(whole.y, K, alpha=1.0)
-    clients, tests = fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+    return fgl.data.fold_clients(whole, parts, fold=0, num_folds=5)
+
+
+def collections(dropout: float, dtype: torch.dtype) -> Task:
     model = first(partial(fgl.nn.GIN, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
-    batches = partial(fgl.federation.graph_minibatches, batch_size=4, num_epochs=1)
-    how = Training(ADAM.optimizer, batches=batches, keep_optimizer=True)
-    return tasks.graph_task(clients, tests, model, how)
+    return tasks.graph_task(*folds(dtype), model, COLLECTION)
+
+
+def star_nodes(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `nodes`, who read structure as well."""
+    task = nodes(dropout, dtype)
+    make = partial(fgl.nn.Star, FEATURES, 8, CLASSES, num_layers=2, dropout=dropout, pooling="none")
+    whole, *clients = map(tasks.with_structure, (cast(graph(72), dtype), *task.clients))
+    return tasks.node_task(whole, clients, first(make, dtype), SGD)
+
+
+def star_graphs(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `collections`, who read structure as well."""
+    clients, tests = folds(dtype)
+    clients, tests = (list(map(tasks.with_structure, each)) for each in (clients, tests))
+    model = first(partial(fgl.nn.Star, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
+    return tasks.graph_task(clients, tests, model, COLLECTION)
 
 
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
@@ -114,6 +138,8 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "own": own_nodes,
     "links": links,
     "graphs": collections,
+    "star nodes": star_nodes,
+    "star graphs": star_graphs,
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -206,6 +232,9 @@ def fedpub_(task: Task, **options: Any) -> Method:
     return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
 
 
+# Clusters split in the first rounds, in two, whatever the updates are.
+SPLIT = {"eps1": 1e6, "eps2": 0.0, "first_round": 0}
+
 ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs")
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
@@ -233,6 +262,15 @@ ROWS: dict[str, Row] = {
     "pfedgraph": Row(lambda t: pfedgraph(t.fedavg), (*ANY, "gat"), by_examples=False),
     "fedpub": Row(fedpub_, (*ANY, "gat"), by_examples=False),
     "fedpub code": Row(partial(fedpub_, penalties=False), NODES, by_examples=False),
+    "gcfl": Row(lambda t: gcfl(t.fedavg, **SPLIT), ANY, by_examples=False),
+    "gcfl plus": Row(
+        lambda t: gcfl_plus(t.fedavg, seq_length=2, **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl plus gradients": Row(
+        lambda t: gcfl_plus(t.fedavg, seq_length=2, sequence="gradients", **SPLIT), ANY,
+        by_examples=False,
+    ),
+    "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
     "fgssl still": Row(partial(fgssl, **STILL), ("nodes", "gat")),
@@ -304,6 +342,16 @@ ROWS: dict[str, Row] = {
     "fedpub of fedper": Row(
         lambda t: fedpub_(replace(t, fedavg=fedper_(t))), ("nodes", "own"), by_examples=False
     ),
+    "gcfl of fedprox": Row(
+        lambda t: gcfl(fedprox(t.fedavg, mu=0.5), **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl of fedper": Row(
+        lambda t: gcfl(fedper_(t), **SPLIT), ("nodes", "graphs"), by_examples=False
+    ),
+    "gcfl of fedopt": Row(
+        lambda t: gcfl(fedopt(t.fedavg, rule="adam"), **SPLIT), NODES, by_examples=False
+    ),
+    "fedprox of fedstar": Row(lambda t: fedprox(fedstar(t.fedavg), mu=0.5), ("star graphs",)),
     "fedprox of fedgl": Row(lambda t: fedprox(fedgl(t), mu=0.5), ("overlapping",)),
     "moon of fedgl": Row(lambda t: moon(fedgl(t)), ("overlapping",)),
     "fedprox of fedego": Row(lambda t: fedprox(fedego(t), mu=0.5), ("ego",)),

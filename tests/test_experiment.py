@@ -592,6 +592,9 @@ TINY = {
         ("local", "ego-nodes", []),
         ("centralized", "louvain-nodes", []),
         ("fedper", "louvain-nodes", ["--shared", "convs.0"]),
+        ("gcfl", "graphs", ["--eps1", "0.1"]),
+        ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
+        ("fedstar", "graphs", []),
     ],
 )
 def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:
@@ -614,6 +617,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
     [
         ("centralized graphs", "Expected a task with a whole graph to train on centrally"),
         ("moon graphs", "return_embedding"),
+        ("fedstar links", "structure channel"),
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),

@@ -1,4 +1,4 @@
-"""Networks of clients: features of the clients, and who should learn how much from whom."""
+"""Networks of clients: their features, who learns how much from whom, who goes apart."""
 
 from .attention import distance_attention, softmax_attention
 from .autoencoder import (
@@ -10,6 +10,7 @@ from .autoencoder import (
     link_probability,
     reconstruct,
 )
+from .dtw import dtw_distances
 from .features import (
     flat_parameters,
     functional_embedding,
@@ -17,6 +18,7 @@ from .features import (
     pooled_features,
     probe_graphs,
 )
+from .min_cut import min_cut
 from .network import (
     discretise,
     normalize_rows,
@@ -30,6 +32,7 @@ from .simplex import project_to_simplex
 __all__ = [
     "discretise",
     "distance_attention",
+    "dtw_distances",
     "encode",
     "flat_parameters",
     "functional_embedding",
@@ -39,6 +42,7 @@ __all__ = [
     "link_loss",
     "link_probability",
     "marginal_parameters",
+    "min_cut",
     "normalize_rows",
     "pooled_features",
     "probe_graphs",

@@ -5,6 +5,8 @@ from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
+from .fedstar import fedstar
+from .gcfl import gcfl, gcfl_plus
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
@@ -19,6 +21,9 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedpub",
+    "fedstar",
+    "gcfl",
+    "gcfl_plus",
     "heurfedamp",
     "local",
     "mix_updates",

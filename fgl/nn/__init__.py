@@ -6,6 +6,7 @@ from .gin import GIN, GINConv
 from .mlp import MLP
 from .observe import Seen, observed
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .star import Star
 from .vgae import VGAE
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "GINConv",
     "SAGEConv",
     "Seen",
+    "Star",
     "child_mean",
     "observed",
 ]

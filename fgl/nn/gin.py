@@ -127,7 +127,7 @@ class GIN(nn.Module):
     ) -> Tensor:
         edges = adjacency(edges, x.shape[0])
         if isinstance(pool, Tensor):
-            pool = _membership(pool, x.shape[0])
+            pool = membership(pool, x.shape[0])
         convs: list[Any] = list(self.convs)
         h = self._active(convs[0].mapped(*self._first(x, edges)))
         for conv in convs[1:]:
@@ -162,7 +162,7 @@ class GIN(nn.Module):
         return total / size.clamp(min=1)
 
 
-def _membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
+def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:
     """``[num_graphs, num_nodes]`` with a one where a node is in a graph."""
     if batch.dtype != torch.int64 or batch.shape != (num_nodes,):
         raise TypeError(

@@ -6,6 +6,7 @@ from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import Links, OwnNodes, link_task, own_node_task
 from .scores import evaluate_own, link_scores, node_scores
+from .structure import with_structure
 from .task import Local, Task, centralized
 
 __all__ = [
@@ -27,4 +28,5 @@ __all__ = [
     "node_task",
     "overlapping_node_task",
     "own_node_task",
+    "with_structure",
 ]

@@ -26,8 +26,11 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..metrics import accuracy
-from ..nn import GIN
+from ..nn import GIN, Star
+from .structure import with_structure
 from .task import Local, Task
+
+MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
 
 
 def graph_task(
@@ -86,6 +89,8 @@ class Graphs:
     """How many folds."""
     batch_size: int = 128
     """Graphs per step."""
+    model: Literal["gin", "star"] = "gin"
+    """The network of the clients; star reads encodings of structure too, as FedStar's does."""
     hidden: int = 64
     """Width of a hidden layer."""
     dropout: float = 0.5
@@ -98,6 +103,7 @@ class Graphs:
 
     def __post_init__(self) -> None:
         check_choice("partition", self.partition, ("authors", "dirichlet"))
+        check_choice("model", self.model, tuple(MODELS))
         check_number("alpha", self.alpha, above=0)
         check_number("clients", self.clients, at_least=1, integer=True)
         check_number("batch_size", self.batch_size, at_least=1, integer=True)
@@ -127,7 +133,9 @@ class Graphs:
         sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            model = GIN(*sizes, dropout=self.dropout).to(self.device)
+            model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+        if self.model == "star":
+            clients, tests = ([with_structure(own) for own in each] for each in (clients, tests))
         draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
         train = Training(self.local.optimizer_factory(), batches=draw, keep_optimizer=True)
         return graph_task(clients, tests, model, train)

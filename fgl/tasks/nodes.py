@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,11 +14,12 @@ from .. import data
 from ..checks import check_choice, check_number
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..nn import GAT, GCN
+from ..nn import GAT, GCN, Star
 from .scores import node_scores, validation
+from .structure import with_structure
 from .task import Local, Task
 
-MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT}
+MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT, "star": partial(Star, pooling="none")}
 PARTITIONS: dict[str, Any] = {"louvain": data.louvain_partition, "random": data.random_partition}
 
 
@@ -64,8 +66,8 @@ class Nodes:
     """How nodes come to clients: communities, or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
-    model: Literal["gcn", "gat"] = "gat"
-    """The network of the clients."""
+    model: Literal["gcn", "gat", "star"] = "gat"
+    """The network of the clients; star reads encodings of structure too, as FedStar's does."""
     hidden: int = 128
     """Width of a hidden layer."""
     dropout: float = 0.5
@@ -100,5 +102,7 @@ class Nodes:
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+        if self.model == "star":
+            whole, clients = with_structure(whole), [with_structure(own) for own in clients]
         train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
         return node_task(whole, clients, model, train)

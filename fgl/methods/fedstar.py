@@ -1,0 +1,49 @@
+"""FedStar: clients share how structure is read, and keep how features are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..federation import Message, Method, Params
+from ..federation.method import State
+from ..graph import Graph
+from ..nn import Star
+from .fedper import fedper
+
+
+def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE) -> Method:
+    """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
+
+    A client uses its own model with the structure channel that it is sent.
+
+    Args:
+        fedavg: what clients train, and how they are weighted; its model is a `fgl.nn.Star`, or has
+            the layers of `shared`.
+        shared: names of the modules that travel.
+
+    Raises:
+        TypeError: if `shared` is a string.
+        ValueError: if the model has no such layer, or `shared` names none.
+
+    Example:
+        >>> method = fedstar(fgl.fedavg(fgl.nn.Star(4, 8, 2, num_layers=1)))
+        >>> graph = fgl.Graph(torch.rand(3, 36), torch.tensor([[0], [1]]))
+        >>> params, context = method.receive({"model": method.initial()}, {}, graph)
+        >>> list(method.send(params, context, {}, graph)[0]["model"])
+        ['structure_pre.weight', 'structure_pre.bias', 'structure_convs.0.bias',
+         'structure_convs.0.lin.weight']
+
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
+    """
+    if shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre"):
+        raise ValueError(
+            "Expected the model to have a structure channel, as fgl.nn.Star has (model='star' in "
+            f"a task), but got {type(fedavg.model).__name__}"
+        )
+    method = fedper(fedavg, shared=shared)
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        return method.receive(message, state, graph)[0]
+
+    return replace(method, deploy=deploy)

@@ -1,0 +1,293 @@
+"""GCFL and GCFL+: clusters of clients that split where their updates disagree."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mean
+from ..checks import check_choice, check_number
+from ..client_network import dtw_distances, min_cut
+from ..federation import Inbox, Message, Method, Params
+from ..federation.method import State
+from ..federation.train import trainable
+from ..graph import Graph
+
+Similarity = Callable[[Tensor, Tensor], Tensor]
+Measure = Callable[[Inbox, Tensor], Tensor]
+
+
+def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
+    """How alike the updates of clients are: ``cos(Delta_i, Delta_j) + 1`` (GCFL).
+
+    Args:
+        updates: float ``[k, P]``, what each client changed.
+        sequences: not used.
+
+    Returns:
+        float ``[k, k]`` in [0, 2]; an update of 0 is at 1 from all.
+
+    Example:
+        >>> cosine(torch.tensor([[1.0, 0.0], [-2.0, 0.0]]), torch.zeros(2, 0))
+        tensor([[2., 0.],
+                [0., 2.]])
+    """
+    unit: Tensor = updates / updates.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    return (unit @ unit.T + 1).clamp(0, 2)
+
+
+def trends(updates: Tensor, sequences: Tensor, *, standardize: bool = False) -> Tensor:
+    """How alike the sequences of clients run: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
+
+    Args:
+        updates: not used.
+        sequences: float ``[k, L]``, a number of each client's last L rounds, the newest last.
+        standardize: whether to divide each sequence by its standard deviation first, so that it
+            counts for its course and not for its size; a constant one stays as it is.
+
+    Returns:
+        float ``[k, k]``, at least 0 (GCFL+).
+
+    Example:
+        >>> trends(torch.zeros(3, 0), torch.tensor([[1.0, 2.0], [1.0, 2.0], [4.0, 2.0]]))
+        tensor([[3., 3., 0.],
+                [3., 3., 0.],
+                [0., 0., 3.]])
+    """
+    if standardize:
+        spread = sequences.std(dim=1, correction=0, keepdim=True)
+        sequences = sequences / torch.where(spread > 0, spread, 1.0)
+    distances = dtw_distances(sequences)
+    return distances.max() - distances
+
+
+def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
+    """The length of each client's update, float ``[k]``: GCFL+'s variant "dWs".
+
+    Example:
+        >>> update_norms(fgl.federation.Inbox({}, 1), torch.tensor([[3.0, 4.0]]))
+        tensor([5.])
+    """
+    norms: Tensor = updates.norm(dim=1)
+    return norms
+
+
+def gcfl(
+    fedavg: Method,
+    *,
+    eps1: float = 0.05,
+    eps2: float = 0.1,
+    first_round: int = 20,
+    similarity: Similarity = cosine,
+    seq_length: int = 0,
+    measure: Measure = update_norms,
+) -> Method:
+    """FedAvg in clusters, which split where clients pull apart (GCFL, Algorithm 1).
+
+    A cluster Q splits where ``||mean_{i in Q} Delta_i|| < eps1``, ``max_{i in Q} ||Delta_i|| >
+    eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Then every
+    cluster does FedAvg. Only the clients that are here count. An absent one stays in the part that
+    keeps the cluster's number, the larger one (of equals, that of the smallest client), and is sent
+    that part's model next.
+
+    Args:
+        fedavg: what clients train and send; its server works for each cluster alone, with a state
+            of its own, which a new cluster copies.
+        eps1: a cluster's mean update is shorter than this before it splits, at least 0.
+        eps2: its longest update is longer than this, at least 0.
+        first_round: how many rounds pass before the first split.
+        similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, symmetric and at
+            least 0, of the clients of a cluster that are here.
+        seq_length: how many rounds a client's sequence has; one with fewer keeps its cluster from
+            splitting, and after a split all sequences begin again.
+        measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
+
+    Returns:
+        A method whose server keeps ``"clusters"``, int64 ``[num_clients]``; ``"rounds"``, int64;
+        ``"sequences"``, float64 ``[num_clients, seq_length]``, of which the last ``"lengths"``,
+        int64 ``[num_clients]``, count; and under ``"0/..."`` what `fedavg` keeps of cluster 0.
+
+    Raises:
+        TypeError: if a number is none.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> method = gcfl(fgl.fedavg(torch.nn.Linear(1, 1)), first_round=0)
+        >>> sent = {k: {"model": {"w": torch.tensor([5.0])}} for k in range(4)}
+        >>> came = {
+        ...     k: {"model": {"w": torch.tensor([w])}, "num_examples": torch.tensor(1)}
+        ...     for k, w in enumerate([6.0, 4.0, 6.0, 4.0])
+        ... }
+        >>> outbox, state = method.aggregate(fgl.federation.Inbox(came, 4, sent), {})
+        >>> state["clusters"], outbox[0]["model"]["w"], outbox[1]["model"]["w"]
+        (tensor([0, 1, 0, 1]), tensor([6.]), tensor([4.]))
+
+    Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423; https://github.com/Oxfordblue7/GCFL
+    """
+    check_number("eps1", eps1, at_least=0)
+    check_number("eps2", eps2, at_least=0)
+    check_number("first_round", first_round, at_least=0, integer=True)
+    check_number("seq_length", seq_length, at_least=0, integer=True)
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        kept: Any = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
+        who, updates = torch.tensor(inbox.clients), flat_updates(inbox)
+        rounds, clusters = kept["rounds"] + 1, kept["clusters"].clone()
+        sequences, lengths = kept["sequences"].clone(), kept["lengths"].clone()
+        newest = measure(inbox, updates).to(sequences)
+        sequences[who] = torch.cat([sequences[who], newest[:, None]], dim=1)[:, 1:]
+        lengths[who] += 1
+        parents = {}
+        for cluster in kept["clusters"][who].unique().tolist():
+            rows = (kept["clusters"][who] == cluster).nonzero().squeeze(1)
+            known = bool((lengths[who[rows]] >= seq_length).all())
+            if rounds > first_round and known and disagree(updates[rows], eps1=eps1, eps2=eps2):
+                part = min_cut(similarity(updates[rows], sequences[who[rows]]))
+                parents[int(clusters.max()) + 1] = cluster
+                clusters[who[rows[part]]] = clusters.max() + 1
+        if parents:
+            sequences, lengths = torch.zeros_like(sequences), torch.zeros_like(lengths)
+        outbox, inner = _clusterwise(fedavg, inbox, clusters, kept, parents)
+        own = {"clusters": clusters, "rounds": rounds, "sequences": sequences, "lengths": lengths}
+        return outbox, {**own, **inner}
+
+    return replace(fedavg, aggregate=aggregate)
+
+
+def gcfl_plus(
+    fedavg: Method,
+    *,
+    eps1: float = 0.05,
+    eps2: float = 0.1,
+    first_round: int = 20,
+    seq_length: int = 5,
+    standardize: bool = False,
+    sequence: Literal["updates", "gradients"] = "updates",
+) -> Method:
+    """GCFL whose clusters split along how the clients' training has run in the last rounds.
+
+    Args:
+        fedavg: what clients train and send.
+        eps1: a cluster's mean update is shorter than this before it splits, at least 0.
+        eps2: its longest update is longer than this, at least 0.
+        first_round: how many rounds pass before the first split.
+        seq_length: how many rounds are compared, at least 1.
+        standardize: whether to divide each sequence by its standard deviation.
+        sequence: what is compared: the lengths of the updates, or of the gradients at their ends,
+            which a client sends as ``"gradient_norm"``.
+
+    Raises:
+        TypeError: if a number is none.
+        ValueError: if a number is out of range, or `sequence` is unknown.
+
+    Example:
+        >>> method = gcfl_plus(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), sequence="gradients")
+        >>> x, edges = torch.eye(4), torch.tensor([[0], [1]])
+        >>> graph = fgl.Graph(x, edges, y=torch.tensor([0, 1, 0, 1]))
+        >>> list(method.send(method.initial(), {}, {}, graph)[0])
+        ['model', 'num_examples', 'gradient_norm']
+
+    Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423
+    """
+    check_number("seq_length", seq_length, at_least=1, integer=True)
+    check_choice("sequence", sequence, ("updates", "gradients"))
+    cluster = partial(
+        gcfl,
+        eps1=eps1,
+        eps2=eps2,
+        first_round=first_round,
+        seq_length=seq_length,
+        similarity=partial(trends, standardize=standardize),
+    )
+    if sequence == "updates":
+        return cluster(fedavg)
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, state = fedavg.send(params, context, state, graph)
+        return {**message, "gradient_norm": gradient_norm(fedavg, params, context, graph)}, state
+
+    measure: Measure = lambda inbox, updates: inbox.stack("gradient_norm")  # noqa: E731
+    return cluster(replace(fedavg, send=send), measure=measure)
+
+
+def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) -> Tensor:
+    """The length of the loss's gradient at `params`, a scalar: on what a first step would see.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> gradient_norm(method, method.initial(), {}, graph).shape
+        torch.Size([])
+    """
+    batches = method.train.batches
+    steps = iter(batches(graph, context) if batches else ())
+    seen, given = next(steps, (graph, context))
+    names = trainable(method)
+    leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
+    with torch.enable_grad():
+        loss = method.loss(leaves, seen, given)
+    wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
+    found = torch.autograd.grad(loss, wanted, allow_unused=True)
+    flat = [grad.flatten() for grad in found if grad is not None]
+    return torch.cat([*flat, flat[0].new_zeros(1)]).norm() if flat else loss.new_zeros(())
+
+
+def flat_updates(inbox: Inbox) -> Tensor:
+    """What each client changed, one row per client that is here: float ``[k, P]``.
+
+    Example:
+        >>> sent = {0: {"model": {"w": torch.ones(2, 2)}}}
+        >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
+        tensor([[ 0., -1., -1.,  0.]])
+    """
+    changes = inbox.changes("model").values()
+    return torch.cat([each.flatten(1) for each in changes if each.is_floating_point()], dim=1)
+
+
+def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:
+    """Whether a cluster has come to rest as a whole, while some of its clients have not.
+
+    Example:
+        >>> opposite = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
+        >>> disagree(opposite, eps1=0.1, eps2=0.5), disagree(opposite[:2], eps1=0.1, eps2=0.5)
+        (True, False)
+    """
+    if len(updates) <= 2:
+        return False
+    together = mean({"update": updates}, torch.ones(len(updates)))["update"]
+    return bool(together.norm() < eps1) and bool(updates.norm(dim=1).max() > eps2)
+
+
+def _start(state: State, num_clients: int, seq_length: int) -> State:
+    """The server's first state: one cluster, which keeps what the server had."""
+    return {
+        "clusters": torch.zeros(num_clients, dtype=torch.int64),
+        "rounds": torch.tensor(0),
+        "sequences": torch.zeros(num_clients, seq_length, dtype=torch.float64),
+        "lengths": torch.zeros(num_clients, dtype=torch.int64),
+        **{f"0/{key}": value for key, value in state.items()},
+    }
+
+
+def _clusterwise(
+    fedavg: Method, inbox: Inbox, clusters: Tensor, state: State, parents: Mapping[int, int]
+) -> tuple[dict[int, Message], State]:
+    """What `fedavg` makes of each cluster's messages, for all of its clients, and its states."""
+    outbox: dict[int, Message] = {}
+    kept: State = {}
+    for cluster in clusters.unique().tolist():
+        members = (clusters == cluster).nonzero().squeeze(1).tolist()
+        here = {client: inbox[client] for client in members if client in inbox}
+        prefix = f"{parents.get(cluster, cluster)}/"
+        own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+        if here:
+            made, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
+            outbox |= {client: made[client] for client in members if client in made}
+        kept |= {f"{cluster}/{key}": value for key, value in own.items()}
+    return dict(sorted(outbox.items())), kept

@@ -1,0 +1,113 @@
+"""Network of two channels, structure and features, for FedStar (Tan et al. 2023)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_choice, check_number
+from ..sparse import SparseMatrix
+from .gcn import GCNConv
+from .gin import GINConv, membership
+from .layers import Edges, adjacency, dropout
+
+
+class Star(nn.Module):
+    """Network of FedStar: a GCN reads structure, a GIN features and what the GCN has made.
+
+    ``s <- tanh(GCNConv(s))`` from ``s W_s + b_s``; ``h <- dropout(relu(GINConv([h || s])))`` from
+    ``x W + b``, each with the s of the depth before. Then ``[h || s] W_j + b_j``, summed over each
+    graph's nodes, and ``dropout(relu(g W' + b')) W'' + b''``.
+
+    What is under the names of `STRUCTURE` is the structure channel.
+
+    Args:
+        in_channels: number of node features, without the encodings.
+        hidden_channels: width of all hidden layers.
+        out_channels: number of classes.
+        structure_channels: number of encodings, the last columns of the input.
+        num_layers: number of convolutions in each channel.
+        dropout: probability of dropping a hidden unit in training.
+        pooling: ``"sum"`` for classes of graphs, ``"none"`` for classes of nodes.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels + structure_channels]``, features and
+        `fgl.properties.structure_encoding`, see `fgl.tasks.with_structure`; edges: ``edge_index``
+        or a `SparseMatrix` with ``A[target, source]``; pool: as in `GIN`; output: logits
+        ``[num_graphs, out_channels]``, or ``[num_nodes, out_channels]``.
+
+    Raises:
+        TypeError, ValueError: if a number is out of range or `pooling` unknown; when called, if x
+            is a `SparseMatrix` or has another width.
+
+    Example:
+        >>> model = Star(4, 8, 2, structure_channels=3)
+        >>> model(torch.rand(5, 7), torch.tensor([[0], [1]]), torch.tensor([0, 0, 0, 1, 1])).shape
+        torch.Size([2, 2])
+
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009; https://github.com/yuetan031/FedStar
+    """
+
+    STRUCTURE = ("structure_pre", "structure_convs")
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        structure_channels: int = 32,
+        num_layers: int = 3,
+        dropout: float = 0.5,
+        pooling: Literal["sum", "none"] = "sum",
+    ) -> None:
+        super().__init__()
+        check_number("structure_channels", structure_channels, at_least=1, integer=True)
+        check_number("num_layers", num_layers, at_least=1, integer=True)
+        check_number("dropout", dropout, at_least=0, at_most=1)
+        check_choice("pooling", pooling, ("sum", "none"))
+        width = hidden_channels
+        self.sizes = [in_channels, structure_channels]
+        self.structure_pre = nn.Linear(structure_channels, width)
+        self.structure_convs = nn.ModuleList(GCNConv(width, width) for _ in range(num_layers))
+        self.pre = nn.Linear(in_channels, width)
+        self.convs = nn.ModuleList(GINConv(2 * width, width) for _ in range(num_layers))
+        self.join = nn.Linear(2 * width, width)
+        self.post = nn.Linear(width, width)
+        self.readout = nn.Linear(width, out_channels)
+        self.dropout = dropout
+        self.pooling = pooling
+
+    def forward(self, x: Tensor, edges: Edges, pool: SparseMatrix | Tensor | None = None) -> Tensor:
+        if not isinstance(x, Tensor) or x.shape[-1] != sum(self.sizes):
+            got = f"{type(x).__name__} {list(x.shape)}"
+            raise ValueError(
+                f"Expected x to be dense and have {self.sizes[0]} features and {self.sizes[1]} "
+                f"encodings (see fgl.tasks.with_structure), but got {got}"
+            )
+        edges = adjacency(edges, x.shape[0])
+        features, encodings = x.split(self.sizes, dim=-1)
+        h, s = self.pre(features), self.structure_pre(encodings)
+        layers: Any = zip(self.convs, self.structure_convs, strict=True)
+        for conv, structure_conv in layers:
+            h = self._dropped(conv(torch.cat([h, s], dim=-1), edges).relu())
+            s = structure_conv(s, edges).tanh()
+        h = self.join(torch.cat([h, s], dim=-1))
+        if self.pooling == "sum":
+            h = _summed(h, pool)
+        out: Tensor = self.readout(self._dropped(self.post(h).relu()))
+        return out
+
+    def _dropped(self, h: Tensor) -> Tensor:
+        return dropout(h, self.dropout) if self.training and self.dropout else h
+
+
+def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:
+    """Sum over each graph's nodes; without `pool` all are one graph's."""
+    if pool is None:
+        return h.sum(0, keepdim=True)
+    if isinstance(pool, Tensor):
+        pool = membership(pool, h.shape[0])
+    return pool.astype(h.dtype) @ h

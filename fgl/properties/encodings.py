@@ -1,0 +1,145 @@
+"""Encodings of structure: what a node's surroundings look like, whatever its features."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from .simple import Simple, simple
+
+COLUMNS = 128  # nodes whose walks are followed at a time
+
+
+def structure_encoding(
+    edge_index: Tensor,
+    nodes: int | Tensor,
+    num_graphs: int | None = None,
+    *,
+    steps: int = 16,
+    max_degree: int = 16,
+) -> Tensor:
+    """What FedStar's clients share the reading of: returns of random walks, and degrees.
+
+    ``s_v = [RW_vv, (RW^2)_vv, ..., (RW^steps)_vv, one-hot of min(max(degree_v, 1), max_degree)]``
+    (FedStar, Eq. 2 to 4), `walk_returns` and `degree_one_hot` side by side.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``; directions, repeats and self-loops do not count.
+        nodes: number of nodes, or the graph of each node, int64 ``[num_nodes]``, in order.
+        num_graphs: default what `nodes` tells.
+        steps: the longest walk, at least 1.
+        max_degree: the largest degree that is told from others, at least 1.
+
+    Returns:
+        float32 ``[num_nodes, steps + max_degree]``, on the device of `edge_index`.
+
+    Raises:
+        TypeError, ValueError: for a wrong dtype or shape, an index or number out of range, or an
+            edge between two graphs.
+
+    Example:
+        >>> structure_encoding(torch.tensor([[0, 1], [1, 2]]), 4, steps=2, max_degree=2)
+        tensor([[0.0000, 0.5000, 1.0000, 0.0000],
+                [0.0000, 1.0000, 0.0000, 1.0000],
+                [0.0000, 0.5000, 1.0000, 0.0000],
+                [0.0000, 0.0000, 1.0000, 0.0000]])
+
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
+    """
+    check_number("steps", steps, at_least=1, integer=True)
+    check_number("max_degree", max_degree, at_least=1, integer=True)
+    graphs = simple(edge_index, nodes, num_graphs)
+    both = [_walk_returns(graphs, steps), _degree_one_hot(graphs, max_degree)]
+    return torch.cat(both, dim=1).to(edge_index.device)
+
+
+def walk_returns(
+    edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, steps: int = 16
+) -> Tensor:
+    """How probably a random walk from a node is back after 1 to `steps` steps.
+
+    ``diag(RW), diag(RW^2), ...`` with ``RW = A D^-1`` (FedStar, Eq. 2); a node without neighbours
+    never returns.
+
+    Args:
+        edge_index, nodes, num_graphs: see `structure_encoding`.
+        steps: the longest walk, at least 1.
+
+    Returns:
+        float32 ``[num_nodes, steps]``.
+
+    Raises:
+        TypeError, ValueError: as `structure_encoding`.
+
+    Example:
+        >>> walk_returns(torch.tensor([[0, 1, 2], [1, 2, 0]]), 3, steps=3)[0]
+        tensor([0.0000, 0.5000, 0.2500])
+
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
+    """
+    check_number("steps", steps, at_least=1, integer=True)
+    return _walk_returns(simple(edge_index, nodes, num_graphs), steps).to(edge_index.device)
+
+
+def degree_one_hot(
+    edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None, *, max_degree: int = 16
+) -> Tensor:
+    """Each node's degree, from 1 to `max_degree`, as a one among zeros (FedStar, Eq. 3).
+
+    Args:
+        edge_index, nodes, num_graphs: see `structure_encoding`.
+        max_degree: larger degrees count as this one, and 0 as 1; at least 1.
+
+    Returns:
+        float32 ``[num_nodes, max_degree]``.
+
+    Raises:
+        TypeError, ValueError: as `structure_encoding`.
+
+    Example:
+        >>> degree_one_hot(torch.tensor([[0, 1], [1, 2]]), 3, max_degree=3)
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [1., 0., 0.]])
+
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
+    """
+    check_number("max_degree", max_degree, at_least=1, integer=True)
+    return _degree_one_hot(simple(edge_index, nodes, num_graphs), max_degree).to(edge_index.device)
+
+
+def _walk_returns(graphs: Simple, steps: int) -> Tensor:
+    """From half the walks: RW is similar to the symmetric ``S = D^-1/2 A D^-1/2``.
+
+    So ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Some nodes are followed at a time, in the rows
+    of their own graphs alone.
+    """
+    degree, col = graphs.degree.numpy(), graphs.col.numpy()
+    size = len(degree)
+    scale = np.zeros(size)
+    scale[degree > 0] = degree[degree > 0] ** -0.5
+    value = scale[np.arange(size).repeat(degree)] * scale[col]
+    walk = scipy.sparse.csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
+    ends = graphs.sizes.cumsum(0)
+    last = ends[graphs.batch].tolist()  # where the graph of each node ends, and begins
+    first = (ends - graphs.sizes)[graphs.batch].tolist()
+    found = np.zeros((size, steps + 1), dtype=np.float32)
+    for start in range(0, size, COLUMNS):
+        stop = min(start + COLUMNS, size)
+        rows = slice(first[start], last[stop - 1])
+        near = walk[rows, rows]
+        before = np.eye(rows.stop - rows.start, stop - start, first[start] - start)
+        for step in range(0, steps, 2):
+            after = near @ before
+            found[start:stop, step] = np.einsum("ij,ij->j", after, before)
+            found[start:stop, step + 1] = np.einsum("ij,ij->j", after, after)
+            before = after
+    return torch.from_numpy(found[:, :steps])
+
+
+def _degree_one_hot(graphs: Simple, max_degree: int) -> Tensor:
+    place = graphs.degree.clamp(1, max_degree) - 1
+    return torch.nn.functional.one_hot(place, max_degree).float()

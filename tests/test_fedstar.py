@@ -1,0 +1,237 @@
+"""FedStar: encodings of structure, the model of two channels, and what of it travels."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from conformance import CLASSES, FEATURES, K, case, known
+from federations import close, graph, same
+
+import fgl
+from fgl.methods import fedstar
+from fgl.nn import Star
+from fgl.properties import degree_one_hot, structure_encoding, walk_returns
+from fgl.tasks import with_structure
+
+F64 = torch.float64
+
+
+def edges_of(network: Any) -> torch.Tensor:
+    pairs = torch.tensor(list(network.edges), dtype=torch.int64).view(-1, 2).T
+    return torch.cat([pairs, pairs.flip(0)], dim=1)
+
+
+def by_powers(network: Any, steps: int) -> torch.Tensor:
+    """Diagonals of the powers of A D^-1, as matrices."""
+    matrix = networkx.to_numpy_array(network, nodelist=range(network.number_of_nodes()))
+    degree = matrix.sum(0)
+    walk = matrix * np.divide(1.0, degree, out=np.zeros_like(degree), where=degree > 0)
+    powers = [np.linalg.matrix_power(walk, step) for step in range(1, steps + 1)]
+    return torch.tensor(np.stack([np.diag(each) for each in powers], axis=1)).float()
+
+
+NETWORKS = {
+    "path": networkx.path_graph(5),
+    "star of 20": networkx.star_graph(20),
+    "triangle and one alone": networkx.disjoint_union(
+        networkx.complete_graph(3), networkx.empty_graph(1)
+    ),
+    "karate": networkx.karate_club_graph(),
+    "no edges": networkx.empty_graph(4),
+    "larger than what is followed at a time": networkx.gnp_random_graph(300, 0.01, seed=1),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("steps", [1, 2, 7, 16])
+def test_walk_returns_are_the_diagonals_of_powers(name: str, steps: int) -> None:
+    network = networkx.Graph(networkx.to_edgelist(NETWORKS[name], nodelist=None))
+    network.add_nodes_from(range(NETWORKS[name].number_of_nodes()))
+    for *_, data in network.edges(data=True):
+        data.clear()  # karate has weights
+    found = walk_returns(edges_of(network), network.number_of_nodes(), steps=steps)
+    close(found, by_powers(network, steps))
+
+
+def test_degrees_are_clipped() -> None:
+    network = NETWORKS["star of 20"]
+    found = degree_one_hot(edges_of(network), 22)  # the last node is alone
+    assert found.shape == (22, 16)
+    assert torch.equal(found.sum(1), torch.ones(22))
+    assert found.argmax(1).tolist() == [15, *[0] * 21]
+    degree = dict(NETWORKS["karate"].degree)
+    found = degree_one_hot(edges_of(NETWORKS["karate"]), 34, max_degree=5)
+    assert found.argmax(1).tolist() == [min(degree[v], 5) - 1 for v in range(34)]
+
+
+def test_a_collection_is_its_graphs_one_by_one() -> None:
+    graphs = fgl.data.small_graphs(40)[0]
+    joined = fgl.Graph.join(graphs)
+    found = structure_encoding(joined.edge_index, joined.batch)
+    want = [structure_encoding(own.edge_index, own.num_nodes) for own in graphs]
+    close(found, torch.cat(want))
+    assert found.shape == (joined.num_nodes, 32)
+    assert joined.num_nodes > 128
+    order = torch.tensor([3, 0, 2])
+    close(with_structure(joined).select(order).x, with_structure(joined.select(order)).x)
+
+
+def test_numbers_of_the_nodes_do_not_matter() -> None:
+    own = graph(30)
+    order = torch.randperm(30, generator=torch.Generator().manual_seed(0))
+    found = structure_encoding(own.edge_index, 30)
+    close(structure_encoding(order[own.edge_index], 30)[order], found)
+
+
+def test_directions_repeats_and_loops_do_not_count() -> None:
+    one = torch.tensor([[0, 1], [1, 2]])
+    more = torch.tensor([[1, 1, 2, 0, 0, 3], [0, 0, 1, 1, 0, 3]])
+    close(structure_encoding(one, 4), structure_encoding(more, 4))
+
+
+def test_empty() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    assert structure_encoding(none, 0).shape == (0, 32)
+    assert structure_encoding(none, torch.zeros(0, dtype=torch.int64)).shape == (0, 32)
+    found = structure_encoding(none, 2)
+    assert found[:, 16].tolist() == [1.0, 1.0] and float(found.sum()) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "said"),
+    [
+        ((torch.tensor([[0], [5]]), 3), {}, "edge_index"),
+        ((torch.tensor([[0], [1]]), torch.tensor([0, 1])), {}, "inside a graph"),
+        ((torch.tensor([[0], [1]]), 2), {"steps": 0}, "steps"),
+        ((torch.tensor([[0], [1]]), 2), {"max_degree": 0}, "max_degree"),
+    ],
+)
+def test_encodings_refuse(given: Any, options: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        structure_encoding(*given, **options)
+
+
+def test_features_are_kept_and_sparse_ones_become_dense() -> None:
+    own = graph(20)
+    sparse = own.replace(x=fgl.SparseMatrix.from_dense(own.x))
+    for each in (own, sparse):
+        made = with_structure(each)
+        assert made.x.shape == (20, FEATURES + 32)
+        close(made.x[:, :FEATURES], own.x)
+        close(made.x[:, FEATURES:], structure_encoding(own.edge_index, 20))
+    assert with_structure(own.replace(x=own.x.double())).x.dtype == F64
+
+
+def by_hand(model: Star, x: torch.Tensor, dense: torch.Tensor, batch: Any) -> torch.Tensor:
+    """The two channels with dense matrices, layer by layer."""
+    p = dict(model.named_parameters())
+
+    def linear(name: str, value: torch.Tensor) -> torch.Tensor:
+        return value @ p[f"{name}.weight"].T + p[f"{name}.bias"]
+
+    looped = dense + torch.eye(len(dense)).to(dense)
+    scale = looped.sum(1) ** -0.5
+    gcn = scale[:, None] * looped * scale
+    h, s = linear("pre", x[:, :5]), linear("structure_pre", x[:, 5:])
+    for depth in range(2):
+        both = looped @ torch.cat([h, s], 1)
+        conv = f"convs.{depth}.nn"
+        h = linear(f"{conv}.2", linear(f"{conv}.0", both).relu()).relu()
+        name = f"structure_convs.{depth}"
+        s = (gcn @ s @ p[f"{name}.lin.weight"].T + p[f"{name}.bias"]).tanh()
+    h = linear("join", torch.cat([h, s], 1))
+    if batch is not None:
+        h = torch.stack([h[batch == k].sum(0) for k in batch.unique()])
+    return linear("readout", linear("post", h).relu())
+
+
+@pytest.mark.parametrize("pooling", ["sum", "none"])
+def test_the_model_by_hand(pooling: Any) -> None:
+    own = with_structure(fgl.Graph.join(*fgl.data.small_graphs(6)))
+    own = own.replace(x=own.x.double())
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = Star(5, 8, 3, num_layers=2, pooling=pooling).double().eval()
+    batch = own.batch if pooling == "sum" else None
+    want = by_hand(model, own.x, own.adj.to_dense().double(), batch)
+    close(model(*own.inputs), want, atol=1e-9)
+    close(model(own.x, own.edge_index, own.batch), want, atol=1e-9)
+    grads = [torch.autograd.grad(v.square().sum(), list(model.parameters())) for v in
+             (model(*own.inputs), want)]  # fmt: skip
+    close(grads[0], grads[1], atol=1e-7)
+    assert all(each.abs().sum() > 0 for each in grads[0])
+
+
+def test_without_a_pool_all_nodes_are_one_graph() -> None:
+    model = Star(4, 8, 2, structure_channels=3).eval()
+    x, edges = torch.rand(5, 7), torch.tensor([[0], [1]])
+    close(model(x, edges), model(x, edges, torch.zeros(5, dtype=torch.int64)))
+
+
+@pytest.mark.parametrize(
+    "options", [{"num_layers": 0}, {"dropout": 2.0}, {"pooling": "max"}, {"structure_channels": 0}]
+)
+def test_the_model_refuses(options: Any) -> None:
+    with pytest.raises(ValueError, match=f"Expected {next(iter(options))} to be"):
+        Star(4, 8, 2, **options)
+    with pytest.raises(ValueError, match="4 features and 32 encodings"):
+        Star(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0], [1]]))
+
+
+@pytest.mark.parametrize("task", ["star nodes", "star graphs"])
+def test_sharing_everything_is_fedavg(task: str) -> None:
+    made = known(task, 0.0, F64)
+    names = [name.split(".")[0] for name in made.fedavg.initial()]
+    all_ = fgl.run(fedstar(made.fedavg, shared=tuple(dict.fromkeys(names))), made, num_rounds=3)
+    want = fgl.run(made.fedavg, made, num_rounds=3)
+    for client in range(K):
+        assert same(dict(all_.outbox[client]), dict(want.outbox[client]))
+    assert [r.metrics for r in all_.history] == [r.metrics for r in want.history]
+
+
+def test_only_the_structure_channel_travels() -> None:
+    method, made = case("fedstar", "star graphs", dropout=0.0)
+    result = fgl.run(method, made, num_rounds=2)
+    names = {n for n in method.initial() if n.startswith("structure_")}
+    assert set(result.outbox[0]["model"]) == names
+    assert len(names) == 2 + 2 * 2
+    sent = sum(4 * method.initial()[name].numel() for name in names) + 8
+    assert [record.bytes_up for record in result.history] == [K * sent] * 2
+    used = [method.deploy(result.outbox[k], result.client_states[k], made.clients[k])
+            for k in range(K)]  # fmt: skip
+    for name in method.initial():
+        assert torch.equal(used[0][name], used[1][name]) is (name in names)
+        if name not in names:
+            assert torch.equal(used[2][name], result.client_states[2]["model"][name])
+
+
+def test_the_mean_of_the_channel_is_weighted_by_examples() -> None:
+    method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
+    result = fgl.run(method, made.clients, num_rounds=1)
+    weight = [own.num_train for own in made.clients]
+    for name, value in result.outbox[0]["model"].items():
+        each = [result.client_states[k]["model"][name] for k in range(K)]
+        close(value, sum(w * v for w, v in zip(weight, each, strict=True)) / sum(weight))
+
+
+def test_settings_choose_the_network() -> None:
+    graphs = fgl.tasks.Graphs(clients=3, hidden=8, model="star").load(seed=0)
+    nodes = fgl.tasks.Nodes(clients=3, hidden=8, model="star").load(seed=0)
+    for task in (graphs, nodes):
+        assert isinstance(task.fedavg.model, Star)
+        assert task.clients[0].num_features == sum(task.fedavg.model.sizes)
+        assert fgl.run(fedstar(task.fedavg), task, num_rounds=1).history[0].metrics
+    with pytest.raises(ValueError, match="model"):
+        fgl.tasks.Graphs(model="gcn")  # type: ignore[arg-type]
+
+
+def test_a_model_without_the_channel_is_refused() -> None:
+    plain = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+    with pytest.raises(ValueError, match="structure channel, as fgl.nn.Star has .* got GCN"):
+        fedstar(plain)
+    with pytest.raises(ValueError, match="to name layers"):
+        fedstar(plain, shared=["nowhere"])

@@ -1,0 +1,330 @@
+"""GCFL and GCFL+: time warping, cuts, and the clusters that they make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, partial
+from itertools import combinations
+from typing import Any
+
+import networkx
+import numpy as np
+import pytest
+import torch
+from conformance import K, case, known
+from federations import close, same
+
+import fgl
+from fgl.client_network import dtw_distances, min_cut
+from fgl.federation import Inbox
+from fgl.methods import fedper, fedprox, gcfl, gcfl_plus
+from fgl.methods.gcfl import cosine, disagree, flat_updates, gradient_norm, trends
+
+F64 = torch.float64
+TASK = known("nodes", 0.0, F64)
+FEDAVG, CLIENTS = TASK.fedavg, TASK.clients
+SPLIT: Any = {"eps1": 1e6, "eps2": 0.0, "first_round": 0}
+
+
+def rows(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=F64)
+
+
+def warped(one: list[float], other: list[float]) -> float:
+    """The recursion of dynamic time warping, as the textbook has it."""
+
+    @cache
+    def cost(i: int, j: int) -> float:
+        if i < 0 or j < 0:
+            return 0.0 if i == j else float("inf")
+        step = min(cost(i - 1, j), cost(i, j - 1), cost(i - 1, j - 1))
+        return (one[i] - other[j]) ** 2 + step
+
+    return cost(len(one) - 1, len(other) - 1) ** 0.5
+
+
+@pytest.mark.parametrize("length", [0, 1, 2, 5, 10])
+def test_time_warping_is_the_recursion(length: int) -> None:
+    sequences = rows(5, length, seed=length)
+    found, each = dtw_distances(sequences), sequences.tolist()
+    want = [[warped(a, b) if length else 0.0 for b in each] for a in each]
+    close(found, torch.tensor(want, dtype=F64).view(5, 5), atol=1e-12)
+    assert torch.equal(found, found.T)
+    assert not found.diagonal().any()
+    assert dtw_distances(sequences[:0]).shape == (0, 0)
+
+
+def test_time_warping_pauses() -> None:
+    fast, slow = torch.tensor([0.0, 1.0, 5.0, 5.0]), torch.tensor([0.0, 0.0, 1.0, 5.0])
+    found = dtw_distances(torch.stack([fast, slow, slow + 1]))
+    assert float(found[0, 1]) == 0
+    assert float(found[0, 2]) > 1
+
+
+@pytest.mark.parametrize("bad", [torch.zeros(3), torch.full((2, 2), torch.nan)])
+def test_time_warping_refuses(bad: torch.Tensor) -> None:
+    with pytest.raises(ValueError, match="Expected sequences to"):
+        dtw_distances(bad)
+    with pytest.raises(TypeError, match="Expected sequences to be floating point"):
+        dtw_distances(torch.zeros(2, 2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("clients", [2, 3, 4, 6, 7])
+def test_min_cut_is_the_least_of_all_cuts(clients: int) -> None:
+    half = rows(clients, clients, seed=clients).abs()
+    weight = half + half.T
+    sides = [
+        [k in side for k in range(clients)]
+        for size in range(1, clients // 2 + 1)
+        for side in combinations(range(clients), size)
+    ]
+
+    def between(side: Any) -> float:
+        one = torch.as_tensor(side)
+        return float(weight[one][:, ~one].sum())
+
+    found = min_cut(weight)
+    assert between(found) == pytest.approx(min(map(between, sides)))
+    assert 1 <= int(found.sum()) <= clients / 2
+    if int(found.sum()) * 2 == clients:
+        assert not found[0]
+
+
+def test_min_cut_of_parts_that_have_nothing_to_do_with_each_other() -> None:
+    weight = torch.block_diag(torch.ones(2, 2), torch.ones(3, 3))
+    assert min_cut(weight).tolist() == [True, True, False, False, False]
+    assert min_cut(weight - 1e-8).tolist() == [True, True, False, False, False]
+    assert int(min_cut(torch.zeros(4, 4)).sum()) in (1, 2)
+    network: Any = networkx.Graph()
+    network.add_weighted_edges_from([(0, 1, 1.0), (1, 2, 2.0), (0, 2, 0.5)])
+    value, _ = networkx.stoer_wagner(network)
+    adjacency = torch.from_numpy(networkx.to_numpy_array(network))
+    one = min_cut(adjacency)
+    assert float(adjacency[one][:, ~one].sum()) == value
+
+
+@pytest.mark.parametrize(
+    ("weight", "said"),
+    [
+        (torch.ones(1, 1), "two clients or more"),
+        (torch.ones(2, 3), "shape"),
+        (torch.tensor([[0.0, 1.0], [2.0, 0.0]]), "symmetric"),
+        (-torch.ones(2, 2), "at least 0"),
+        (torch.full((2, 2), torch.inf), "finite"),
+    ],
+)
+def test_min_cut_refuses(weight: torch.Tensor, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        min_cut(weight)
+
+
+def test_similarities_by_hand() -> None:
+    updates, sequences = rows(5, 7), rows(5, 4, seed=1).abs()
+    updates[3] = 0
+    found = cosine(updates, sequences)
+    for i, j in combinations(range(5), 2):
+        want = torch.cosine_similarity(updates[i], updates[j], dim=0) + 1
+        assert float(found[i, j]) == pytest.approx(float(want))
+    assert float(found[3, 0]) == 1
+    apart = dtw_distances(sequences)
+    close(trends(updates, sequences), apart.max() - apart)
+    scaled = sequences / torch.from_numpy(np.std(sequences.numpy(), axis=1, keepdims=True))
+    apart = dtw_distances(scaled)
+    close(trends(updates, sequences, standardize=True), apart.max() - apart)
+    assert trends(updates, torch.ones(5, 4), standardize=True).isfinite().all()
+
+
+def test_a_cluster_disagrees_where_its_mean_is_short_and_one_update_long() -> None:
+    updates = torch.tensor([[3.0, 4.0], [-3.0, -4.0], [0.3, 0.4]])  # mean 1/6, longest 5
+    for eps1, eps2, want in [(0.2, 4.9, True), (0.1, 4.9, False), (0.2, 5.1, False)]:
+        assert disagree(updates, eps1=eps1, eps2=eps2) is want
+    assert not disagree(updates[:2], eps1=1.0, eps2=1.0)
+
+
+@pytest.mark.parametrize("build", [gcfl, gcfl_plus, partial(gcfl_plus, sequence="gradients")])
+@pytest.mark.parametrize("task", ["nodes", "graphs"])
+def test_never_splitting_is_fedavg(build: Any, task: str) -> None:
+    method, made = case("fedavg", task, dropout=0.0, dtype=F64)
+    options: Any = {"num_rounds": 3, "participation": 0.75, "seed": 1}
+    want = fgl.run(method, made.clients, **options)
+    for never in ({"eps1": 0.0}, {"eps2": 1e9, "eps1": 1e9}, {"first_round": 3, "eps1": 1e9}):
+        result = fgl.run(build(method, **{"first_round": 0, **never}), made.clients, **options)
+        assert not result.server_state["clusters"].any()
+        for client in range(K):
+            assert same(dict(result.outbox[client]), dict(want.outbox[client]))  # the same calls
+
+
+def messages(updates: torch.Tensor, sent: dict[int, Any], examples: Any = None) -> dict[int, Any]:
+    examples = [1] * len(updates) if examples is None else examples
+    return {
+        k: {"model": {"w": sent[k]["model"]["w"] + u}, "num_examples": torch.tensor(n)}
+        for k, (u, n) in enumerate(zip(updates, examples, strict=True))
+    }
+
+
+def play(method: Any, rounds: list[torch.Tensor], here: Any = None) -> tuple[Any, Any]:
+    """Rounds of updates `[num_clients, P]` as the server sees them; `here` names who comes."""
+    size = len(rounds[0])
+    state: Any = {"model": {"w": torch.zeros_like(rounds[0][0])}}
+    outbox: Any = dict.fromkeys(range(size), state)
+    for index, updates in enumerate(rounds):
+        came = messages(updates, outbox)
+        if here is not None:
+            came = {k: came[k] for k in here[index]}
+        made, state = method.aggregate(Inbox(came, size, outbox), state)
+        outbox = {**outbox, **made}
+    return outbox, state
+
+
+def test_a_cluster_moves_by_its_own_weighted_mean() -> None:
+    updates, examples = rows(5, 3), [1, 2, 3, 4, 5]
+    updates[:3], updates[3:] = updates[:3].abs(), -updates[3:].abs()
+    start = {"model": {"w": torch.ones(3, dtype=F64)}}
+    sent: Any = dict.fromkeys(range(5), start)
+    inbox = Inbox(messages(updates, sent, examples), 5, sent)
+    outbox, state = gcfl(FEDAVG, **SPLIT).aggregate(inbox, {})
+    assert state["clusters"].tolist() == [0, 0, 0, 1, 1]
+    for part in ([0, 1, 2], [3, 4]):
+        total = sum(examples[k] for k in part)
+        want = 1 + sum(examples[k] * updates[k] for k in part) / total
+        for client in part:
+            close(outbox[client]["model"]["w"], want, atol=1e-12)
+    close(flat_updates(inbox), updates, atol=1e-12)
+
+
+def test_no_split_up_to_the_first_round_and_none_of_two() -> None:
+    pulls = torch.tensor([[1.0], [-1.0], [1.0], [-1.0]])
+    method = gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=2)
+    for count, want in ((1, 1), (2, 1), (3, 2), (6, 2)):
+        _, state = play(method, [pulls] * count)
+        assert len(state["clusters"].unique()) == want
+        assert int(state["rounds"]) == count
+
+
+def test_an_absent_client_stays_with_the_larger_part() -> None:
+    pulls = torch.tensor([[1.0], [-1.5], [1.0], [-1.5], [1.0], [9.0], [9.0]])
+    here = [range(5), [1, 3, 5]]
+    outbox, state = play(gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=0), [pulls], here)
+    assert state["clusters"].tolist() == [0, 1, 0, 1, 0, 0, 0]
+    assert float(outbox[5]["model"]["w"]) == float(outbox[0]["model"]["w"]) == 1
+    after, state = play(gcfl(FEDAVG, eps1=0.1, eps2=0.5, first_round=0), [pulls] * 2, here)
+    assert state["clusters"].tolist() == [0, 1, 0, 1, 0, 0, 0]
+    assert [float(after[k]["model"]["w"]) for k in (0, 1, 5)] == [10.0, -3.0, 10.0]
+
+
+def test_sequences_hold_the_last_norms_of_those_who_came() -> None:
+    rounds = [float(1 + index) * torch.tensor([[1.0], [2.0], [3.0]]) for index in range(4)]
+    method = gcfl_plus(FEDAVG, seq_length=2, eps1=0.0, first_round=0)
+    _, state = play(method, rounds, [[0, 1], [0, 2], [0], [0, 1]])
+    assert state["sequences"].tolist() == [[3.0, 4.0], [2.0, 8.0], [0.0, 6.0]]
+    assert state["lengths"].tolist() == [4, 2, 1]
+
+
+def test_trends_split_and_sequences_begin_again() -> None:
+    """Two groups that pull against each other; the norms of one rise, those of the other fall."""
+    side = torch.tensor([[1.0], [1.0], [-1.0], [-1.0], [1.0], [-1.0]])
+    rising = torch.tensor([True, False, True, False, True, False])[:, None]
+    rounds = [side * torch.where(rising, 1.0 + t, 6.0 - t) for t in range(5)]
+    method = gcfl_plus(FEDAVG, seq_length=5, eps1=10.0, eps2=0.1, first_round=0)
+    assert not play(method, rounds[:4])[1]["clusters"].any()
+    _, state = play(method, rounds)
+    assert state["clusters"].tolist() == [0, 1, 0, 1, 0, 1]
+    assert not state["sequences"].any() and not state["lengths"].any()
+    again = play(method, [*rounds, *rounds[:4]])[1]["clusters"]
+    assert again.tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_numbers_of_the_clients_do_not_matter() -> None:
+    rounds = [rows(9, 4, seed=seed) for seed in range(3)]
+    order = [5, 2, 7, 0, 8, 1, 3, 6, 4]
+    for build in (gcfl, partial(gcfl_plus, seq_length=1)):
+        one, first = play(build(FEDAVG, **SPLIT), rounds)
+        two, second = play(build(FEDAVG, **SPLIT), [each[order] for each in rounds])
+        same_one = first["clusters"][:, None] == first["clusters"]
+        same_two = second["clusters"][:, None] == second["clusters"]
+        assert torch.equal(same_one[order][:, order], same_two)
+        assert len(first["clusters"].unique()) > 2
+        for new, old in enumerate(order):
+            close(two[new]["model"]["w"], one[old]["model"]["w"])
+
+
+def flipped(own: fgl.Graph) -> fgl.Graph:
+    return own.replace(y=1 - own.y)  # type: ignore[operator]
+
+
+def planted() -> list[fgl.Graph]:
+    """Eight clients who see the same features; every second one calls the two classes otherwise."""
+    generator = torch.Generator().manual_seed(0)
+    clients = []
+    for client in range(8):
+        y = torch.randint(2, (40,), generator=generator)
+        x = torch.randn(40, 4, generator=generator) + 2.0 * y[:, None]
+        edges = torch.randint(40, (2, 30), generator=generator)
+        own = fgl.Graph(x, edges[:, y[edges[0]] == y[edges[1]]], y=y, num_classes=2)
+        clients.append(flipped(own) if client % 2 else own)
+    return clients
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_flipped_labels_are_found(at_once: Any) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = fgl.nn.GCN(4, 8, 2, dropout=0.0)
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.2), num_steps=3)
+    plain, clients = fgl.fedavg(model, train=train), planted()
+    method = gcfl(plain, eps1=0.1, eps2=0.2, first_round=5)
+    result = fgl.run(method, clients, num_rounds=25, clients_at_once=at_once)
+    clusters = result.server_state["clusters"]
+    assert clusters[0::2].unique().numel() == clusters[1::2].unique().numel() == 1
+    assert clusters[0] != clusters[1]
+
+    def loss(made: Any) -> float:
+        each = [plain.loss(made.outbox[k]["model"], own, {}) for k, own in enumerate(clients)]
+        return float(sum(each)) / 8
+
+    assert loss(result) < 0.7 * loss(fgl.run(plain, clients, num_rounds=25))
+
+
+def test_the_servers_state_of_a_cluster_is_copied_and_then_its_own() -> None:
+    method, made = case("gcfl of fedopt", "nodes", dtype=F64)
+    state = fgl.run(method, made.clients, num_rounds=2).server_state
+    clusters = state["clusters"].unique().tolist()
+    assert len(clusters) > 1
+    assert {f"{c}/{key}" for c in clusters for key in ("model", "m", "v")} < set(state)
+    assert not same(state["0/m"], state["1/m"])
+
+
+def test_gradient_norms_are_those_of_the_loss() -> None:
+    own, method = CLIENTS[1], gcfl_plus(fedprox(FEDAVG, mu=0.5), sequence="gradients")
+    params, context = method.receive({"model": method.initial()}, {}, own)
+    moved = {name: (value + 0.1).requires_grad_() for name, value in params.items()}
+    got = method.send({k: v.detach() for k, v in moved.items()}, context, {}, own)[0]
+    grads = torch.autograd.grad(method.loss(moved, own, context), list(moved.values()))
+    want = sum(float(grad.square().sum()) for grad in grads) ** 0.5
+    assert float(got["gradient_norm"]) == pytest.approx(want)
+    assert want > 0
+    still = replace(FEDAVG, loss=lambda params, own, context: params["convs.0.bias"].sum())
+    assert float(gradient_norm(still, method.initial(), {}, own)) == pytest.approx(8**0.5)
+
+
+def test_what_travels_decides_where_only_a_part_does() -> None:
+    method = gcfl(fedper(FEDAVG, shared=["convs.0"]), **SPLIT)
+    result = fgl.run(method, CLIENTS, num_rounds=2)
+    assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}
+    assert len(result.server_state["clusters"].unique()) > 1
+
+
+@pytest.mark.parametrize(
+    ("build", "name"),
+    [
+        (partial(gcfl, eps1=-1), "eps1"),
+        (partial(gcfl, eps2=float("nan")), "eps2"),
+        (partial(gcfl, first_round=-1), "first_round"),
+        (partial(gcfl, seq_length=-1), "seq_length"),
+        (partial(gcfl_plus, seq_length=0), "seq_length"),
+        (partial(gcfl_plus, sequence="losses"), "sequence"),
+    ],
+)
+def test_bounds(build: Any, name: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be "):
+        build(FEDAVG)
