@@ -34,8 +34,11 @@ METHODS = {
     "fedprox": methods.fedprox,
     "fedopt": partial(methods.fedopt, momentum=None),
     "fedper": methods.fedper,
+    "fedselect": partial(methods.fedselect, passes=(True, False)),
+    "graphfl": methods.graphfl,
     "moon": methods.moon,
     "ring": methods.ring,
+    "scaffold": partial(methods.scaffold, lr=None),
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
