@@ -36,6 +36,8 @@ METHODS = {
     "fedprox": methods.fedprox,
     "fedopt": partial(methods.fedopt, momentum=None),
     "fedper": methods.fedper,
+    "fedselect": partial(methods.fedselect, passes=(True, False)),
+    "graphfl": methods.graphfl,
     "moon": methods.moon,
     "fedamp": methods.fedamp,
     "heurfedamp": methods.heurfedamp,
@@ -45,6 +47,7 @@ METHODS = {
     "gcfl": partial(methods.gcfl, seq_length=0),
     "gcfl-plus": methods.gcfl_plus,
     "fedstar": methods.fedstar,
+    "scaffold": partial(methods.scaffold, lr=None),
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,

@@ -24,9 +24,11 @@ from fgl.methods import (
     fedper,
     fedprox,
     fedpub,
+    fedselect,
     fedstar,
     gcfl,
     gcfl_plus,
+    graphfl,
     heurfedamp,
     local,
     mix_updates,
@@ -35,6 +37,7 @@ from fgl.methods import (
     pfedgraph,
     proxy_graph,
     ring,
+    scaffold,
     uniform,
 )
 from fgl.tasks import Task
@@ -251,6 +254,14 @@ ROWS: dict[str, Row] = {
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, ANY),
     "moon": Row(lambda t: moon(t.fedavg, queue=2), WHOLE),
+    "scaffold": Row(lambda t: scaffold(t.fedavg), ANY, by_examples=False),
+    "scaffold path": Row(
+        lambda t: scaffold(t.fedavg, control="path", server_lr=0.7), ("nodes", "graphs"),
+        by_examples=False,
+    ),
+    "fedselect": Row(lambda t: fedselect(t.fedavg, every=1), (*ANY, "gat")),
+    "graphfl": Row(lambda t: graphfl(t.fedavg, adapt_steps=2, query="all"), (*ANY, "gat")),
+    "graphfl drawn": Row(lambda t: graphfl(t.fedavg, adapt_steps=2), ANY),
     "ring": Row(lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
@@ -317,6 +328,19 @@ ROWS: dict[str, Row] = {
     "fedopt of fedgl": Row(lambda t: fedopt(fedgl(t), rule="adam"), ("overlapping",)),
     "fedgl of fedprox": Row(
         lambda t: fedgl(replace(t, fedavg=fedprox(t.fedavg, mu=0.5))), ("overlapping",)
+    ),
+    "scaffold of fedprox": Row(
+        lambda t: scaffold(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_examples=False
+    ),
+    "fedprox of fedselect": Row(
+        lambda t: fedprox(fedselect(t.fedavg, every=1), mu=0.5), ("nodes", "links")
+    ),
+    "graphfl of fedprox": Row(
+        lambda t: graphfl(fedprox(t.fedavg, mu=0.5), adapt_steps=2, query="all"),
+        ("nodes", "graphs"),
+    ),
+    "fedopt of graphfl": Row(
+        lambda t: fedopt(graphfl(t.fedavg, adapt_steps=1, query="all"), rule="adam"), NODES
     ),
     "ring of fedprox": Row(
         lambda t: ring(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_place=True,

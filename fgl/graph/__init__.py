@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix
+from ..sparse.pattern import outside
 from . import collection
 from .checks import check_batch, check_features, check_index, check_mask, check_weight
 
@@ -132,7 +133,7 @@ class Graph:
 
         Under `vmap` too, where padded nodes are in no graph and padded graphs are empty.
         """
-        with torch.inference_mode(False):
+        with outside():
             nodes = torch.arange(self.num_nodes + 1, device=self.device)
             owner = torch.zeros_like(nodes[:-1]) if self.batch is None else self.batch
             shape = (self.num_graphs, self.num_nodes)
@@ -160,7 +161,7 @@ class Graph:
     @cached_property
     def adj(self) -> SparseMatrix:
         """Adjacency with ``A[target, source]``, made once; it adds no self-loops."""
-        with torch.inference_mode(False):  # or training could not use what evaluation made
+        with outside(self.edge_weight):
             adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
             return adj if self.backend == "torch" else adj.using(str(self.backend))
 

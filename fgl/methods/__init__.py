@@ -5,14 +5,17 @@ from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
+from .fedselect import fedselect
 from .fedstar import fedstar
 from .gcfl import gcfl, gcfl_plus
+from .graphfl import graphfl
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
 from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
+from .scaffold import scaffold
 
 __all__ = [
     "adaptive_fedprox",
@@ -21,9 +24,11 @@ __all__ = [
     "fedper",
     "fedprox",
     "fedpub",
+    "fedselect",
     "fedstar",
     "gcfl",
     "gcfl_plus",
+    "graphfl",
     "heurfedamp",
     "local",
     "mix_updates",
@@ -32,5 +37,6 @@ __all__ = [
     "pfedgraph",
     "proxy_graph",
     "ring",
+    "scaffold",
     "uniform",
 ]

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .batched_pattern import Member, PatternStack, StackedPattern
 from .matrix import SparseMatrix
+from .pattern import outside
 
 
 class MatrixStack:
@@ -45,7 +46,7 @@ class MatrixStack:
     def derived(self, name: str, make: Callable[[SparseMatrix], SparseMatrix]) -> MatrixStack:
         """The stack of what `make` makes of each part; made once, kept under `name`."""
         if name not in self._derived:
-            with torch.inference_mode(False):
+            with outside():
                 made = [make(part) for part in self.parts]
                 same = all(new is old for new, old in zip(made, self.parts, strict=True))
                 self._derived[name] = self if same else MatrixStack(made)

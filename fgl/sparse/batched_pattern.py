@@ -17,7 +17,7 @@ from torch._C import _functorch as functorch
 from torch.autograd import Function
 
 from .autograd import positional
-from .pattern import Pattern, kept
+from .pattern import Pattern, kept, outside
 
 
 class PatternStack:
@@ -132,7 +132,7 @@ class PatternStack:
     def ones(self, dtype: torch.dtype) -> Tensor:
         """``[K, nnz]``, 1 for an entry and 0 for padding."""
         if dtype not in self._ones:
-            with torch.inference_mode(False):
+            with outside():
                 ones = torch.ones(sum(self.counts), dtype=dtype, device=self.device)
                 self._ones[dtype] = self.unpack(ones)
         return self._ones[dtype]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .pattern import Pattern, pointers, row_major
+from .pattern import Pattern, outside, pointers, row_major
 from .product import weighted_product
 from .rows import row_sum
 
@@ -240,7 +240,7 @@ class SparseMatrix:
         if self.value is not None and self.value.requires_grad:
             return make()
         if name not in self._made:
-            with torch.inference_mode(False):  # or training could not use what evaluation made
+            with outside(self.value, self.pattern.crow):
                 self._made[name] = make()
         return self._made[name]
 

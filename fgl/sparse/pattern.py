@@ -2,24 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
 from .kernels import backend as kernels
 
 T = TypeVar("T")
 
 
+@contextmanager
+def outside(*of: Tensor | None) -> Iterator[None]:
+    """Outside inference mode and torch.func's transforms, for what is made once and kept.
+
+    What ``torch.func.grad`` makes is of its level alone, and of no use to whoever comes later.
+
+    Args:
+        of: what it is made of; if one of these is inside a transform, so is what is made.
+    """
+    inside = any(functorch.is_functorch_wrapped_tensor(each) for each in of if each is not None)
+    clear = nullcontext() if inside else temporarily_clear_interpreter_stack()
+    with torch.inference_mode(False), clear:
+        yield
+
+
 def kept(make: Callable[[Any], T]) -> cached_property[T]:
-    """`cached_property` that training can use even if evaluation in inference mode made it."""
+    """`cached_property` that is a plain tensor, wherever it is asked for first."""
 
     @wraps(make)
     def normal(self: Any) -> T:
-        with torch.inference_mode(False):
+        with outside():
             return make(self)
 
     return cached_property(normal)
@@ -137,7 +155,7 @@ class Pattern:
     def ones(self, dtype: torch.dtype) -> Tensor:
         """Unit values for every entry, made once per dtype."""
         if dtype not in self._ones:
-            with torch.inference_mode(False):
+            with outside():
                 self._ones[dtype] = torch.ones(self.nnz, dtype=dtype, device=self.col.device)
         return self._ones[dtype]
 

@@ -1,0 +1,161 @@
+"""GraphFL: a model that a few gradient steps on a client's own examples make good (MAML)."""
+
+from __future__ import annotations
+
+from collections import ChainMap
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..checks import check_choice, check_number
+from ..federation import Message, Method, Params, Ragged, in_mode
+from ..federation.method import State
+from ..federation.minibatches import local_steps, with_train_mask
+from ..federation.train import trainable
+from ..graph import Graph
+
+Query = Literal["half", "all", "validation"]
+EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
+
+
+def graphfl(
+    fedavg: Method,
+    *,
+    adapt_steps: int = 10,
+    adapt_lr: float = 0.01,
+    query: Query = "half",
+    second_order: bool = True,
+) -> Method:
+    """FedAvg of the loss after steps of one's own: ``L_query(theta - a grad L_support - ...)``.
+
+    Each of the task's local steps is an episode: from the model a client takes `adapt_steps` steps
+    of gradient descent on its support set, and the local optimiser steps on the gradient of the
+    query set's loss through all of them (MAML; GraphFL, Algorithm 1). The server's part is that of
+    `fedavg`. A client uses the model after such steps on all of its training examples, in
+    evaluation mode, minibatch by minibatch where the task draws them (always the same ones).
+
+    The paper's single meta-step of Adam at the server, rate 0.02, is ``fedopt(graphfl(...),
+    rule="adam", server_lr=0.02)`` of a task with one local step of SGD.
+
+    Args:
+        fedavg: its loss is the one adapted to.
+        adapt_steps: steps of the adaptation, at least 0; with 0 this is `fedavg` on the query set.
+        adapt_lr: their rate a, at least 0.
+        query: ``"half"``, of each step's examples a random half is the support set and the rest the
+            query set, drawn anew; ``"all"``, both are all of them; ``"validation"``, all training
+            nodes are the support set and the validation nodes the query set. Then a score on the
+            validation nodes is one of training data.
+        second_order: whether the gradient goes through the adaptation's gradients.
+
+    Raises:
+        ValueError: if a number or `query` is out of range; when called with ``"validation"``, if
+            there is no validation mask or a step brings examples besides the graph's nodes.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
+        >>> method = graphfl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
+        >>> seen, context = next(iter(method.train.batches(graph, {})))
+        >>> int(context["support"]["train_mask"].values.sum())
+        2
+
+    Source: Wang et al. 2022, https://arxiv.org/abs/2012.04187; Finn et al. 2017, MAML,
+    https://arxiv.org/abs/1703.03400
+    """
+    check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
+    check_number("adapt_lr", adapt_lr, at_least=0)
+    check_choice("query", query, ("half", "all", "validation"))
+    names = trainable(fedavg)
+
+    def step(params: Params, graph: Graph, context: Any) -> Params:
+        """One step of gradient descent."""
+        fixed = {name: value for name, value in params.items() if name not in names}
+        free = {name: value for name, value in params.items() if name in names}
+        grads = torch.func.grad(lambda own: fedavg.loss({**fixed, **own}, graph, context))(free)
+        if not second_order:
+            grads = {name: grad.detach() for name, grad in grads.items()}
+        return {**fixed, **{name: free[name] - adapt_lr * grads[name] for name in free}}
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        for seen, given in local_steps(fedavg.train, graph, context):
+            if query == "validation":
+                check_validation(seen, context, given)
+            yield seen, {**given, "support": halves(seen, given)} if query == "half" else given
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        support = side(graph, context, True) if query == "half" else (graph, context)
+        for _ in range(adapt_steps):
+            params = step(params, *support)
+        if query == "validation":
+            return fedavg.loss(params, with_train_mask(graph, graph.val_mask), context)  # type: ignore[arg-type]
+        last = side(graph, context, False) if query == "half" else (graph, context)
+        return fedavg.loss(params, *last)
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        params = fedavg.deploy(message, state, graph)
+        _, context = fedavg.receive(message, state, graph)
+        with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
+            torch.manual_seed(0)  # the same minibatches whenever it is asked
+            steps = local_steps(fedavg.train, graph, context)
+            with in_mode(fedavg.model, False):
+                for index in range(adapt_steps if steps else 0):
+                    params = step(params, *steps[index % len(steps)])
+        return {name: value.detach() for name, value in params.items()}
+
+    train = replace(fedavg.train, num_steps=None, batches=batches)
+    return replace(fedavg, loss=loss, deploy=deploy, train=train)
+
+
+def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
+    """A random half of a step's training examples, and of the rows of whatever is `Ragged` in it.
+
+    Drawn from torch's global generator; of an odd number the query set has one more.
+
+    Returns:
+        ``"train_mask"`` and the names of the context's entries: the support set as a mask.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> {name: int(half.values.sum()) for name, half in halves(graph, {}).items()}
+        {'train_mask': 2}
+    """
+    masks = {EXAMPLES: graph.example_mask if graph.train_mask is None else graph.train_mask}
+    masks |= {name: value.mask for name, value in context.items() if isinstance(value, Ragged)}
+    return {name: Ragged(half_of(mask)) for name, mask in masks.items()}
+
+
+def half_of(mask: Tensor) -> Tensor:
+    """A random half of what is in a mask, rounded down."""
+    inside = mask.nonzero().squeeze(1)
+    order = torch.randperm(inside.numel()).to(mask.device)
+    chosen = inside[order[: inside.numel() // 2]]
+    return torch.zeros_like(mask).index_fill(0, chosen, True)
+
+
+def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[str, Any]]:
+    """A step's graph and context with the support set alone, or with the query set alone."""
+
+    def part(mask: Tensor, name: str) -> Tensor:
+        chosen: Tensor = context["support"][name].values
+        return mask & (chosen if of_support else ~chosen)
+
+    examples = graph.example_mask if graph.train_mask is None else graph.train_mask
+    changed = {
+        name: Ragged(context[name].values, part(context[name].mask, name))
+        for name in context["support"]
+        if name != EXAMPLES
+    }
+    return with_train_mask(graph, part(examples, EXAMPLES)), ChainMap(changed, context)
+
+
+def check_validation(graph: Graph, before: Any, context: Any) -> None:
+    """Raise a ValueError where a step's loss would not see the validation nodes."""
+    if graph.val_mask is None:
+        raise ValueError("Expected graph to have a validation mask to query, but got none")
+    fresh = [k for k, v in context.items() if isinstance(v, Ragged) and before.get(k) is not v]
+    if fresh:
+        raise ValueError(
+            f"Expected query to be half or all where a step brings {fresh}, but got validation"
+        )

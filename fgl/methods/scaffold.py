@@ -1,0 +1,174 @@
+"""SCAFFOLD: clients correct each gradient by what they know of each other's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+
+from ..aggregate import mean
+from ..checks import check_choice, check_number
+from ..federation import Broadcast, Inbox, Message, Method, Params
+from ..federation.method import State
+from ..federation.minibatches import local_steps
+from ..federation.train import trainable
+from ..graph import Graph
+from .fedopt import fedopt
+
+Control = Literal["auto", "path", "gradient"]
+
+
+def scaffold(
+    fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: float = 1.0
+) -> Method:
+    """FedAvg whose clients add ``c - c_i`` to every gradient (SCAFFOLD, Algorithm 1).
+
+    ``c_i`` is what client i knows of its own gradient, the control variate, and ``c`` the mean of
+    all of them. A client's next one is
+
+    - ``c_i - c + (theta^t - theta_i) / (S eta)`` after S local steps of the rate eta (option II,
+      ``"path"``): the mean gradient on its way, where a step is ``-eta`` times what it is given;
+    - the mean of the gradients of S further steps' losses at ``theta^t`` (option I,
+      ``"gradient"``): also with momentum and Adam, whose steps are no gradients; it takes one more
+      gradient for each minibatch.
+
+    All clients weigh the same: ``theta += eta_g mean_i (theta_i - theta^t)`` and
+    ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double. What
+    does not travel, as with FedPer, is not corrected.
+
+    Args:
+        fedavg: what clients train; its gradients are corrected before the optimiser's step.
+        control: how control variates are made; default option II with plain SGD, else option I.
+        lr: eta of option II; default that of the clients' optimiser.
+        server_lr: eta_g, at least 0.
+
+    Raises:
+        ValueError: if a number is out of range, or `lr` is not given and the optimiser has several.
+
+    Example:
+        >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> grads, context = {"weight": torch.ones(1, 1)}, {"correction": {"weight": -0.5}}
+        >>> method.train.adjust(grads, {}, context)
+        {'weight': tensor([[0.5000]])}
+
+    Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
+    """
+    check_choice("control", control, ("auto", "path", "gradient"))
+    check_number("server_lr", server_lr, at_least=0)
+    by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
+    eta = learning_rate(fedavg) if by_path and lr is None else lr
+    if eta is not None:
+        check_number("lr", eta, above=0)
+    names, adjusted = trainable(fedavg), fedavg.train.adjust
+    base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        common: Any = message.get("control", {})
+        own: Any = state.get("control", {})
+        correction = {name: c - own[name] if name in own else c for name, c in common.items()}
+        return params, {**context, "start": params, "control": common, "correction": correction}
+
+    def adjust(grads: Params, params: Params, context: Any) -> Params:
+        grads = grads if adjusted is None else adjusted(grads, params, context)
+        by = context["correction"]
+        return {name: grad + by[name] if name in by else grad for name, grad in grads.items()}
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        sent: Any = message["model"]
+        own: Any = state.get("control", {})
+        zeros = {name: torch.zeros_like(params[name]) for name in sent if name in names}
+        common = {**zeros, **context["control"]}
+        own, start = {**zeros, **own}, context["start"]
+        if not context["trained"]["num_steps"]:
+            shift = zeros  # nothing was learned of the gradient
+        elif by_path:
+            scale = 1 / (eta * int(context["trained"]["num_steps"]))  # type: ignore[operator]
+            shift = {name: scale * (start[name] - params[name]) - common[name] for name in zeros}
+        else:
+            grads = mean_gradient(fedavg, start, graph, context)
+            shift = {name: grads[name] - own[name] for name in zeros}
+        new = {name: own[name] + shift[name] for name in zeros}
+        message = {**message, "num_examples": torch.tensor(1), "shift": shift}
+        return message, {**kept, "control": new}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, made = base.aggregate(inbox, state)
+        known: Any = state.get("control", {})
+        shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox)
+        new: Params = {
+            name: known.get(name, 0) + share / inbox.num_clients * value
+            for name, value in shift.items()
+        }
+        made = {**made, "control": new}
+        if isinstance(outbox, Broadcast):
+            return Broadcast({**outbox.message, "control": new}, len(outbox)), made
+        return {client: {**each, "control": new} for client, each in outbox.items()}, made
+
+    train = replace(fedavg.train, adjust=adjust)
+    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
+
+
+def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
+    """The mean over a client's local steps of the loss's gradient at the same `params`.
+
+    Returns:
+        Name to gradient of what is trained; zeros where there is no step.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> list(mean_gradient(method, method.initial(), graph, {}))[:1]
+        ['convs.0.bias']
+    """
+    names = trainable(method)
+    leaves = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
+    total = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    steps = local_steps(method.train, graph, context)
+    if steps and all(step is steps[0] for step in steps):
+        steps = steps[:1]  # all of the client, in every step
+    for seen, given in steps:
+        with torch.enable_grad():
+            loss = method.loss({**params, **leaves}, seen, given)
+            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        for name, grad in zip(leaves, found, strict=True):
+            total[name] = total[name] if grad is None else total[name] + grad / len(steps)
+    return total
+
+
+def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
+    """The kind of a method's optimiser and the options of its groups."""
+    made = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
+    return type(made), made.param_groups
+
+
+def is_plain_sgd(method: Method) -> bool:
+    """Whether clients step by the gradient itself, but for weight decay.
+
+    Example:
+        >>> is_plain_sgd(fgl.fedavg(torch.nn.Linear(1, 1)))
+        True
+    """
+    kind, groups = groups_of(method)
+    return kind is torch.optim.SGD and not any(group["momentum"] for group in groups)
+
+
+def learning_rate(method: Method) -> float:
+    """The rate of a method's optimiser.
+
+    Raises:
+        ValueError: if it has several.
+
+    Example:
+        >>> learning_rate(fgl.fedavg(torch.nn.Linear(1, 1)))
+        0.1
+    """
+    rates = {float(group["lr"]) for group in groups_of(method)[1]}
+    if len(rates) != 1:
+        raise ValueError(
+            f"Expected lr to be given where the optimizer has not one rate, but got {sorted(rates)}"
+        )
+    return rates.pop()

@@ -1,0 +1,281 @@
+"""GraphFL: the gradient through the adaptation, what supports and what queries, what is used."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import ANY, known
+from federations import close, fedavg, graph, graphs, minibatches, model, same
+from torch import Tensor, nn, optim
+
+import fgl
+from fgl.federation import Method, Ragged, Training, train
+from fgl.methods import graphfl
+from fgl.methods.graphfl import halves, side
+
+LR = 0.1
+SGD = Training(partial(optim.SGD, lr=LR), num_steps=1)
+F64 = torch.float64
+Params = dict[str, Tensor]
+
+
+class Smooth(nn.Module):
+    """Two graph convolutions without a kink, for finite differences."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 5), nn.Linear(5, 3)
+
+    def forward(self, x: Tensor, adj: Any) -> Tensor:
+        out: Tensor = self.last(torch.tanh(adj.to_dense().to(x.dtype) @ self.first(x)))
+        return out
+
+
+def smooth(how: Training = SGD) -> Method:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fedavg(Smooth().to(F64), how)
+
+
+def own(size: int = 20, **changes: Any) -> fgl.Graph:
+    data = graph(size)
+    return data.replace(x=data.x.to(F64), **changes)
+
+
+def first_step(method: Method, data: fgl.Graph) -> tuple[fgl.Graph, Any]:
+    _, context = method.receive({"model": method.initial()}, {}, data)
+    torch.manual_seed(3)
+    assert method.train.batches is not None
+    return next(iter(method.train.batches(data, context)))
+
+
+def gradient(method: Method, params: Params, seen: fgl.Graph, context: Any) -> Params:
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    loss = method.loss(leaves, seen, context)
+    found = torch.autograd.grad(loss, list(leaves.values()), materialize_grads=True)
+    return dict(zip(leaves, found, strict=True))
+
+
+def slopes(
+    method: Method, params: Params, seen: fgl.Graph, context: Any, *, seed: int, eps: float
+) -> Any:
+    """The slope of the loss in a direction: by differences of fourth order, and by the gradient."""
+    generator = torch.Generator().manual_seed(seed)
+    way = {n: torch.randn(p.shape, generator=generator, dtype=F64) for n, p in params.items()}
+
+    def at(step: float) -> Tensor:
+        return method.loss({n: p + step * way[n] for n, p in params.items()}, seen, context)
+
+    near, far = at(eps) - at(-eps), at(2 * eps) - at(-2 * eps)
+    grads = gradient(method, params, seen, context)
+    return (8 * near - far) / (12 * eps), torch.stack(
+        [(grads[n] * way[n]).sum() for n in way]
+    ).sum()
+
+
+@pytest.mark.parametrize("query", ["half", "all", "validation"])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
+    method = graphfl(smooth(), adapt_steps=steps, adapt_lr=0.5, query=query)
+    seen, context = first_step(method, own())
+    for seed in range(5):
+        want, got = slopes(method, method.initial(), seen, context, seed=seed, eps=1e-4)
+        assert abs(float(got)) > 1e-3
+        close(got, want, atol=1e-8)
+    if steps:
+        first = graphfl(smooth(), adapt_steps=steps, adapt_lr=0.5, query=query, second_order=False)
+        one, two = (gradient(m, m.initial(), seen, context) for m in (method, first))
+        assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
+
+
+@pytest.mark.parametrize("query", ["half", "all"])
+@pytest.mark.parametrize("task", ANY)
+def test_the_gradient_is_of_second_order_on_any_task(task: str, query: Any) -> None:
+    """Through sparse products, trees, pooling and sampled pairs.
+
+    At a ReLU's kink the adapted loss jumps, so the differences are of small steps.
+    """
+    made = known(task, 0.0, F64)
+    method = graphfl(made.fedavg, adapt_steps=2, adapt_lr=0.1, query=query)
+    seen, context = first_step(method, made.clients[2])
+    generator = torch.Generator().manual_seed(1)
+    params = {
+        n: p + 0.05 * torch.randn(p.shape, generator=generator, dtype=F64)
+        for n, p in method.initial().items()
+    }
+    want, got = slopes(method, params, seen, context, seed=0, eps=1e-7)
+    assert abs(float(got)) > 1e-3
+    close(got, want, atol=1e-5)
+
+
+def test_the_first_order_gradient_is_the_querys_at_the_adapted_model() -> None:
+    base, steps = smooth(), 3
+    method = graphfl(base, adapt_steps=steps, adapt_lr=0.5, second_order=False)
+    seen, context = first_step(method, own())
+    params = method.initial()
+    for _ in range(steps):
+        grads = gradient(base, params, *side(seen, context, True))
+        params = {name: value - 0.5 * grads[name] for name, value in params.items()}
+    want = gradient(base, params, *side(seen, context, False))
+    close(gradient(method, method.initial(), seen, context), want, atol=1e-12)
+
+
+def test_training_steps_along_this_gradient() -> None:
+    method = graphfl(smooth(), adapt_steps=2, adapt_lr=0.5, query="all")
+    start = method.initial()
+    end = train(method, start, own(), {}, seed=0).params
+    want = gradient(method, start, own(), {})
+    close({name: (start[name] - end[name]) / LR for name in start}, want, atol=1e-10)
+
+
+def test_without_adaptation_it_is_fedavg() -> None:
+    clients = [each.replace(x=each.x.to(F64)) for each in graphs()]
+    base = smooth(replace(SGD, num_steps=3))
+    method = graphfl(base, adapt_steps=0, query="all")
+    got, want = (fgl.run(each, clients, num_rounds=3) for each in (method, base))
+    close(got.outbox[0], want.outbox[0], atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [None, 3])
+def test_a_step_is_halved(batch_size: int | None) -> None:
+    data = own(30)
+    assert data.train_mask is not None
+    base = smooth(minibatches(replace(SGD, num_steps=4), batch_size))
+    method = graphfl(base)
+    assert method.train.batches is not None
+    _, context = method.receive({"model": method.initial()}, {}, data)
+    torch.manual_seed(2)
+    steps = list(method.train.batches(data, context))
+    drawn = set()
+    for seen, given in steps:
+        support, query = (side(seen, given, which)[0].train_mask for which in (True, False))
+        assert support is not None
+        assert query is not None
+        assert torch.equal(support | query, seen.train_mask)  # type: ignore[arg-type]
+        assert not (support & query).any()
+        assert int(support.sum()) == int(seen.num_train) // 2
+        drawn.add(tuple(support.tolist()))
+    assert len(drawn) > len(steps) // 2  # drawn anew
+    torch.manual_seed(2)
+    again = method.train.batches(data, context)
+    for (_, one), (_, two) in zip(steps, again, strict=True):
+        assert same(one["support"]["train_mask"].values, two["support"]["train_mask"].values)
+
+
+@pytest.mark.parametrize("num_train", [0, 1, 2])
+def test_few_training_nodes(num_train: int) -> None:
+    """Of one training node there is no half: it queries the model as it is."""
+    data = own(train_mask=torch.arange(20) < num_train)
+    base, method = smooth(), graphfl(smooth(), adapt_lr=0.5)
+    seen, context = first_step(method, data)
+    assert int(context["support"]["train_mask"].values.sum()) == num_train // 2
+    got = gradient(method, method.initial(), seen, context)
+    want = gradient(base, base.initial(), data, {})
+    assert (num_train < 2) == torch.allclose(got["last.bias"], want["last.bias"])
+    assert got["last.bias"].any() == (num_train > 0)
+
+
+@pytest.mark.parametrize(("task", "entry"), [("ego", "labels"), ("links", "edges")])
+def test_examples_that_a_step_brings_are_halved(task: str, entry: str) -> None:
+    made = known(task, 0.0, F64)
+    method = graphfl(made.fedavg)
+    seen, context = first_step(method, made.clients[2])
+    halved = [side(seen, context, which)[1][entry] for which in (True, False)]
+    assert all(isinstance(each, Ragged) for each in halved)
+    assert all(each.values is context[entry].values for each in halved)
+    count = len(context[entry])
+    assert [int(each.mask.sum()) for each in halved] == [count // 2, count - count // 2]
+    assert not (halved[0].mask & halved[1].mask).any()
+    losses = [made.fedavg.loss(method.initial(), *side(seen, context, w)) for w in (True, False)]
+    assert not torch.allclose(*losses)
+
+
+def test_a_collection_is_halved_by_graphs() -> None:
+    made = known("graphs", 0.0, F64)
+    method = graphfl(made.fedavg)
+    seen, context = first_step(method, made.clients[2])
+    mask = context["support"]["train_mask"].values
+    assert len(mask) == seen.num_graphs
+    assert int(mask.sum()) == seen.num_graphs // 2
+    chosen = seen.select(mask.nonzero().squeeze(1))
+    masked = side(seen, context, True)
+    alone = made.fedavg.loss(method.initial(), chosen.replace(train_mask=None), {})
+    close(made.fedavg.loss(method.initial(), *masked), alone, atol=1e-10)
+
+
+def test_validation_nodes_query_only_where_it_is_said() -> None:
+    data = own()
+    for query, seen_ in (("half", False), ("all", False), ("validation", True)):
+        method = graphfl(smooth(), query=query)  # type: ignore[arg-type]
+        torch.manual_seed(0)
+        other = data.replace(y=torch.where(data.val_mask, (data.y + 1) % 3, data.y))  # type: ignore[operator, arg-type]
+        ends = [train(method, method.initial(), each, {}, seed=0).params for each in (data, other)]
+        assert same(*ends) != seen_
+    with pytest.raises(ValueError, match="Expected graph to have a validation mask"):
+        first_step(graphfl(smooth(), query="validation"), data.replace(val_mask=None))
+    made = known("ego", 0.0, F64)
+    with pytest.raises(ValueError, match="Expected query to be half or all"):
+        first_step(graphfl(made.fedavg, query="validation"), made.clients[0])
+
+
+@pytest.mark.parametrize("query", ["half", "all", "validation"])
+@pytest.mark.parametrize("second_order", [True, False])
+def test_a_batch_is_the_loop(second_order: bool, query: Any) -> None:
+    base = fedavg(model(dropout=0.0), replace(SGD, num_steps=2))
+    how: Any = {"adapt_steps": 2, "adapt_lr": 0.5, "query": query, "second_order": second_order}
+    method = graphfl(base, **how)
+    loop, batch = (
+        fgl.run(method, graphs(), num_rounds=2, clients_at_once=at_once) for at_once in (1, "all")
+    )
+    close(batch.outbox[0], loop.outbox[0], atol=1e-5)
+
+
+def test_what_is_used_is_adapted_and_always_the_same() -> None:
+    base, data = smooth(), own()
+    method = graphfl(base, adapt_steps=3, adapt_lr=0.5)
+    params: Any = method.initial()
+    message: Any = {"model": params}
+    got = method.deploy(message, {}, data)
+    for _ in range(3):
+        grads = gradient(base, params, data, {})
+        params = {name: value - 0.5 * grads[name] for name, value in params.items()}
+    close(got, params, atol=1e-12)
+    assert not any(value.requires_grad for value in got.values())
+    for task in ("ego", "links", "graphs"):  # whose steps are drawn
+        made = known(task, 0.5, F64)
+        drawn = graphfl(made.fedavg, adapt_steps=2)
+        result = fgl.run(drawn, made.clients, num_rounds=1)
+        where = result.outbox[1], result.client_states[1], made.clients[1]
+        state = torch.get_rng_state()
+        one = drawn.deploy(*where)
+        assert torch.equal(torch.get_rng_state(), state)
+        torch.manual_seed(9)
+        assert same(one, drawn.deploy(*where))
+        assert not same(one, made.fedavg.deploy(*where))
+
+
+def test_a_graph_serves_others_after_it_was_first_seen_inside_a_transform() -> None:
+    """What is kept of it, such as its normalised adjacency, must not be a transform's own."""
+    data = graph(30)
+    base = fedavg(model(dropout=0.0), SGD)
+    train(graphfl(base, query="all"), base.initial(), data, {}, seed=0)
+    wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+    assert not wrapped(data.adj.pattern.col)
+    assert not wrapped(data.adj.gcn_norm.value)
+    assert not wrapped(data.adj.pattern.transpose[1])
+    assert not wrapped(data.adj.pattern.ones(torch.float32))
+
+
+def test_halves_of_other_entries_stay() -> None:
+    context = {"received": torch.ones(4), "pairs": Ragged(torch.zeros(7, 2))}
+    assert list(halves(own(), context)) == ["train_mask", "pairs"]
+
+
+@pytest.mark.parametrize("wrong", [{"adapt_steps": -1}, {"adapt_lr": -0.1}, {"query": "test"}])
+def test_malformed(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
+        graphfl(smooth(), **wrong)

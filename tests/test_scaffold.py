@@ -1,0 +1,281 @@
+"""SCAFFOLD: what control variates are, that their mean is the server's, and what they change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import known
+from federations import close, fedavg, graph, graphs, minibatches, model, same
+from torch import Tensor, nn, optim
+from torch.func import functional_call
+
+import fgl
+from fgl.federation import Inbox, Method, Result, Training
+from fgl.methods import fedper, scaffold
+from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
+
+LR = 0.1
+SGD = Training(partial(optim.SGD, lr=LR), num_steps=3)
+ADAM = Training(partial(optim.Adam, lr=0.01), num_steps=2)
+F64 = torch.float64
+AT_ONCE = pytest.mark.parametrize("at_once", [1, "all"])
+Params = dict[str, Tensor]
+
+
+def doubles() -> list[fgl.Graph]:
+    return [each.replace(x=each.x.to(F64)) for each in graphs()]
+
+
+def plain(how: Training = SGD, dtype: torch.dtype = F64) -> Method:
+    return fedavg(model(dropout=0.0).to(dtype), how)
+
+
+def weights(result: Result, client: int = 0) -> Params:
+    params: Any = result.outbox[client]["model"]
+    return params
+
+
+def unweighted(method: Method) -> Method:
+    def send(*given: Any) -> Any:
+        message, state = method.send(*given)
+        return {**message, "num_examples": torch.tensor(1)}, state
+
+    return replace(method, send=send)
+
+
+@AT_ONCE
+@pytest.mark.parametrize("control", ["path", "gradient"])
+def test_the_first_round_is_unweighted_fedavg_and_the_next_is_not(
+    control: Any, at_once: Any
+) -> None:
+    method, how = scaffold(plain(), control=control), {"clients_at_once": at_once}
+    for rounds, alike in ((1, True), (3, False)):
+        got = weights(fgl.run(method, doubles(), num_rounds=rounds, **how))
+        want = weights(fgl.run(unweighted(plain()), doubles(), num_rounds=rounds, **how))
+        name = "convs.1.lin.weight"
+        assert torch.allclose(got[name], want[name], rtol=0, atol=1e-12) == alike
+
+
+@pytest.mark.parametrize("control", ["path", "gradient"])
+def test_clients_that_are_alike_have_nothing_to_correct(control: Any) -> None:
+    """Then ``c_i = c``, and every round is FedAvg's."""
+    clients = [doubles()[1]] * 3
+    got = fgl.run(scaffold(plain(), control=control), clients, num_rounds=4)
+    close(weights(got), weights(fgl.run(plain(), clients, num_rounds=4)), atol=1e-12)
+
+
+@AT_ONCE
+@pytest.mark.parametrize(("dtype", "atol"), [(F64, 2e-8), (torch.float32, 1e-6)])
+@pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
+def test_the_servers_control_is_the_mean_of_all_clients(
+    how: Training, dtype: torch.dtype, atol: float, at_once: Any
+) -> None:
+    """Also where few take part and some drop out: what did not arrive is not kept either."""
+    clients = [graph(n, seed=n).replace(x=graph(n, seed=n).x.to(dtype)) for n in range(11, 21)]
+    result = fgl.run(
+        scaffold(plain(how, dtype)),
+        clients,
+        num_rounds=6,
+        participation=0.4,
+        dropouts=0.2,
+        seed=3,
+        clients_at_once=at_once,
+    )
+    assert any(record.dropped for record in result.history)
+    common: Any = result.server_state["control"]
+    for name, value in common.items():
+        own: Any = [state["control"] for state in result.client_states.values()]
+        total = torch.stack([each[name] for each in own]).sum(0)
+        assert total.abs().max() > 1e-3
+        close(value, total / len(clients), atol=atol)
+        assert same(value, result.outbox[0]["control"][name])  # type: ignore[index]
+
+
+def gradient(method: Method, params: Params, own: fgl.Graph) -> Params:
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    method.loss(leaves, own, {}).backward()
+    return {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
+
+
+@AT_ONCE
+@pytest.mark.parametrize("control", ["path", "gradient"])
+def test_with_one_step_a_control_is_the_gradient_at_the_received_model(
+    control: Any, at_once: Any
+) -> None:
+    base = plain(replace(SGD, num_steps=1))
+    method = scaffold(base, control=control)
+    before, after = (
+        fgl.run(method, doubles(), num_rounds=rounds, clients_at_once=at_once) for rounds in (2, 3)
+    )
+    for client, own in enumerate(doubles()):
+        want = gradient(base, weights(before), own)
+        close(after.client_states[client]["control"], want, atol=1e-10)
+
+
+def test_a_path_by_hand() -> None:
+    """Two rounds of two clients, three steps each, in a loop, from the paper's lines."""
+    base, clients, eta, rate = plain(), doubles()[:2], LR, 0.6
+    theta = base.initial()
+    zeros = {name: torch.zeros_like(value) for name, value in theta.items()}
+    common, own = zeros, [zeros, zeros]
+    for _ in range(3):
+        moved, shifts = [], []
+        for k, data in enumerate(clients):
+            y = dict(theta)
+            for _ in range(3):
+                g = gradient(base, y, data)
+                y = {n: y[n] - eta * (g[n] - own[k][n] + common[n]) for n in y}
+            new = {n: own[k][n] - common[n] + (theta[n] - y[n]) / (3 * eta) for n in y}
+            moved.append({n: y[n] - theta[n] for n in y})
+            shifts.append({n: new[n] - own[k][n] for n in y})
+            own[k] = new
+        theta = {n: theta[n] + rate * (moved[0][n] + moved[1][n]) / 2 for n in theta}
+        common = {n: common[n] + (shifts[0][n] + shifts[1][n]) / 2 for n in theta}
+    result = fgl.run(scaffold(base, server_lr=rate), clients, num_rounds=3)
+    close(weights(result), theta, atol=1e-10)
+    close(result.server_state["control"], common, atol=1e-10)
+
+
+def test_with_adam_a_control_is_a_gradient_and_no_step() -> None:
+    """Adam's steps are of about its rate, whatever the gradient is."""
+    base = plain(ADAM)
+    start = base.initial()
+    result = fgl.run(scaffold(base), doubles(), num_rounds=1)
+    for client, own in enumerate(doubles()):
+        close(result.client_states[client]["control"], gradient(base, start, own), atol=1e-12)
+    by_path = fgl.run(scaffold(base, control="path"), doubles(), num_rounds=1)
+    sizes = [
+        float(each.client_states[0]["control"]["convs.0.lin.weight"].abs().mean())  # type: ignore[index]
+        for each in (result, by_path)
+    ]
+    assert sizes[1] > 10 * sizes[0]
+
+
+def test_the_control_of_minibatches_is_the_mean_over_them() -> None:
+    base, own = plain(minibatches(ADAM, 3)), doubles()[2]
+    torch.manual_seed(4)
+    got = mean_gradient(base, base.initial(), own, {})
+    torch.manual_seed(4)
+    assert base.train.batches is not None
+    steps = list(base.train.batches(own, {}))
+    assert len(steps) > 4
+    each = [gradient(base, base.initial(), seen) for seen, _ in steps]
+    close(got, {n: torch.stack([g[n] for g in each]).mean(0) for n in got}, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])
+@AT_ONCE
+def test_a_client_without_a_step_learns_nothing_of_its_gradient(
+    how: Training, at_once: Any
+) -> None:
+    none = torch.zeros(20, dtype=torch.bool)
+    clients = [*doubles()[:2], doubles()[1].replace(train_mask=none)]
+    result = fgl.run(
+        scaffold(plain(minibatches(how, 4))), clients, num_rounds=2, clients_at_once=at_once
+    )
+    idle: Any = result.client_states[2]["control"]
+    assert all(not value.any() for value in idle.values())
+    still = fgl.run(scaffold(plain(replace(how, num_steps=0))), clients[:2], num_rounds=2)
+    close(weights(still), plain().initial(), atol=1e-12)
+
+
+class Norm(nn.Module):
+    """A layer whose buffers, in floating point and of integers, are not trained."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.norm = nn.Linear(6, 3), nn.BatchNorm1d(3)
+        self.frozen = nn.Parameter(torch.ones(3), requires_grad=False)
+
+    def forward(self, x: Tensor, adj: Any) -> Tensor:
+        out: Tensor = self.norm(self.lin(x)) * self.frozen
+        return out
+
+
+def test_what_is_not_trained_has_no_control() -> None:
+    net = Norm()
+    loss = lambda params, data, context: functional_call(net, params, data.inputs).square().mean()  # noqa: E731
+    method = scaffold(fgl.fedavg(net, loss=loss, train=SGD))
+    result = fgl.run(method, graphs(), num_rounds=2)
+    control: Any = result.outbox[0]["control"]
+    assert sorted(control) == ["lin.bias", "lin.weight", "norm.bias", "norm.weight"]
+    assert sorted(weights(result)) == sorted(net.state_dict())
+
+
+def test_what_does_not_travel_is_not_corrected() -> None:
+    method = scaffold(fedper(plain(), shared=("convs.0",)))
+    result = fgl.run(method, doubles(), num_rounds=3)
+    control: Any = result.outbox[0]["control"]
+    assert sorted(control) == ["convs.0.bias", "convs.0.lin.weight"]
+    _, context = method.receive(result.outbox[1], result.client_states[1], doubles()[1])
+    grads = {name: torch.zeros_like(value) for name, value in method.initial().items()}
+    moved = method.train.adjust(grads, {}, context)  # type: ignore[misc]
+    assert [name for name, value in sorted(moved.items()) if value.any()] == sorted(control)
+
+
+def test_an_adjustment_of_the_method_goes_first() -> None:
+    double = lambda grads, params, context: {n: 2 * g for n, g in grads.items()}  # noqa: E731
+    method = scaffold(plain(replace(SGD, adjust=double)))
+    assert method.train.adjust is not None
+    made = method.train.adjust({"w": torch.ones(1)}, {}, {"correction": {"w": torch.ones(1)}})
+    assert made == {"w": torch.tensor([3.0])}
+
+
+def test_the_rate_is_the_optimizers() -> None:
+    def two(tensors: Any) -> optim.Optimizer:
+        first, *rest = tensors
+        return optim.SGD([{"params": [first], "lr": 0.5}, {"params": rest}], lr=0.1)
+
+    assert learning_rate(plain()) == LR
+    assert learning_rate(plain(Training(lambda tensors: optim.SGD(tensors, lr=0.3)))) == 0.3
+    several = plain(Training(two))
+    with pytest.raises(ValueError, match=r"Expected lr to be given .* got \[0.1, 0.5\]"):
+        scaffold(several)
+    scaffold(several, lr=0.1)
+    scaffold(several, control="gradient")
+    momentum = Training(partial(optim.SGD, lr=0.1, momentum=0.9))
+    assert [is_plain_sgd(plain(how)) for how in (SGD, momentum, ADAM)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"control": "both"}, {"lr": 0.0}, {"lr": -1.0}, {"server_lr": -0.1}]
+)
+def test_malformed(wrong: Any) -> None:
+    with pytest.raises(ValueError, match=f"Expected {next(iter(wrong))} to be"):
+        scaffold(plain(), **wrong)
+
+
+def test_a_rate_of_zero_has_no_path() -> None:
+    still = plain(Training(partial(optim.SGD, lr=0.0)))
+    with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
+        scaffold(still)
+    scaffold(still, control="gradient")
+
+
+def test_uploads_and_downloads_double() -> None:
+    task = known("graphs", 0.0, F64)
+    size = sum(t.numel() * t.element_size() for t in task.fedavg.initial().values())
+    result = fgl.run(scaffold(task.fedavg), task.clients, num_rounds=2)
+    assert [r.bytes_up for r in result.history] == [4 * (2 * size + 8)] * 2
+    assert [r.bytes_down for r in result.history] == [4 * size, 4 * 2 * size]
+
+
+def test_the_mean_does_not_depend_on_the_order_of_clients() -> None:
+    method = scaffold(plain())
+    sent = [fgl.run(method, [own], num_rounds=1) for own in doubles()]
+    uploads = {
+        k: {
+            "model": weights(each),
+            "num_examples": torch.tensor(1),
+            "shift": each.client_states[0]["control"],
+        }
+        for k, each in enumerate(sent)
+    }
+    state: Any = {"model": method.initial()}
+    one = method.aggregate(Inbox(uploads, 4), state)[1]
+    two = method.aggregate(Inbox(dict(reversed(uploads.items())), 4), state)[1]
+    assert same(one, two)
