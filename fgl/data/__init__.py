@@ -1,8 +1,10 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
+from .borders import Borders, borders
 from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
+from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
     dirichlet_partition,
@@ -32,8 +34,11 @@ from .synthetic import csbm, small_graphs
 __all__ = [
     "CLASS_CAPPED",
     "PROPORTIONS",
+    "Borders",
     "EdgeSplit",
+    "NeighbourSums",
     "balanced_classes",
+    "borders",
     "class_capped_split",
     "csbm",
     "degree_features",
@@ -46,6 +51,7 @@ __all__ = [
     "louvain_partition",
     "major_label_partition",
     "negative_edges",
+    "neighbour_sums",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

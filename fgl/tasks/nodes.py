@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -13,11 +13,11 @@ from .. import data
 from ..checks import check_choice, check_number
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..nn import GAT, GCN
+from ..nn import GAT, GCN, SAGE
 from .scores import node_scores, validation
 from .task import Local, Task
 
-MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT}
+MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT, "sage": SAGE}
 PARTITIONS: dict[str, Any] = {"louvain": data.louvain_partition, "random": data.random_partition}
 
 
@@ -64,8 +64,10 @@ class Nodes:
     """How nodes come to clients: communities, or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
-    model: Literal["gcn", "gat"] = "gat"
+    model: Literal["gcn", "gat", "sage"] = "gat"
     """The network of the clients."""
+    hops: Literal[0, 1, 2] = 0
+    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
     hidden: int = 128
     """Width of a hidden layer."""
     dropout: float = 0.5
@@ -84,6 +86,12 @@ class Nodes:
     def __post_init__(self) -> None:
         check_choice("partition", self.partition, tuple(PARTITIONS))
         check_choice("model", self.model, tuple(MODELS))
+        check_choice("hops", self.hops, (0, 1, 2))
+        if self.hops and self.model != "gcn":
+            raise ValueError(
+                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
+                "neighbours' features are those of a gcn"
+            )
         check_number("clients", self.clients, at_least=1, integer=True)
         check_number("hidden", self.hidden, at_least=1, integer=True)
         check_number("dropout", self.dropout, at_least=0, at_most=1)
@@ -92,13 +100,17 @@ class Nodes:
         """The task; `seed` decides split, partition and initial model."""
         whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
         whole = whole.replace(backend=self.sparse).to(self.device)
-        clients = [whole]
+        parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:
             parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
-            clients = data.partition_graph(whole, parts)
+        clients = data.partition_graph(whole, parts) if self.clients > 1 else [whole]
+        options, sent = {"dropout": self.dropout}, 0
+        if self.hops:
+            clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
+            options |= {"normalize": False, "summed": True}
         sizes = whole.num_features, self.hidden, whole.num_classes
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+            model = MODELS[self.model](*sizes, **options).to(self.device)
         train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
-        return node_task(whole, clients, model, train)
+        return replace(node_task(whole, clients, model, train), bytes_before=sent)
