@@ -4,6 +4,7 @@ from .borders import Borders, borders
 from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
+from .hidden_nodes import HiddenNodes, hide_nodes
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -36,6 +37,7 @@ __all__ = [
     "PROPORTIONS",
     "Borders",
     "EdgeSplit",
+    "HiddenNodes",
     "NeighbourSums",
     "balanced_classes",
     "borders",
@@ -46,6 +48,7 @@ __all__ = [
     "download",
     "edge_split",
     "fold_clients",
+    "hide_nodes",
     "load",
     "load_graphs",
     "louvain_partition",

@@ -126,13 +126,13 @@ def _num_bytes(graph: Graph, cut: Sequence[Borders], hops: int) -> int:
     """The bytes of the exchange that `neighbour_sums` describes."""
 
     def different(*columns: Tensor) -> int:
-        return torch.stack(columns).unique(dim=1).shape[1]
+        return int(torch.stack(columns).unique(dim=1).shape[1])
 
-    size = graph.x.dtype.itemsize
+    size: int = graph.x.dtype.itemsize
     row = graph.num_features * size + 8  # the id of a node is an int64
     total = sum(different(each.node, each.client) + different(each.node) for each in cut) * row
     if hops == 1:
         return total
     wanted = [(each.client, each.neighbour) for each in cut]
-    asked = torch.cat([torch.stack(pair) for pair in wanted], 1).unique(dim=1).shape[1]
+    asked = different(*torch.cat([torch.stack(pair) for pair in wanted], 1))
     return total + asked * row + sum(different(*pair) for pair in wanted) * (row + size)

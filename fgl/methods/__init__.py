@@ -3,6 +3,7 @@
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
+from .fedsage_plus import fedsage_plus, random_neighbours
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
@@ -14,10 +15,12 @@ __all__ = [
     "fedopt",
     "fedper",
     "fedprox",
+    "fedsage_plus",
     "local",
     "mix_updates",
     "moon",
     "own_models",
+    "random_neighbours",
     "ring",
     "uniform",
 ]

@@ -4,7 +4,8 @@ from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .mlp import MLP
-from .observe import Seen, observed
+from .neighbour_generator import NeighbourGenerator
+from .observe import Seen, observed, outputs
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .vgae import VGAE
 
@@ -19,8 +20,10 @@ __all__ = [
     "GATConv",
     "GCNConv",
     "GINConv",
+    "NeighbourGenerator",
     "SAGEConv",
     "Seen",
     "child_mean",
     "observed",
+    "outputs",
 ]

@@ -45,7 +45,7 @@ class GCNConv(nn.Module):
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        h = self.lin(x)
+        h: Tensor = self.lin(x)
         if not self.propagate:
             return h + self.bias
         matrix = adjacency(edges, x.shape[0]).astype(h.dtype)
