@@ -4,6 +4,8 @@
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
     python examples/baseline.py local graphs --dataset PROTEINS
     python examples/baseline.py centralized louvain-nodes --dataset citeseer
+    python examples/baseline.py fedgcn louvain-nodes --dataset cora --hops 2
+    python examples/baseline.py fedsage-plus louvain-nodes --dataset cora
     python examples/baseline.py fedper links --help
 
 The flags are those of the method, the task, its local training and the run; ``--help`` after
@@ -27,6 +29,16 @@ def centralized(fedavg):
     return fedavg
 
 
+def fedgcn(fedavg):
+    """FedGCN: FedAvg, after clients have summed their neighbours' features (--hops)."""
+    return fedavg
+
+
+def fedsage(fedavg):
+    """FedSage: FedAvg of a GraphSAGE (--model sage)."""
+    return fedavg
+
+
 METHODS = {
     "fedavg": fedavg,
     "local": methods.local,
@@ -36,6 +48,14 @@ METHODS = {
     "fedper": methods.fedper,
     "moon": methods.moon,
     "ring": methods.ring,
+    "fedgcn": fedgcn,
+    "fedsage": fedsage,
+    "fedsage-plus": tasks.mended,
+}
+ON_NODES = {  # FedAvg on what a method makes of louvain-nodes alone
+    "fedgcn": tasks.Nodes(model="gcn", hops=2),
+    "fedsage": tasks.Nodes(model="sage"),
+    "fedsage-plus": tasks.Nodes(model="sage"),
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
@@ -56,11 +76,17 @@ RUNS = {  # how long the papers' tables run; the others 200 rounds
 def experiment(method, task):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[task]
+    usual = ON_NODES.get(method, setting()) if task == "louvain-nodes" else setting()
     start = replace(RUNS.get(task, Run()), recipe=method, config={"task": task})
 
     @takes_options_of(build)
-    def main(task: setting, run: Run = start, **options):
+    def main(task: setting = usual, run: Run = start, **options):
+        if method in ON_NODES and not isinstance(task, tasks.Nodes):
+            raise ValueError(f"Expected task to be louvain-nodes for {method}, but got another")
         loaded = task.load(run.seed)
+        if build is tasks.mended:
+            loaded = build(loaded, run.seed, **options)
+            return run(loaded.fedavg, loaded)
         if build is centralized:
             loaded = tasks.centralized(loaded)
         return run(build(loaded.fedavg, **options), loaded)

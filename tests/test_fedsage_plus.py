@@ -456,7 +456,7 @@ def test_a_generator_that_says_none_mends_nothing() -> None:
     assert made.edge_index.equal(own.edge_index)
 
 
-SMALL = {"gen_hidden": 4, "latent": 4, "wide": 6, "epochs": 1, "local_epochs": 2}
+SMALL = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 6, "gen_epochs": 1, "gen_local_epochs": 2}
 
 
 def test_the_mended_task() -> None:
@@ -476,7 +476,9 @@ def test_the_mended_task() -> None:
         assert one.x.equal(two.x)  # type: ignore[arg-type, union-attr]
 
 
-@pytest.mark.parametrize("name", ["epochs", "local_epochs", "gen_hidden", "latent", "wide"])
+@pytest.mark.parametrize(
+    "name", ["gen_epochs", "gen_local_epochs", "gen_hidden", "gen_latent", "gen_wide"]
+)
 def test_mended_refuses(name: str) -> None:
     task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
     with pytest.raises(ValueError, match=f"Expected {name} to be"):

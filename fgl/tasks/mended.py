@@ -176,12 +176,12 @@ def mended(
     task: Task,
     seed: int = 0,
     *,
-    epochs: int = 20,
-    local_epochs: int = 20,
+    gen_epochs: int = 20,
+    gen_local_epochs: int = 20,
     gen_lr: float = 1e-3,
     gen_hidden: int = 128,
-    latent: int = 128,
-    wide: int = 2048,
+    gen_latent: int = 128,
+    gen_wide: int = 2048,
 ) -> Task:
     """FedSage+: the same task on graphs mended by generators that all clients train before.
 
@@ -191,38 +191,39 @@ def mended(
     Args:
         task: of nodes; its clients have a training and a validation mask.
         seed: of what is hidden, and of the generators.
-        epochs: epochs of the generators with the others' gradients, three rounds each.
-        local_epochs: epochs of the generators before, alone.
+        gen_epochs: epochs of the generators with the others' gradients, three rounds each.
+        gen_local_epochs: epochs of the generators before, alone.
         gen_lr: the learning rate of the generators' Adam.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
-        latent: width of a generator's embeddings.
-        wide: width of the layer from which a generator makes features.
+        gen_latent: width of a generator's embeddings.
+        gen_wide: width of the layer from which a generator makes features.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
-        >>> small = {"gen_hidden": 4, "latent": 4, "wide": 4}
-        >>> made = mended(task, epochs=1, local_epochs=1, **small)
+        >>> small = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 4}
+        >>> made = mended(task, gen_epochs=1, gen_local_epochs=1, **small)
         >>> [own.num_train for own in made.clients] == [own.num_train for own in task.clients]
         True
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    for name, value in (("epochs", epochs), ("local_epochs", local_epochs)):
-        check_number(name, value, at_least=0, integer=True)
-    for name, value in (("gen_hidden", gen_hidden), ("latent", latent), ("wide", wide)):
+    check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
+    check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
+    sizes = {"gen_hidden": gen_hidden, "gen_latent": gen_latent, "gen_wide": gen_wide}
+    for name, value in sizes.items():
         check_number(name, value, at_least=1, integer=True)
     check_number("gen_lr", gen_lr, at_least=0)
-    model = _generator(task, gen_hidden, latent, wide, seed)
+    model = _generator(task, gen_hidden, gen_latent, gen_wide, seed)
     adam = Training(partial(torch.optim.Adam, lr=gen_lr), num_steps=1, keep_optimizer=True)
     generators = generator_task(task.clients, model, adam, seed=seed)
     method, graphs = generators.fedavg, generators.clients
-    alone = run(local(method), graphs, num_rounds=local_epochs, seed=seed)
+    alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
     relayed = fedsage_plus(method)
     both = run(
-        relayed, graphs, num_rounds=epochs * relayed.exchange, seed=fold_in(seed), start=alone
+        relayed, graphs, num_rounds=gen_epochs * relayed.exchange, seed=fold_in(seed), start=alone
     )
     clients = []
     for client, own in enumerate(task.clients):
