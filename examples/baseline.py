@@ -2,9 +2,7 @@
 
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
-    python examples/baseline.py local graphs --dataset PROTEINS
-    python examples/baseline.py centralized louvain-nodes --dataset citeseer
-    python examples/baseline.py fedgcn louvain-nodes --dataset cora --hops 2
+    python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
     python examples/baseline.py fedsage-plus louvain-nodes --dataset cora
     python examples/baseline.py fedper links --help
 
@@ -52,11 +50,8 @@ METHODS = {
     "fedsage": fedsage,
     "fedsage-plus": tasks.mended,
 }
-ON_NODES = {  # FedAvg on what a method makes of louvain-nodes alone
-    "fedgcn": tasks.Nodes(model="gcn", hops=2),
-    "fedsage": tasks.Nodes(model="sage"),
-    "fedsage-plus": tasks.Nodes(model="sage"),
-}
+ON_NODES = {"fedgcn": tasks.Nodes(model="gcn", hops=2)}  # on louvain-nodes alone
+ON_NODES |= dict.fromkeys(("fedsage", "fedsage-plus"), tasks.Nodes(model="sage"))
 TASKS = {
     "louvain-nodes": tasks.Nodes,
     "overlapping-nodes": tasks.OverlappingNodes,
@@ -76,19 +71,20 @@ RUNS = {  # how long the papers' tables run; the others 200 rounds
 def experiment(method, task):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[task]
-    usual = ON_NODES.get(method, setting()) if task == "louvain-nodes" else setting()
+    usual = (setting is tasks.Nodes and ON_NODES.get(method)) or setting()
     start = replace(RUNS.get(task, Run()), recipe=method, config={"task": task})
 
     @takes_options_of(build)
     def main(task: setting = usual, run: Run = start, **options):
-        if method in ON_NODES and not isinstance(task, tasks.Nodes):
-            raise ValueError(f"Expected task to be louvain-nodes for {method}, but got another")
+        wanted = ON_NODES.get(method)
+        if wanted and not (isinstance(task, tasks.Nodes) and task.model == wanted.model):
+            said = f"louvain-nodes with {wanted.model} for {method}"
+            raise ValueError(f"Expected task to be {said}, but got another")
         loaded = task.load(run.seed)
         if build is tasks.mended:
             loaded = build(loaded, run.seed, **options)
             return run(loaded.fedavg, loaded)
-        if build is centralized:
-            loaded = tasks.centralized(loaded)
+        loaded = tasks.centralized(loaded) if build is centralized else loaded
         return run(build(loaded.fedavg, **options), loaded)
 
     return main

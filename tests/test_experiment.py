@@ -617,6 +617,10 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
+        ("fedsage graphs", "Expected task to be louvain-nodes with sage for fedsage"),
+        ("fedsage-plus overlapping-nodes", "Expected task to be louvain-nodes with sage"),
+        ("fedgcn louvain-nodes --model gat", "--hops: Expected hops to be 0 beside gat"),
+        ("fedsage louvain-nodes --model gcn", "with sage for fedsage, but got another"),
     ],
 )
 def test_what_cannot_be_is_told(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph, graphs, same
+from federations import CLASSES, FEATURES, close, graph, graphs, same, script
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
@@ -483,3 +483,23 @@ def test_mended_refuses(name: str) -> None:
     task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
     with pytest.raises(ValueError, match=f"Expected {name} to be"):
         tasks.mended(task, 0, **{name: -1})
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "before"),
+    [
+        ("fedsage", [], False),
+        ("fedgcn", [], True),
+        ("fedgcn", ["--hops", "1"], True),
+        ("fedsage-plus", [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()], True),
+    ],
+)
+def test_baselines(method: str, flags: list[str], before: bool) -> None:
+    """Each runs by name, and its report says what was sent before the first round."""
+    argv = ["--rounds", "1", "--steps", "1", "--hidden", "4", "--clients", "2", *flags]
+    report, result = script("examples/baseline.py").main([method, "louvain-nodes", *argv])
+    assert report["recipe"] == method
+    assert ("bytes_before" in report) == before
+    assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
+    assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
+    assert len(result.history) == 1

@@ -101,8 +101,9 @@ def fedsage_plus(
             return base.loss(params, graph, context)
         with outputs(model) as seen:
             total = base.loss(params, graph, context)
-        relayed = (context["pull"].values * seen[-1][1]).sum()
-        return (total + weight * relayed) / context["owners"]
+        relayed: Tensor = (context["pull"].values * seen[-1][1]).sum()
+        joint: Tensor = (total + weight * relayed) / context["owners"]
+        return joint
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         _, kept = base.send(params, context, state, graph)
@@ -155,7 +156,7 @@ def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, 
     owners = torch.ones((), dtype=like.dtype, device=like.device)
     if pull is not None:
         whole[_trained(graph)] = pull
-        owners = owners * message["owners"]
+        owners = owners * message["owners"]  # type: ignore[operator]  # a tensor
     return {"pull": Ragged(whole), "owners": owners}
 
 

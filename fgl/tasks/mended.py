@@ -30,7 +30,8 @@ from ..federation import (
 from ..federation.minibatches import num_steps
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..methods import fedsage_plus, local
+from ..methods.fedsage_plus import fedsage_plus
+from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
 from .task import Task
