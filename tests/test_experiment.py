@@ -82,6 +82,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
         fedavg=fgl.fedavg(model(), train=train),
         evaluate=lambda method: fgl.evaluate_on(method, data[0], data),
         select=select,
+        bytes_before=0,
     )
 
 

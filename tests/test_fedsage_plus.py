@@ -390,6 +390,27 @@ def test_a_generator_that_diverges_is_refused() -> None:
         assert all(value.isfinite().all() for value in state["model"].values())  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("cut", [lambda t: t[1:], lambda t: t[:, :2], lambda t: t.float()])
+@pytest.mark.parametrize("key", ["made", "pulls"])
+def test_what_does_not_fit_is_refused(key: str, cut: Any) -> None:
+    """It costs its client the round, and no other client its training."""
+    task = task_of()
+    method, bad = fedsage_plus(task.fedavg), task.clients[1]
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, kept = method.send(params, context, state, own)
+        if own is bad and key in message:
+            each: Any = message[key]
+            changed = {k: cut(v) for k, v in each.items()} if key == "pulls" else cut(each)
+            message = {**message, key: changed}
+        return message, kept
+
+    with pytest.warns(UserWarning, match=f"Expected {key}.* of shape"):
+        result = fgl.run(replace(method, send=send), task.clients, num_rounds=3)
+    assert [list(r.dropped) for r in result.history][key == "pulls"] == [1]
+    assert not same(result.client_states[0]["model"], method.initial())
+
+
 def test_random_neighbours_are_neighbours() -> None:
     own = graph(20)
     torch.manual_seed(0)

@@ -136,16 +136,45 @@ def fedsage_plus(
                 message |= _of_others(inbox, client)
             elif stage == 1:
                 message |= _pulls_for(inbox, client)
-        return outbox, {**state, "stage": following}
+        rows: Any = {} if stage else {"rows": _sizes(inbox)}
+        return outbox, {**state, "stage": following, **rows}
+
+    def accept(message: Message, client: int, state: State) -> None:
+        """Refuse what is not one gradient for each that was sent, or not P neighbours a row."""
+        base.accept(message, client, state)
+        told: Any = message
+        rows: Any = state.get("rows", {})
+        if "made" in message:
+            _check(model, "made", told["made"], told["count"].numel())
+        for owner, gradient in told.get("pulls", {}).items():
+            _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
 
     how = replace(fedavg.train, num_steps=None, batches=batches)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
+    changed["accept"] = accept
     return replace(base, **changed, train=how, exchange=STAGES)
 
 
 def _trained(graph: Graph) -> Tensor:
     """The nodes that others judge."""
     return graph.node_mask if graph.train_mask is None else graph.train_mask
+
+
+def _sizes(inbox: Inbox) -> dict[str, Tensor]:
+    """For how many nodes each client has generated neighbours."""
+    made: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
+    return {client: torch.tensor(len(each)) for client, each in made.items()}
+
+
+def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
+    """Raise a ValueError unless a tensor is as neighbours of so many nodes are."""
+    places: int = model.num_neighbours
+    want = (rows, places, model.features[2].out_features // places)
+    if value.shape != want or value.dtype != model.count.weight.dtype:
+        raise ValueError(
+            f"Expected {name} to be {model.count.weight.dtype} of shape {list(want)}, "
+            f"but got {value.dtype} {list(value.shape)}"
+        )
 
 
 def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, Any]:
