@@ -498,7 +498,16 @@ def test_the_mended_task() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["gen_epochs", "gen_local_epochs", "gen_hidden", "gen_latent", "gen_wide"]
+    "name",
+    [
+        "gen_epochs",
+        "gen_local_epochs",
+        "gen_hide",
+        "gen_lr",
+        "gen_hidden",
+        "gen_latent",
+        "gen_wide",
+    ],
 )
 def test_mended_refuses(name: str) -> None:
     task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)

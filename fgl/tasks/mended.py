@@ -68,7 +68,8 @@ def generator_task(
         ValueError: if `share` is out of range or a weight negative, or a client lacks a mask.
 
     Example:
-        >>> whole = fgl.data.split(fgl.data.csbm(num_nodes=60, num_features=20), "random")
+        >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
+        >>> whole = fgl.data.split(graph, "random")
         >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
         >>> task = generator_task([whole], model, fgl.Training())
         >>> whole.num_nodes - task.clients[0].num_nodes
@@ -179,6 +180,7 @@ def mended(
     *,
     gen_epochs: int = 20,
     gen_local_epochs: int = 20,
+    gen_hide: float = 0.5,
     gen_lr: float = 1e-3,
     gen_hidden: int = 128,
     gen_latent: int = 128,
@@ -194,6 +196,7 @@ def mended(
         seed: of what is hidden, and of the generators.
         gen_epochs: epochs of the generators with the others' gradients, three rounds each.
         gen_local_epochs: epochs of the generators before, alone.
+        gen_hide: share of a client's validation nodes that are hidden, for a generator to learn.
         gen_lr: the learning rate of the generators' Adam.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
         gen_latent: width of a generator's embeddings.
@@ -216,10 +219,11 @@ def mended(
     sizes = {"gen_hidden": gen_hidden, "gen_latent": gen_latent, "gen_wide": gen_wide}
     for name, value in sizes.items():
         check_number(name, value, at_least=1, integer=True)
+    check_number("gen_hide", gen_hide, at_least=0, at_most=1)
     check_number("gen_lr", gen_lr, at_least=0)
     model = _generator(task, gen_hidden, gen_latent, gen_wide, seed)
     adam = Training(partial(torch.optim.Adam, lr=gen_lr), num_steps=1, keep_optimizer=True)
-    generators = generator_task(task.clients, model, adam, seed=seed)
+    generators = generator_task(task.clients, model, adam, share=gen_hide, seed=seed)
     method, graphs = generators.fedavg, generators.clients
     alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
     relayed = fedsage_plus(method)
