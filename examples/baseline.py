@@ -2,8 +2,8 @@
 
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
-    python examples/baseline.py local graphs --dataset PROTEINS
-    python examples/baseline.py centralized louvain-nodes --dataset citeseer
+    python examples/baseline.py scaffold graphs --dataset PROTEINS
+    python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
     python examples/baseline.py fedper links --help
 
 The flags are those of the method, the task, its local training and the run; ``--help`` after
@@ -29,25 +29,15 @@ def centralized(fedavg):
     return fedavg
 
 
-METHODS = {
-    "fedavg": fedavg,
-    "local": methods.local,
-    "centralized": centralized,
-    "fedprox": methods.fedprox,
+PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar", "ring"]
+PLAIN += ["fedgcn", "fedsage", "fedamp", "heurfedamp", "pfedgraph", "fedpub"]
+METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
+METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
+METHODS |= {  # some options are no flags
     "fedopt": partial(methods.fedopt, momentum=None),
-    "fedper": methods.fedper,
-    "fedselect": partial(methods.fedselect, passes=(True, False)),
-    "graphfl": methods.graphfl,
-    "moon": methods.moon,
-    "fedamp": methods.fedamp,
-    "heurfedamp": methods.heurfedamp,
-    "pfedgraph": methods.pfedgraph,
-    "fedpub": methods.fedpub,
-    "ring": methods.ring,
-    "gcfl": partial(methods.gcfl, seq_length=0),
-    "gcfl-plus": methods.gcfl_plus,
-    "fedstar": methods.fedstar,
     "scaffold": partial(methods.scaffold, lr=None),
+    "fedselect": partial(methods.fedselect, passes=(True, False)),
+    "gcfl": partial(methods.gcfl, seq_length=0),
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
@@ -57,7 +47,13 @@ TASKS = {
     "links": tasks.Links,
     "graphs": tasks.Graphs,
 }
-NETWORKS = {"fedstar": "star"}  # the model that a method needs, where a task has a choice
+USUAL = {  # the task as a method needs it
+    ("fedstar", "louvain-nodes"): tasks.Nodes(model="star"),
+    ("fedstar", "graphs"): tasks.Graphs(model="star"),
+    ("fedgcn", "louvain-nodes"): tasks.Nodes(model="gcn", hops=2),
+    ("fedsage", "louvain-nodes"): tasks.Nodes(model="sage"),
+    ("fedsage-plus", "louvain-nodes"): tasks.Nodes(model="sage"),
+}
 RUNS = {  # how long the papers' tables run; the others 200 rounds
     "overlapping-nodes": Run(rounds=300, patience=30),
     "own-nodes": Run(rounds=100, patience=20, clients_at_once="all"),
@@ -66,22 +62,29 @@ RUNS = {  # how long the papers' tables run; the others 200 rounds
 }
 
 
-def experiment(method, task):
+def built(build, loaded, seed, options):
+    """A method, and the task that it runs on."""
+    if build is tasks.mended:
+        loaded = build(loaded, seed, **options)
+        return loaded.fedavg, loaded
+    if build is methods.fedpub:  # it asks all models about one random graph
+        generator = torch.Generator().manual_seed(seed)
+        probes = methods.proxy_graph(loaded.clients[0], generator=generator)
+        return build(loaded.fedavg, probes, **options), loaded
+    loaded = tasks.centralized(loaded) if build is centralized else loaded
+    return build(loaded.fedavg, **options), loaded
+
+
+def experiment(method, name):
     """The `main` of one method on one task, both by name."""
-    build, setting = METHODS[method], TASKS[task]
-    start = replace(RUNS.get(task, Run()), recipe=method, config={"task": task})
-    needed = method in NETWORKS and hasattr(setting, "model")
-    chosen = setting(model=NETWORKS[method]) if needed else setting()
+    build, setting = METHODS[method], TASKS[name]
+    usual = USUAL.get((method, name), setting())
+    start = replace(RUNS.get(name, Run()), recipe=method, config={"task": name})
 
     @takes_options_of(build)
-    def main(task: setting = chosen, run: Run = start, **options):
-        loaded, given = task.load(run.seed), []
-        if build is centralized:
-            loaded = tasks.centralized(loaded)
-        if build is methods.fedpub:  # it asks all models about one random graph
-            generator = torch.Generator().manual_seed(run.seed)
-            given = [methods.proxy_graph(loaded.clients[0], generator=generator)]
-        return run(build(loaded.fedavg, *given, **options), loaded)
+    def main(task: setting = usual, run: Run = start, **options):
+        made, loaded = built(build, task.load(run.seed), run.seed, options)
+        return run(made, loaded)
 
     return main
 

@@ -23,7 +23,8 @@ from fgl.experiment import Run, cli
 from fgl.losses import node_contrast, structure_distillation
 
 PRESETS = {
-    "cora": {"lambda_c": 5.0},
+    "cora": {"lr": 0.25, "lambda_c": 0.5, "lambda_d": 5.0},
+    "citeseer": {"lr": 0.5, "lambda_c": 0.5},
     "pubmed": {"lambda_c": 5.0, "lambda_d": 1.0},
 }
 

@@ -20,10 +20,13 @@ from fgl import client_network, methods, tasks
 from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
 from fgl.methods import (
     fedamp,
+    fedgcn,
     fedopt,
     fedper,
     fedprox,
     fedpub,
+    fedsage,
+    fedsage_plus,
     fedselect,
     fedstar,
     gcfl,
@@ -60,12 +63,42 @@ def cast(data: fgl.Graph, dtype: torch.dtype) -> fgl.Graph:
     return data.replace(x=data.x.to(dtype))
 
 
+def parts_of_nodes() -> Sequence[torch.Tensor]:
+    order = torch.randperm(72, generator=torch.Generator().manual_seed(3))
+    return order.split([12, 18, 25, 17])
+
+
 def nodes(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.GCN) -> Task:
-    whole = cast(graph(72), dtype)
-    sizes = [12, 18, 25, 17]
-    parts = torch.randperm(72, generator=torch.Generator().manual_seed(3)).split(sizes)
+    whole, parts = cast(graph(72), dtype), parts_of_nodes()
     model = first(partial(kind, FEATURES, 8, CLASSES, dropout=dropout), dtype)
     return tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model, SGD)
+
+
+def summed(dropout: float, dtype: torch.dtype) -> Task:
+    """FedGCN's clients, who know their neighbours' sums."""
+    known = fgl.data.neighbour_sums(cast(graph(72), dtype), parts_of_nodes(), hops=2)
+    kind = partial(fgl.nn.GCN, normalize=False, summed=True)
+    model = first(partial(kind, FEATURES, 8, CLASSES, dropout=dropout), dtype)
+    return tasks.node_task(known.whole, known.clients, model, SGD)
+
+
+def generator(dropout: float, dtype: torch.dtype) -> Any:
+    sizes = {"latent": 4, "widths": (5, 6), "dropout": dropout}
+    make: Any = partial(fgl.nn.NeighbourGenerator, FEATURES, 8, CLASSES, **sizes)
+    return first(make, dtype)
+
+
+def generators(dropout: float, dtype: torch.dtype) -> Task:
+    """FedSage+'s generators of neighbours."""
+    clients, model = nodes(dropout, dtype).clients, generator(dropout, dtype)
+    return tasks.generator_task(clients, model, replace(SGD, keep_optimizer=True))
+
+
+def mended(dropout: float, dtype: torch.dtype) -> Task:
+    """FedSage+'s clients, whose graphs have generated nodes."""
+    made, model = nodes(dropout, dtype, fgl.nn.SAGE), generator(dropout, dtype)
+    params = dict(model.state_dict())
+    return replace(made, clients=[tasks.mend(model, params, own) for own in made.clients])
 
 
 def overlapping(dropout: float, dtype: torch.dtype) -> Task:
@@ -136,6 +169,10 @@ def star_graphs(dropout: float, dtype: torch.dtype) -> Task:
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
+    "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "summed": summed,
+    "generators": generators,
+    "mended": mended,
     "overlapping": overlapping,
     "ego": egos,
     "own": own_nodes,
@@ -165,7 +202,7 @@ class Row:
         draws: whether its loss draws, so that a batch draws otherwise than the loop.
         by_place: whether it matters who is client 0, as on a ring.
         by_examples: whether a client without a training example counts for nothing.
-        sends: whether clients send anything; one that sends nothing cannot be refused.
+        sends: whether clients send what they trained; one that does not cannot be refused for it.
     """
 
     build: Callable[[Task], Method]
@@ -244,16 +281,15 @@ NODES = ("nodes",)
 
 ROWS: dict[str, Row] = {
     # fgl.methods
-    "fedavg": Row(lambda t: t.fedavg, (*ANY, "gat")),
+    "fedavg": Row(lambda t: t.fedavg, (*ANY, "gat", "sage", "summed", "generators", "mended")),
     "local": Row(lambda t: local(t.fedavg), ANY, sends=False),
-    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), ANY),
+    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended")),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
     "fedopt adam": Row(lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), ANY),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, ANY),
-    "moon": Row(lambda t: moon(t.fedavg, queue=2), WHOLE),
     "scaffold": Row(lambda t: scaffold(t.fedavg), ANY, by_examples=False),
     "scaffold path": Row(
         lambda t: scaffold(t.fedavg, control="path", server_lr=0.7), ("nodes", "graphs"),
@@ -262,6 +298,12 @@ ROWS: dict[str, Row] = {
     "fedselect": Row(lambda t: fedselect(t.fedavg, every=1), (*ANY, "gat")),
     "graphfl": Row(lambda t: graphfl(t.fedavg, adapt_steps=2, query="all"), (*ANY, "gat")),
     "graphfl drawn": Row(lambda t: graphfl(t.fedavg, adapt_steps=2), ANY),
+    "fedsage": Row(lambda t: fedsage(t.fedavg), ("sage",)),
+    "fedgcn": Row(lambda t: fedgcn(t.fedavg), ("summed",)),
+    "fedsage plus": Row(
+        lambda t: fedsage_plus(t.fedavg), ("generators",), by_examples=False, sends=False
+    ),
+    "moon": Row(lambda t: moon(t.fedavg, queue=2), (*WHOLE, "summed", "mended")),
     "ring": Row(lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
@@ -321,6 +363,10 @@ ROWS: dict[str, Row] = {
     ),
     "local of fedprox": Row(
         lambda t: local(fedprox(t.fedavg, mu=0.5)), ("nodes", "links"), sends=False
+    ),
+    "fedsage plus of fedprox": Row(
+        lambda t: fedsage_plus(fedprox(t.fedavg, mu=0.5)), ("generators",), by_examples=False,
+        sends=False,
     ),
     "fedgl of fedopt": Row(
         lambda t: fedgl(replace(t, fedavg=fedopt(t.fedavg, rule="adam"))), ("overlapping",)

@@ -82,6 +82,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
         fedavg=fgl.fedavg(model(), train=train),
         evaluate=lambda method: fgl.evaluate_on(method, data[0], data),
         select=select,
+        bytes_before=0,
     )
 
 
@@ -621,6 +622,10 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
+        ("fedsage graphs", "Expected fedavg to train a SAGE (model sage), but got a GIN"),
+        ("fedgcn overlapping-nodes", "Expected fedavg to train a GCN on sums"),
+        ("fedgcn louvain-nodes --model gat", "--hops: Expected hops to be 0 beside gat"),
+        ("fedsage louvain-nodes --model gcn", "(model sage), but got a GCN"),
     ],
 )
 def test_what_cannot_be_is_told(

@@ -108,7 +108,7 @@ def test_recipe_is_a_script(tmp_path: Path) -> None:
 @pytest.mark.skipif("FGL_DATA" not in os.environ, reason="FGL_DATA does not name a data folder")
 def test_a_dataset_alone_gives_its_published_setting() -> None:
     report, result = go("fgssl", "--dataset", "cora", "--rounds", "1", "--hidden", "8")
-    assert report["config"]["lambda_c"] == 5.0
+    assert report["config"]["lambda_c"] == 0.5
     assert report["config"]["split"] == "random"
     # GAT 1433 -> 8 -> 7: two weights, two attention vectors and a bias per layer.
     numbers = (1433 * 8 + 3 * 8) + (8 * 7 + 3 * 7)

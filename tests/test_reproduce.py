@@ -7,9 +7,10 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
+import papers
 import pytest
 import reproduce
-from harness.add_keys import old_run
+from harness.add_keys import old_run, with_key
 from harness.commands import main_of
 from harness.machine import RESULTS
 from harness.record import load
@@ -135,6 +136,27 @@ def test_a_further_column_is_a_metric_in_percent_or_a_field() -> None:
     table = Table([], "FedAvg", "runs.jsonl", validation="", also=also)
     want = {"best_val": 50.0, "last": 25.0, "own": 50.0, "MB down": 3.0, "s": 2.0}
     assert scores(table, entry) == pytest.approx(want)
+
+
+def test_commands_of_runs_made_since_are_those_of_their_rows() -> None:
+    since = [line for line in LINES if "command" not in line]
+    assert since
+    assert [line["now"] for line in since] == [with_key(line)["now"] for line in since]
+    assert not [line["now"] for line in since if "--dataset  " in f"{line['now']} "]
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "FGSSL"])
+@pytest.mark.parametrize("dataset", sorted(papers.fgssl.CHOSEN))
+def test_fgssls_values_are_those_of_the_best_validation(dataset: str, method: str) -> None:
+    """Eight trials each, on the seeds of the search; among equals the first."""
+    args = reproduce.parsed(["fgssl-tuning", "--seeds", "2", "--datasets", dataset])
+    found = reproduce.scored("fgssl-tuning", load(RESULTS / "fgssl.jsonl"), args)
+    trials = [row for row in TABLES["fgssl-tuning"].rows if row.name.startswith(f"{method},")]
+    assert len(trials) == 8
+    means = [sum(run["val"] for run in found[row.name, dataset, 5].values()) / 2 for row in trials]
+    best = trials[max(range(8), key=lambda i: round(means[i], 9))]
+    used = TABLES["fgssl-table1"].row(method).at(dataset, 5)
+    assert spelled(used.key) == spelled(best.at(dataset, 5).key)
 
 
 def test_runs_of_folds_are_splits_of_five() -> None:

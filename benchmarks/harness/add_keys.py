@@ -4,12 +4,13 @@
 
 The first recipes had flags for their baselines and ablations, and a run was known by its command.
 This reads such a command as the method and the task that it meant. A line keeps its ``command``,
-and gets ``key`` and ``now``; its ``machine`` names the commit that made it. Lines without a command
-stay as they are, so this may be run again.
+and gets ``key`` and ``now``; its ``machine`` names the commit that made it. Of a line without a
+command the key stays, and ``now`` becomes the command of today, since presets may have changed.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 import sys
@@ -38,6 +39,7 @@ from harness.rows import (
     local,
     moon,
     ring,
+    spelled,
 )
 
 Flags = dict[str, Any]
@@ -227,10 +229,27 @@ READERS: dict[str, Callable[[Flags], Experiment]] = {
 }
 
 
+MOST_RUNS = 30  # of a row
+
+
+@functools.cache
+def of_rows() -> dict[str, Experiment]:
+    """Key to experiment of all rows of all tables."""
+    found: dict[str, Experiment] = {}
+    for table in TABLES.values():
+        for row in table.rows:
+            for dataset, clients in row.paper:
+                for number in range(table.first, table.first + MOST_RUNS):
+                    made = table.at(row, dataset, clients, number)
+                    found.setdefault(spelled(made.key), made)
+    return found
+
+
 def with_key(entry: dict[str, Any]) -> dict[str, Any]:
-    """A line with its key first."""
+    """A line with its key first, and the command that makes it now."""
     if "command" not in entry:
-        return entry
+        known = of_rows().get(spelled(entry["key"]))
+        return entry if known is None else {**entry, "now": command(known, TABLES)}
     made = old_run(entry["command"])
     rest = {name: value for name, value in entry.items() if name not in ("key", "now", "command")}
     now = command(made, TABLES)

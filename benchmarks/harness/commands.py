@@ -36,7 +36,7 @@ def of_examples(experiment: Experiment) -> str | None:
         return None
     start, main, presets = entry
     flags = flags_of(main)
-    wanted = experiment.all_options | flat(experiment.setting) | flat(experiment.run)
+    wanted = experiment.all_options | flat(experiment.run) | flat(experiment.setting)
     names = {flag.name for flag in flags}
     for name, value in experiment.options.items():
         usual = name in experiment.defaults and value == experiment.defaults[name]

@@ -1,8 +1,11 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
+from .borders import Borders, borders
 from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
+from .hidden_nodes import HiddenNodes, hide_nodes
+from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
     dirichlet_partition,
@@ -34,8 +37,12 @@ from .synthetic import csbm, small_graphs
 __all__ = [
     "CLASS_CAPPED",
     "PROPORTIONS",
+    "Borders",
     "EdgeSplit",
+    "HiddenNodes",
+    "NeighbourSums",
     "balanced_classes",
+    "borders",
     "class_capped_split",
     "csbm",
     "degree_features",
@@ -44,11 +51,13 @@ __all__ = [
     "edge_split",
     "fold_clients",
     "gpfl_partition",
+    "hide_nodes",
     "load",
     "load_graphs",
     "louvain_partition",
     "major_label_partition",
     "negative_edges",
+    "neighbour_sums",
     "normalize_features",
     "overlapping_partition",
     "partition_graph",

@@ -91,7 +91,8 @@ class Run:
             watch: what the server says of its own state, as for `fgl.run`.
 
         Returns:
-            The report (see `fgl.experiment.report`) and the `Result`.
+            The report (see `fgl.experiment.report`; ``bytes_before`` too where something was sent
+            before the first round) and the `Result`.
 
         Raises:
             ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
@@ -128,6 +129,8 @@ class Run:
             config=self.config,
             select=task.select,
         )
+        if task.bytes_before:
+            summary["bytes_before"] = task.bytes_before
         _tell(name, summary, result)
         if self.json:
             Path(self.json).parent.mkdir(parents=True, exist_ok=True)

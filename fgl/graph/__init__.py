@@ -14,6 +14,7 @@ from torch import Tensor
 from ..sparse import Pattern, SparseMatrix
 from ..sparse.pattern import outside
 from . import collection
+from .append import appended
 from .checks import check_batch, check_features, check_index, check_mask, check_weight
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -206,6 +207,40 @@ class Graph:
             backend=self.backend,
             **per_node,
         )
+
+    def append(
+        self,
+        x: Tensor | SparseMatrix,
+        edge_index: Tensor,
+        *,
+        edge_weight: Tensor | None = None,
+        node_id: Tensor | None = None,
+    ) -> Graph:
+        """The graph with new nodes after its own, which nothing is trained or scored on.
+
+        They are in no mask, and their label is 0, which stands for none; where all nodes trained
+        there is a training mask of the old ones. Features become dense unless both are sparse.
+
+        Args:
+            x: float ``[m, num_features]``, the new nodes' features.
+            edge_index: int64 ``[2, *]``, more edges, between any nodes; the first new node is
+                ``num_nodes``.
+            edge_weight: float, of the new edges; 1 where only some edges have weights.
+            node_id: int64 ``[m]``, of the new nodes; without it the result has no `node_id`.
+
+        Raises:
+            TypeError, ValueError: as for a `Graph`, and for a collection of graphs.
+
+        Example:
+            >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+            >>> more = graph.append(torch.ones(1, 2), torch.tensor([[2], [0]]))
+            >>> more.num_nodes, more.train_mask
+            (3, tensor([ True,  True, False]))
+        """
+        if self.batch is not None:
+            raise ValueError("Expected a graph without batch (see join), but got one with it")
+        check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
+        return self.replace(**appended(self, x, edge_index, edge_weight, node_id))
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.

@@ -3,6 +3,7 @@
 from .cross_entropy import cross_entropy, soft_cross_entropy
 from .kl_divergence import kl_divergence
 from .model_contrast import model_contrast
+from .nearest_features import nearest_features
 from .node_contrast import node_contrast
 from .pair_scores import pair_scores
 from .proximal import distance_per_entry, proximal
@@ -16,6 +17,7 @@ __all__ = [
     "distance_per_entry",
     "kl_divergence",
     "model_contrast",
+    "nearest_features",
     "node_contrast",
     "pair_scores",
     "proximal",

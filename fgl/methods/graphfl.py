@@ -44,10 +44,11 @@ def graphfl(
         fedavg: its loss is the one adapted to.
         adapt_steps: steps of the adaptation, at least 0; with 0 this is `fedavg` on the query set.
         adapt_lr: their rate a, at least 0.
-        query: ``"half"``, of each step's examples a random half is the support set and the rest the
-            query set, drawn anew; ``"all"``, both are all of them; ``"validation"``, all training
-            nodes are the support set and the validation nodes the query set. Then a score on the
-            validation nodes is one of training data.
+        query: Which examples the loss is asked on after the adaptation. ``"half"``: of each step's
+            examples a random half is the support set and the rest the query set, drawn anew.
+            ``"all"``: both are all of them. ``"validation"``: all training nodes are the support
+            set and the validation nodes the query set; then a score on the validation nodes is one
+            of training data.
         second_order: whether the gradient goes through the adaptation's gradients.
 
     Raises:

@@ -4,7 +4,8 @@ from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .mlp import MLP
-from .observe import Seen, observed
+from .neighbour_generator import NeighbourGenerator
+from .observe import Seen, observed, outputs
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
 from .vgae import VGAE
@@ -20,9 +21,11 @@ __all__ = [
     "GATConv",
     "GCNConv",
     "GINConv",
+    "NeighbourGenerator",
     "SAGEConv",
     "Seen",
     "Star",
     "child_mean",
     "observed",
+    "outputs",
 ]

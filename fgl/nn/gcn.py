@@ -19,6 +19,7 @@ class GCNConv(nn.Module):
         in_channels: width of the input.
         out_channels: width of the output.
         normalize: if not, the matrix given is the operator, as it is.
+        propagate: if not, the features given are sums over neighbours already: ``X W + b``.
 
     Shapes:
         x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
@@ -29,14 +30,24 @@ class GCNConv(nn.Module):
         torch.Size([3, 2])
     """
 
-    def __init__(self, in_channels: int, out_channels: int, *, normalize: bool = True) -> None:
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        normalize: bool = True,
+        propagate: bool = True,
+    ) -> None:
         super().__init__()
         self.normalize = normalize
+        self.propagate = propagate
         self.lin = Linear(in_channels, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
-        h = self.lin(x)
+        h: Tensor = self.lin(x)
+        if not self.propagate:
+            return h + self.bias
         matrix = adjacency(edges, x.shape[0]).astype(h.dtype)
         out: Tensor = (matrix.gcn_norm if self.normalize else matrix) @ h
         return out + self.bias
@@ -55,6 +66,8 @@ class GCN(Stack):
         dropout: probability of dropping a hidden unit in training.
         drop_input: drop entries of the features too.
         normalize: if not, the matrix given is the operator, as it is.
+        summed: if so, the features are sums over neighbours already (`fgl.data.neighbour_sums`),
+            and the first convolution does not sum again.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
@@ -77,7 +90,12 @@ class GCN(Stack):
         dropout: float = 0.5,
         drop_input: bool = False,
         normalize: bool = True,
+        summed: bool = False,
     ) -> None:
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
-        convs: list[nn.Module] = [GCNConv(a, b, normalize=normalize) for a, b in pairwise(sizes)]
+        convs: list[nn.Module] = [
+            GCNConv(a, b, normalize=normalize, propagate=depth > 0 or not summed)
+            for depth, (a, b) in enumerate(pairwise(sizes))
+        ]
         super().__init__(convs, dropout, drop_input)
+        self.summed = summed

@@ -69,3 +69,22 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
     finally:
         for hook in hooks:
             hook.remove()
+
+
+@contextmanager
+def outputs(model: nn.Module) -> Iterator[list[Any]]:
+    """What a model returns, call by call, in those very passes.
+
+    Example:
+        >>> model = torch.nn.Linear(2, 1)
+        >>> with outputs(model) as seen:
+        ...     made = model(torch.ones(3, 2))
+        >>> seen[0] is made
+        True
+    """
+    seen: list[Any] = []
+    hook = model.register_forward_hook(lambda module, args, made: seen.append(made))
+    try:
+        yield seen
+    finally:
+        hook.remove()

@@ -2,6 +2,7 @@
 
 from .ego_nodes import EgoNodes, ego_node_task
 from .graphs import Graphs, graph_task
+from .mended import generator_task, mend, mended
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import Links, OwnNodes, link_task, own_node_task
@@ -21,9 +22,12 @@ __all__ = [
     "centralized",
     "ego_node_task",
     "evaluate_own",
+    "generator_task",
     "graph_task",
     "link_scores",
     "link_task",
+    "mend",
+    "mended",
     "node_scores",
     "node_task",
     "overlapping_node_task",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -14,12 +14,17 @@ from .. import data
 from ..checks import check_choice, check_number
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..nn import GAT, GCN, Star
+from ..nn import GAT, GCN, SAGE, Star
 from .scores import node_scores, validation
 from .structure import with_structure
 from .task import Local, Task
 
-MODELS: dict[str, Any] = {"gcn": GCN, "gat": GAT, "star": partial(Star, pooling="none")}
+MODELS: dict[str, Any] = {
+    "gcn": GCN,
+    "gat": GAT,
+    "sage": SAGE,
+    "star": partial(Star, pooling="none"),
+}
 PARTITIONS: dict[str, Any] = {"louvain": data.louvain_partition, "random": data.random_partition}
 
 
@@ -66,8 +71,10 @@ class Nodes:
     """How nodes come to clients: communities, or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
-    model: Literal["gcn", "gat", "star"] = "gat"
+    model: Literal["gcn", "gat", "sage", "star"] = "gat"
     """The network of the clients; star reads encodings of structure too, as FedStar's does."""
+    hops: Literal[0, 1, 2] = 0
+    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
     hidden: int = 128
     """Width of a hidden layer."""
     dropout: float = 0.5
@@ -79,13 +86,19 @@ class Nodes:
     """Whose sparse kernels."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
-        "citeseer": {"lr": 0.1},
+        "cora": {"lr": 0.5},
         "pubmed": {"optimizer": "adam", "lr": 0.005},
     }
 
     def __post_init__(self) -> None:
         check_choice("partition", self.partition, tuple(PARTITIONS))
         check_choice("model", self.model, tuple(MODELS))
+        check_choice("hops", self.hops, (0, 1, 2))
+        if self.hops and self.model != "gcn":
+            raise ValueError(
+                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
+                "neighbours' features are those of a gcn"
+            )
         check_number("clients", self.clients, at_least=1, integer=True)
         check_number("hidden", self.hidden, at_least=1, integer=True)
         check_number("dropout", self.dropout, at_least=0, at_most=1)
@@ -94,15 +107,19 @@ class Nodes:
         """The task; `seed` decides split, partition and initial model."""
         whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
         whole = whole.replace(backend=self.sparse).to(self.device)
-        clients = [whole]
+        parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:
             parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
-            clients = data.partition_graph(whole, parts)
+        clients = data.partition_graph(whole, parts) if self.clients > 1 else [whole]
+        options, sent = {"dropout": self.dropout}, 0
+        if self.hops:
+            clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
+            options |= {"normalize": False, "summed": True}
         sizes = whole.num_features, self.hidden, whole.num_classes
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+            model = MODELS[self.model](*sizes, **options).to(self.device)
         if self.model == "star":
             whole, clients = with_structure(whole), [with_structure(own) for own in clients]
         train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
-        return node_task(whole, clients, model, train)
+        return replace(node_task(whole, clients, model, train), bytes_before=sent)

@@ -31,6 +31,7 @@ class Task:
         validate: ``(params, graph) -> score``, a client's own validation of a model; NaN where it
             has nothing to validate on.
         whole: what centralized training sees; default nothing.
+        bytes_before: what all clients sent and were sent before the first round.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -44,6 +45,7 @@ class Task:
     select: str
     validate: Validate
     whole: Graph | None = None
+    bytes_before: int = 0
 
     def evaluate(self, method: Method) -> Evaluate:
         """How a method is scored: ``(outbox, client_states) -> metrics``."""

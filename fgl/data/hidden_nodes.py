@@ -1,0 +1,61 @@
+"""Hidden nodes: a graph without some of its nodes, and what their neighbours miss."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..graph import Graph
+from ..graph.checks import check_index
+from ..graph.neighbours import neighbour_features, neighbour_table
+
+
+class HiddenNodes(NamedTuple):
+    """A graph without some of its nodes, and what the others miss.
+
+    Args:
+        graph: of the n nodes that stay.
+        missing: int64 ``[n]``, how many hidden neighbours each has.
+        features: float ``[n, width, num_features]``, those of its first hidden neighbours, then
+            zeros.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
+        >>> HiddenNodes(*hide_nodes(graph, torch.tensor([1]), width=1)).missing
+        tensor([1])
+    """
+
+    graph: Graph
+    missing: Tensor
+    features: Tensor
+
+
+def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
+    """A graph without `nodes`; its other nodes miss those of them that had an edge to them.
+
+    Args:
+        graph: features may be sparse.
+        nodes: int64 ``[m]``, without repeats.
+        width: so many missing neighbours of a node are kept.
+
+    Raises:
+        TypeError, ValueError: if `nodes` are no nodes of the graph.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> made = hide_nodes(graph, torch.tensor([2]), width=1)
+        >>> made.graph.num_nodes, made.missing, made.features[1]
+        (2, tensor([0, 1]), tensor([[0., 0., 1.]]))
+    """
+    check_index("nodes", nodes, (None,), graph.num_nodes)
+    gone = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
+    gone[nodes] = True
+    kept = (~gone).nonzero().squeeze(1)
+    source, target = graph.edge_index
+    lost = graph.edge_index[:, gone[source] & ~gone[target]]
+    table, number = neighbour_table(lost, graph.num_nodes, width)
+    missing = lost[1].bincount(minlength=graph.num_nodes)[kept]
+    features = neighbour_features(graph, table[kept], number[kept])
+    return HiddenNodes(graph.subgraph(kept), missing, features)

@@ -1,0 +1,138 @@
+"""Sums of neighbours' features over all clients, which FedGCN exchanges before it trains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from scipy.sparse import csr_matrix
+from torch import Tensor
+
+from ..checks import check_choice
+from ..graph import Graph
+from ..sparse import SparseMatrix
+from .borders import Borders, borders
+
+
+class NeighbourSums(NamedTuple):
+    """What FedGCN's clients hold after their exchange.
+
+    Args:
+        clients: graphs whose features are sums, and whose weighted edges are the operator.
+        whole: the same of the whole graph.
+        num_bytes: what was sent before, up and down, by all clients.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
+        >>> made = neighbour_sums(graph, [torch.tensor([0, 1])], hops=1)
+        >>> NeighbourSums(*made).num_bytes
+        0
+    """
+
+    clients: list[Graph]
+    whole: Graph
+    num_bytes: int
+
+
+def neighbour_sums(graph: Graph, parts: Sequence[Tensor], *, hops: int) -> NeighbourSums:
+    """Each client's nodes with the sums of their neighbours' features, those of others included.
+
+    Features become the rows of ``P X``, edges those of ``P = D^-1/2 (A + I) D^-1/2`` of the whole
+    graph, self-loops among them, P as their weight: so degrees are the true ones. A
+    ``GCN(..., normalize=False, summed=True)`` reads such a graph as a GCN reads the graph before.
+
+    - ``hops=0``: nothing is exchanged; P is that of a client's own subgraph.
+    - ``hops=1``: a client has the rows of ``P X`` of its own nodes. Its first convolution is what
+      it would be on the whole graph; the second one knows own nodes alone.
+    - ``hops=2``: it has those of its nodes' neighbours too, as nodes in no mask, with the edges
+      into its own nodes. Two convolutions are what they would be on the whole graph.
+
+    The exchange is by way of the server, a row with the id of its node each (a row of `x`'s dtype,
+    as if dense): a client sends, for every node of another client with neighbours among its own,
+    their part ``sum_u x_u / sqrt(d_u)`` of its sum; the node's client is sent the total. For two
+    hops it also sends its own parts for nodes that others have as neighbours, and is sent the sums
+    and degrees of its nodes' neighbours elsewhere. The features themselves do not travel, but the
+    part of a single neighbour is its features, scaled. The paper encrypts the parts; this does not.
+
+    Args:
+        graph: the whole graph.
+        parts: int64 node ids, one tensor per client; no node is in two of them.
+        hops: 0, 1 or 2.
+
+    Raises:
+        ValueError: if `hops` is another number, or parts are not disjoint.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> parts = [torch.tensor([0]), torch.tensor([1, 2])]
+        >>> made = neighbour_sums(graph, parts, hops=1)
+        >>> made.clients[0].x, made.num_bytes
+        (tensor([[0.5000, 0.4082, 0.0000]]), 80)
+
+    Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
+    """
+    check_choice("hops", hops, (0, 1, 2))
+    cut = borders(graph, parts)
+    whole = summed(graph)
+    if hops == 0:
+        return NeighbourSums([summed(graph.subgraph(part)) for part in parts], whole, 0)
+    clients = [whole.subgraph(part) for part in parts]
+    if hops == 2:
+        each = zip(clients, borders(whole, parts), strict=True)
+        clients = [_with_neighbours(own, whole, parts, edges) for own, edges in each]
+    return NeighbourSums(clients, whole, _num_bytes(graph, cut, hops))
+
+
+def summed(graph: Graph) -> Graph:
+    """A graph whose features are ``P X`` and whose weighted edges are P, its `gcn_norm`.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
+        >>> summed(graph).x
+        tensor([[0.5000, 0.5000],
+                [0.5000, 0.5000]])
+    """
+    x: Any = graph.x
+    operator = graph.adj.astype(x.dtype).gcn_norm
+    pattern, value = operator.pattern, operator.value
+    if isinstance(x, SparseMatrix):
+        product = _scipy(operator) @ _scipy(x)
+        x = SparseMatrix.from_scipy(product, x.dtype).to(graph.device)
+    else:
+        x = operator @ x
+    edges = torch.stack([pattern.col, pattern.row])
+    return graph.replace(x=x, edge_index=edges, edge_weight=value)
+
+
+def _scipy(matrix: SparseMatrix) -> Any:
+    pattern = matrix.pattern
+    value = pattern.ones(matrix.dtype) if matrix.value is None else matrix.value
+    parts = (value.double(), pattern.col, pattern.crow)
+    return csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=matrix.shape)
+
+
+def _with_neighbours(own: Graph, whole: Graph, parts: Sequence[Tensor], cut: Borders) -> Graph:
+    """A client's graph with its nodes' neighbours elsewhere, and the edges from these."""
+    weight: Any = whole.edge_weight
+    ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
+    x = whole.x.rows(ids) if isinstance(whole.x, SparseMatrix) else whole.x[ids]
+    edges = torch.stack([own.num_nodes + place, cut.node])
+    given = ids if whole.node_id is None else whole.node_id[ids]
+    return own.append(x, edges, edge_weight=weight[cut.edge], node_id=given)
+
+
+def _num_bytes(graph: Graph, cut: Sequence[Borders], hops: int) -> int:
+    """The bytes of the exchange that `neighbour_sums` describes."""
+
+    def different(*columns: Tensor) -> int:
+        return int(torch.stack(columns).unique(dim=1).shape[1])
+
+    size: int = graph.x.dtype.itemsize
+    row = graph.num_features * size + 8  # the id of a node is an int64
+    total = sum(different(each.node, each.client) + different(each.node) for each in cut) * row
+    if hops == 1:
+        return total
+    wanted = [(each.client, each.neighbour) for each in cut]
+    asked = different(*torch.cat([torch.stack(pair) for pair in wanted], 1))
+    return total + asked * row + sum(different(*pair) for pair in wanted) * (row + size)

@@ -1,0 +1,73 @@
+"""Nodes that are added to a graph: what becomes of its features, edges, labels and masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sparse import Pattern, SparseMatrix
+from .checks import check_features
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def appended(
+    graph: Any,
+    x: Tensor | SparseMatrix,
+    edge_index: Tensor,
+    edge_weight: Tensor | None,
+    node_id: Tensor | None,
+) -> dict[str, Any]:
+    """The fields of `Graph.append` that change.
+
+    Raises:
+        TypeError, ValueError: if `x` does not fit below the graph's features.
+    """
+    check_features(x)
+    if x.shape[1] != graph.num_features or x.dtype != graph.x.dtype:
+        raise ValueError(
+            f"Expected x to have {graph.num_features} features of {graph.x.dtype}, "
+            f"but got {x.shape[1]} of {x.dtype}"
+        )
+    new = x.shape[0]
+    changes: dict[str, Any] = {
+        "x": _below(graph.x, x),
+        "edge_index": torch.cat([graph.edge_index, edge_index], 1),
+        "node_id": None,
+    }
+    for name in MASKS:
+        mask = getattr(graph, name)
+        if mask is None and name == "train_mask" and graph.y is not None:
+            mask = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        if mask is not None:
+            changes[name] = torch.cat([mask, mask.new_zeros(new)])
+    if graph.y is not None:
+        changes["y"] = torch.cat([graph.y, graph.y.new_zeros(new)])
+    if graph.edge_weight is not None or edge_weight is not None:
+        old = graph.edge_weight
+        like: Any = edge_weight if old is None else old
+        old = like.new_ones(graph.num_edges) if old is None else old
+        weight = like.new_ones(edge_index.shape[1]) if edge_weight is None else edge_weight
+        changes["edge_weight"] = torch.cat([old, weight])
+    if graph.node_id is not None and node_id is not None:
+        changes["node_id"] = torch.cat([graph.node_id, node_id])
+    return changes
+
+
+def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor | SparseMatrix:
+    """Rows below rows; sparse where both are."""
+    if isinstance(above, SparseMatrix) and isinstance(below, SparseMatrix):
+        one, two = above.pattern, below.pattern
+        shape = (one.shape[0] + two.shape[0], one.shape[1])
+        crow = torch.cat([one.crow, two.crow[1:] + one.nnz])
+        pattern = Pattern(crow, torch.cat([one.col, two.col]), shape, one.backend)
+        if above.value is None and below.value is None:
+            return SparseMatrix(pattern)
+        values = [
+            m.pattern.ones(above.dtype) if m.value is None else m.value for m in (above, below)
+        ]
+        return SparseMatrix(pattern, torch.cat(values))
+    dense = [m.to_dense() if isinstance(m, SparseMatrix) else m for m in (above, below)]
+    return torch.cat(dense)

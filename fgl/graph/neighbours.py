@@ -1,0 +1,63 @@
+"""Neighbours as a table: the same number of places for every node; their features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sparse import SparseMatrix
+
+
+def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
+    """The sources of the first edges into each node, in the order of the edges.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``.
+        num_nodes: number of nodes.
+        width: how many neighbours a row has places for.
+
+    Returns:
+        int64 ``[num_nodes, width]``, 0 where a place is empty; and int64 ``[num_nodes]``, how many
+        places are taken.
+
+    Example:
+        >>> neighbour_table(torch.tensor([[2, 1, 0], [0, 0, 1]]), num_nodes=3, width=2)
+        (tensor([[2, 1],
+                [0, 0],
+                [0, 0]]), tensor([2, 1, 0]))
+    """
+    source, target = edge_index[:, edge_index[1].argsort(stable=True)]
+    number = target.bincount(minlength=num_nodes)
+    start = number.cumsum(0) - number
+    place = torch.arange(target.numel(), device=target.device) - start[target]
+    kept = place < width
+    table = source.new_zeros(num_nodes, width)
+    table[target[kept], place[kept]] = source[kept]
+    return table, number.clamp(max=width)
+
+
+def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
+    """The features of the nodes in a table, dense, zeros where a place is empty.
+
+    Args:
+        graph: whose features.
+        table: int64 ``[n, width]``, nodes.
+        number: int64 ``[n]``, how many places of each row are taken.
+
+    Returns:
+        float ``[n, width, num_features]``.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0, dtype=torch.int64))
+        >>> neighbour_features(graph, torch.tensor([[1, 0]]), torch.tensor([1]))
+        tensor([[[0., 1.],
+                 [0., 0.]]])
+    """
+    x: Any = graph.x
+    flat = table.flatten()
+    rows = x.rows(flat).to_dense() if isinstance(x, SparseMatrix) else x[flat]
+    there = torch.arange(table.shape[1], device=table.device) < number[:, None]
+    features: Tensor = rows.unflatten(0, table.shape) * there[..., None]
+    return features

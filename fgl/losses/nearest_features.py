@@ -1,0 +1,70 @@
+"""Distance of generated neighbours from the nearest true ones; FedSage+'s greedy loss."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .weighted_mean import mask_weight
+
+
+def nearest_features(
+    made: Tensor,
+    count: Tensor,
+    hidden: Tensor,
+    hidden_count: Tensor,
+    *,
+    mask: Tensor | None = None,
+) -> Tensor:
+    """How far each generated neighbour is from the nearest true one, averaged over all entries.
+
+    ``1 / (n P d) sum_i sum_{j < min(P, round c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
+    (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour adds 0. The
+    choice of the nearest, and the count, get no gradient.
+
+    Args:
+        made: float ``[n, P, d]``, generated neighbours of each node.
+        count: float ``[n]``, how many of them are predicted to be there.
+        hidden: float ``[n, Q, d]``, true neighbours; one place at least.
+        hidden_count: ``[n]``, how many of these there are.
+        mask: bool ``[n]``, the nodes that count; default all.
+
+    Returns:
+        Scalar; 0, with a gradient, where nothing counts.
+
+    Raises:
+        ValueError: if a shape disagrees.
+
+    Example:
+        >>> made, hidden = torch.zeros(1, 2, 1), torch.tensor([[[3.0], [-1.0], [0.5]]])
+        >>> nearest_features(made, torch.tensor([1.2]), hidden, torch.tensor([2]))
+        tensor(0.5000)
+
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    """
+    _check(made, count, hidden, hidden_count)
+    weight = mask_weight("mask", mask, made.shape[:1], made)
+    places = torch.arange(max(made.shape[1], hidden.shape[1]), device=made.device)
+    there = places[: hidden.shape[1]] < hidden_count[:, None]
+    with torch.no_grad():
+        apart = torch.cdist(made.detach(), hidden.detach())
+        nearest = torch.where(there[:, None], apart, torch.inf).argmin(2)
+    target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
+    counts = places[: made.shape[1]] < count.detach().round()[:, None]
+    counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]
+    difference = torch.where(counts[..., None], made - target, 0)
+    entries = weight.sum() * made.shape[1] * made.shape[2]
+    return difference.square().sum() / (entries + (entries == 0))
+
+
+def _check(made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) -> None:
+    if made.dim() != 3:
+        raise ValueError(f"Expected made to have shape [n, P, d], but got {list(made.shape)}")
+    n, _, d = made.shape
+    if hidden.dim() != 3 or (hidden.shape[0], hidden.shape[2]) != (n, d) or not hidden.shape[1]:
+        raise ValueError(
+            f"Expected hidden to have shape [{n}, Q, {d}] with Q > 0, but got {list(hidden.shape)}"
+        )
+    for name, value in (("count", count), ("hidden_count", hidden_count)):
+        if value.shape != (n,):
+            raise ValueError(f"Expected {name} to have shape [{n}], but got {list(value.shape)}")

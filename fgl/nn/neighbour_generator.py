@@ -1,0 +1,127 @@
+"""NeighGen (FedSage+): how many neighbours a node misses, their features, and a classifier."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .layers import Edges, Features, adjacency
+from .sage import SAGE, SAGEConv
+
+
+class NeighbourGenerator(nn.Module):
+    """FedSage+'s network: generates each node's missing neighbours, and classifies with them.
+
+    ``z = SAGE(ReLU(SAGE(x)))``; the count is ``c = ReLU(w z + b)`` (dGen); the features are
+    ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen); a `SAGE` reads the graph
+    with the first ``min(P, round c)`` generated neighbours of every node, each joined to it. Noise
+    and dropout are given (`draw`), so that the same neighbours can be generated again. The bias of
+    the count starts at 1: a ReLU that is 0 at every node would never learn.
+
+    Args:
+        in_channels: number of node features, d.
+        hidden_channels: width of the encoder's first layer, and of the classifier's.
+        num_classes: number of classes.
+        latent: width of z.
+        widths: of fGen's two hidden layers.
+        num_neighbours: P, the neighbours that a node can be given.
+        dropout: probability of dropping a unit before fGen's last layer.
+
+    Shapes:
+        x: float ``[n, d]``, dense or `SparseMatrix`; edges: as `SAGE`'s, without weights; noise:
+        float ``[n, latent]``, default zeros; keep: float ``[n, widths[1]]``, a factor of every
+        unit, default ones.
+
+    Returns:
+        The counts ``[n]``, the features ``[n, P, d]``, the logits of the n nodes
+        ``[n, num_classes]``.
+
+    Example:
+        >>> model = NeighbourGenerator(4, 8, 2, latent=3, widths=(5, 6))
+        >>> count, made, logits = model(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]))
+        >>> count.shape, made.shape, logits.shape
+        (torch.Size([3]), torch.Size([3, 5, 4]), torch.Size([3, 2]))
+
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_classes: int,
+        *,
+        latent: int = 128,
+        widths: tuple[int, int] = (256, 2048),
+        num_neighbours: int = 5,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        self.num_neighbours = num_neighbours
+        self.dropout = dropout
+        self.encoder = nn.ModuleList(
+            [SAGEConv(in_channels, hidden_channels), SAGEConv(hidden_channels, latent)]
+        )
+        self.count = nn.Linear(latent, 1)
+        nn.init.ones_(self.count.bias)
+        narrow, wide = widths
+        self.features = nn.ModuleList(
+            [
+                nn.Linear(latent, narrow),
+                nn.Linear(narrow, wide),
+                nn.Linear(wide, num_neighbours * in_channels),
+            ]
+        )
+        self.classifier = SAGE(in_channels, hidden_channels, num_classes, dropout=0.0)
+
+    def draw(self, num_nodes: int) -> dict[str, Tensor]:
+        """Noise and dropout for `num_nodes` nodes, from torch's global generator."""
+        like = self.count.weight
+        wide: Any = self.features[2]
+        noise = torch.randn(num_nodes, like.shape[1], dtype=like.dtype, device=like.device)
+        kept = torch.rand(num_nodes, wide.in_features, device=like.device) >= self.dropout
+        scale = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
+        return {"noise": noise, "keep": kept.to(like.dtype) * scale}
+
+    def forward(
+        self, x: Features, edges: Edges, noise: Tensor | None = None, keep: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        edges = adjacency(edges, x.shape[0])
+        z = self.encoder[1](self.encoder[0](x, edges).relu(), edges)
+        count = self.count(z).relu().squeeze(1)
+        first, second, last = self.features
+        h = second(first(z if noise is None else z + noise).relu()).relu()
+        made = last(h if keep is None else h * keep).tanh()
+        made = made.unflatten(1, (self.num_neighbours, x.shape[1]))
+        return count, made, self.classify(x, edges, count, made)
+
+    def there(self, count: Tensor) -> Tensor:
+        """Which generated neighbours are there, bool ``[n, P]``: the first ``round c``."""
+        places = torch.arange(self.num_neighbours, device=count.device)
+        return places < count.detach().round()[:, None]
+
+    def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
+        """The classifier's logits on the graph with the generated neighbours, without building it.
+
+        A generated neighbour's only neighbour is the node that it was generated for.
+        """
+        adj = adjacency(edges, x.shape[0]).astype(made.dtype)
+        there = self.there(count).to(made.dtype)
+        number = adj @ torch.ones_like(count)[:, None] + there.sum(1, keepdim=True)
+        number = number.clamp(min=1)
+        old: Any = x
+        new = made.flatten(0, 1)  # two dimensions, as in `SAGEConv.on_trees`
+        layers: list[Any] = list(self.classifier.convs)
+        for depth, conv in enumerate(layers):
+            if depth:
+                old, new = old.relu(), new.relu()
+            own, far = old @ conv.lin_l.weight.t(), new @ conv.lin_l.weight.t()
+            pulled = (far * there.flatten()[:, None]).unflatten(0, there.shape).sum(1)
+            mean = (adj @ own + pulled) / number
+            back = own[:, None].expand(-1, there.shape[1], -1).flatten(0, 1)
+            new = back + conv.lin_l.bias + new @ conv.lin_r.weight.t()
+            old = mean + conv.lin_l.bias + old @ conv.lin_r.weight.t()
+        logits: Tensor = old
+        return logits

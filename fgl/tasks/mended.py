@@ -1,0 +1,251 @@
+"""FedSage+: generators of neighbours are trained, clients' graphs mended, then FedAvg as usual."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import smooth_l1_loss
+
+from .. import losses
+from ..checks import check_number
+from ..data import HiddenNodes, hide_nodes
+from ..federation import (
+    Evaluate,
+    Method,
+    Params,
+    Ragged,
+    Result,
+    Training,
+    fedavg,
+    fold_in,
+    in_mode,
+    run,
+)
+from ..federation.minibatches import num_steps
+from ..graph import Graph
+from ..losses.weighted_mean import weighted_mean
+from ..methods.fedsage_plus import fedsage_plus
+from ..methods.local import local
+from ..nn import NeighbourGenerator
+from .scores import evaluate_own, validation
+from .task import Task
+
+
+def generator_task(
+    clients: Sequence[Graph],
+    model: NeighbourGenerator,
+    train: Training,
+    *,
+    share: float = 0.5,
+    weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
+    seed: int = 0,
+) -> Task:
+    """Learn to generate the neighbours that nodes miss, from some that are hidden (FedSage+).
+
+    ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7): the predicted
+    count of missing neighbours, their features, and the labels on the graph with the generated
+    neighbours. Clients are the graphs without the hidden nodes, a share of their validation nodes.
+
+    Args:
+        clients: graphs with labels, a training and a validation mask.
+        model: the generator.
+        train: local training; noise and dropout are drawn anew in each step.
+        share: of a client's validation nodes that are hidden.
+        weights: a, b and c'.
+        seed: decides what is hidden.
+
+    Returns:
+        A task that is scored by ``count_error``, the mean difference of the counts over all nodes,
+        and has no validation.
+
+    Raises:
+        ValueError: if `share` is out of range or a weight negative, or a client lacks a mask.
+
+    Example:
+        >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
+        >>> whole = fgl.data.split(graph, "random")
+        >>> model = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
+        >>> task = generator_task([whole], model, fgl.Training())
+        >>> whole.num_nodes - task.clients[0].num_nodes
+        6
+
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    """
+    check_number("share", share, at_least=0, at_most=1)
+    for name, each in zip("abc", weights, strict=True):
+        check_number(f"weight {name}", each, at_least=0)
+    width = model.num_neighbours
+    made = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
+    of = {each.graph: each for each in made}  # graphs are told apart by identity
+
+    def batches(graph: Graph, context: Any) -> Any:
+        known = of.get(graph)
+        if known is None:
+            raise ValueError("Expected graph to be a client of this task, but got another")
+        kept = {"missing": Ragged(known.missing), "hidden": Ragged(known.features)}
+        for _ in range(num_steps(train)):
+            drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
+            yield graph, {**kept, **drawn, **context}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        return generator_loss(model, params, graph, context, weights=weights)
+
+    method = fedavg(model, loss=loss, train=replace(train, num_steps=None, batches=batches))
+
+    @torch.no_grad()
+    def score(params: Params, graph: Graph) -> dict[str, float]:
+        with in_mode(model, False):
+            count, _, _ = functional_call(model, params, (graph.x, graph.adj))
+        return {"count_error": float((count - of[graph].missing).abs().mean())}
+
+    def scores(scored: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_own(score, scored, trained)
+
+    return Task([each.graph for each in made], method, scores, "", validation(score, ""))
+
+
+def generator_loss(
+    model: NeighbourGenerator,
+    params: Params,
+    graph: Graph,
+    context: Any,
+    *,
+    weights: tuple[float, float, float],
+) -> Tensor:
+    """FedSage+'s loss of a generator at one client; see `generator_task`."""
+    drawn = {name: context[name].values for name in ("noise", "keep")}
+    count, made, logits = functional_call(model, params, (graph.x, graph.adj), drawn)
+    missing, mask = context["missing"].values, graph.train_mask
+    apart = smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+    hidden = context["hidden"].values
+    a, b, c = weights
+    return (
+        a * weighted_mean(apart, mask)
+        + b * losses.nearest_features(made, count, hidden, missing, mask=mask)
+        + c * losses.cross_entropy(logits, graph.y, mask)  # type: ignore[arg-type]
+    )
+
+
+def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
+    """A share of a graph's validation nodes hidden."""
+    if graph.val_mask is None or graph.train_mask is None or graph.y is None:
+        raise ValueError("Expected clients to have y, train_mask and val_mask, but got none")
+    known = graph.val_mask.nonzero().squeeze(1)
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(known.numel(), generator=generator).to(known.device)
+    return hide_nodes(graph, known[order[: round(share * known.numel())]], width=width)
+
+
+@torch.no_grad()
+def mend(model: NeighbourGenerator, params: Params, graph: Graph, *, seed: int = 0) -> Graph:
+    """A graph with the neighbours that a generator says its nodes miss, each joined to its node.
+
+    Args:
+        model: the architecture.
+        params: the trained generator.
+        graph: a client's graph.
+        seed: of the noise.
+
+    Returns:
+        The graph with new nodes after its own, which are in no mask; features become dense.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
+        >>> model = fgl.nn.NeighbourGenerator(2, 8, 2, latent=3, widths=(5, 6))
+        >>> params = {k: torch.zeros_like(v) for k, v in model.state_dict().items()}
+        >>> params["count.bias"] += 2
+        >>> mend(model, params, graph).num_nodes
+        6
+    """
+    with torch.random.fork_rng([]), in_mode(model, False):
+        torch.manual_seed(seed)
+        noise = model.draw(graph.num_nodes)["noise"]
+        count, made, _ = functional_call(model, params, (graph.x, graph.adj), {"noise": noise})
+    there = model.there(count)
+    node = there.nonzero()[:, 0]
+    new = graph.num_nodes + torch.arange(node.numel(), device=graph.device)
+    edges = torch.cat([torch.stack([new, node]), torch.stack([node, new])], 1)
+    return graph.append(made[there], edges)
+
+
+def mended(
+    task: Task,
+    seed: int = 0,
+    *,
+    gen_epochs: int = 20,
+    gen_local_epochs: int = 20,
+    gen_hide: float = 0.5,
+    gen_lr: float = 1e-3,
+    gen_hidden: int = 128,
+    gen_latent: int = 128,
+    gen_wide: int = 2048,
+) -> Task:
+    """FedSage+: the same task on graphs mended by generators that all clients train before.
+
+    Every client trains a generator of its own, first alone, then with the others' gradients
+    (`fgl.methods.fedsage_plus`), and joins to each of its nodes the neighbours that this generates.
+
+    Args:
+        task: of nodes; its clients have a training and a validation mask.
+        seed: of what is hidden, and of the generators.
+        gen_epochs: epochs of the generators with the others' gradients, three rounds each.
+        gen_local_epochs: epochs of the generators before, alone.
+        gen_hide: share of a client's validation nodes that are hidden, for a generator to learn.
+        gen_lr: the learning rate of the generators' Adam.
+        gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
+        gen_latent: width of a generator's embeddings.
+        gen_wide: width of the layer from which a generator makes features.
+
+    Raises:
+        ValueError: if a number is out of range, or a client lacks labels or a mask.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
+        >>> small = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 4}
+        >>> made = mended(task, gen_epochs=1, gen_local_epochs=1, **small)
+        >>> [own.num_train for own in made.clients] == [own.num_train for own in task.clients]
+        True
+
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    """
+    check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
+    check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
+    sizes = {"gen_hidden": gen_hidden, "gen_latent": gen_latent, "gen_wide": gen_wide}
+    for name, value in sizes.items():
+        check_number(name, value, at_least=1, integer=True)
+    check_number("gen_hide", gen_hide, at_least=0, at_most=1)
+    check_number("gen_lr", gen_lr, at_least=0)
+    model = _generator(task, gen_hidden, gen_latent, gen_wide, seed)
+    adam = Training(partial(torch.optim.Adam, lr=gen_lr), num_steps=1, keep_optimizer=True)
+    generators = generator_task(task.clients, model, adam, share=gen_hide, seed=seed)
+    method, graphs = generators.fedavg, generators.clients
+    alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
+    relayed = fedsage_plus(method)
+    both = run(
+        relayed, graphs, num_rounds=gen_epochs * relayed.exchange, seed=fold_in(seed), start=alone
+    )
+    clients = []
+    for client, own in enumerate(task.clients):
+        params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
+        clients.append(mend(model, params, own, seed=fold_in(seed, client, "mend")))
+    return replace(task, clients=clients, bytes_before=task.bytes_before + _sent(alone, both))
+
+
+def _generator(task: Task, hidden: int, latent: int, wide: int, seed: int) -> NeighbourGenerator:
+    """The first generator, which all clients start from."""
+    own = task.clients[0]
+    sizes: Any = own.num_features, hidden, own.num_classes
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        model = NeighbourGenerator(*sizes, latent=latent, widths=(256, wide))
+    return model.to(own.device, own.x.dtype)
+
+
+def _sent(*results: Result) -> int:
+    return sum(record.bytes_up + record.bytes_down for r in results for record in r.history)

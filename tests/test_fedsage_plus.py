@@ -1,0 +1,535 @@
+"""FedSage+: the generator, its loss, the relay of gradients, mended graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, close, graph, graphs, same, script
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy, smooth_l1_loss
+
+import fgl
+from fgl import data, losses, tasks
+from fgl.federation import Ragged, fold_in
+from fgl.graph.neighbours import neighbour_features, neighbour_table
+from fgl.methods import fedsage_plus, local, random_neighbours
+from fgl.tasks.mended import _hide
+
+LR = 0.1
+SGD = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=1)
+AT_ONCE = pytest.mark.parametrize("at_once", [1, "all"])
+
+
+def generator(dtype: torch.dtype = torch.float64, **options: Any) -> Any:
+    sizes: dict[str, Any] = {"latent": 7, "widths": (9, 11), **options}
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fgl.nn.NeighbourGenerator(FEATURES, 8, CLASSES, **sizes).to(dtype)
+
+
+def double(own: fgl.Graph) -> fgl.Graph:
+    return own.replace(x=own.x.double())  # type: ignore[union-attr]
+
+
+def task_of(**options: Any) -> tasks.Task:
+    return tasks.generator_task([double(own) for own in graphs()], generator(), SGD, **options)
+
+
+# Tables of neighbours, and hidden nodes
+
+
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_table_of_neighbours_is_that_of_loops(width: int) -> None:
+    own = graph(20)
+    table, number = neighbour_table(own.edge_index, 20, width)
+    features = neighbour_features(own, table, number)
+    for node in range(20):
+        want = [u for u, v in own.edge_index.t().tolist() if v == node][:width]
+        assert table[node, : number[node]].tolist() == want
+        assert int(number[node]) == len(want)
+        for place in range(width):
+            there = own.x[want[place]] if place < len(want) else torch.zeros(FEATURES)
+            assert features[node, place].equal(there)
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    assert neighbour_table(none, 3, width)[1].tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_hidden_nodes_are_those_of_loops(sparse: bool) -> None:
+    own = graph(20)
+    dense: Any = own.x
+    given = own.replace(x=fgl.SparseMatrix.from_dense(dense)) if sparse else own
+    hidden = [3, 11, 17]
+    made = data.hide_nodes(given, torch.tensor(hidden), width=2)
+    kept = [v for v in range(20) if v not in hidden]
+    assert made.graph.node_id is not None
+    assert made.graph.node_id.tolist() == kept
+    for row, node in enumerate(kept):
+        want = [u for u, v in own.edge_index.t().tolist() if v == node and u in hidden]
+        assert int(made.missing[row]) == len(want)
+        rows = [dense[u] for u in want[:2]] + [torch.zeros(FEATURES)] * (2 - len(want[:2]))
+        assert made.features[row].equal(torch.stack(rows))
+    nothing = data.hide_nodes(own, torch.zeros(0, dtype=torch.int64))
+    assert nothing.graph.num_edges == own.num_edges
+    assert not nothing.missing.any()
+    with pytest.raises(ValueError, match="nodes"):
+        data.hide_nodes(own, torch.tensor([20]))
+
+
+# The greedy loss
+
+
+def naive_greedy(made: Any, count: Any, hidden: Any, number: Any, mask: Any) -> float:
+    n, places, d = made.shape
+    total = 0.0
+    for i in range(n):
+        if not mask[i] or not int(number[i]):
+            continue
+        for j in range(min(places, round(float(count[i])))):
+            each = [
+                sum(float(made[i, j, f] - hidden[i, k, f]) ** 2 for f in range(d))
+                for k in range(min(int(number[i]), hidden.shape[1]))
+            ]
+            total += min(each)
+    return total / max(int(mask.sum()) * places * d, 1)
+
+
+def drawn(n: int = 7, p: int = 4, q: int = 3, d: int = 2, seed: int = 0) -> Any:
+    g = torch.Generator().manual_seed(seed)
+    made = torch.randn(n, p, d, generator=g, dtype=torch.float64)
+    hidden = torch.randn(n, q, d, generator=g, dtype=torch.float64)
+    count = 6 * torch.rand(n, generator=g, dtype=torch.float64)
+    number = torch.randint(5, (n,), generator=g)  # 0 and more than there are places too
+    mask = torch.rand(n, generator=g) < 0.7
+    return made, count, hidden, number, mask
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("p", "q"), [(4, 3), (1, 5), (5, 1)])
+def test_greedy_loss_is_that_of_loops(seed: int, p: int, q: int) -> None:
+    made, count, hidden, number, mask = drawn(p=p, q=q, seed=seed)
+    got = losses.nearest_features(made, count, hidden, number, mask=mask)
+    assert float(got) == pytest.approx(naive_greedy(made, count, hidden, number, mask), abs=1e-12)
+    whole = losses.nearest_features(made, count, hidden, number)
+    want = naive_greedy(made, count, hidden, number, torch.ones_like(mask))
+    assert float(whole) == pytest.approx(want, abs=1e-12)
+
+
+def test_greedy_loss_has_the_gradient_of_its_formula() -> None:
+    made, count, hidden, number, mask = drawn()
+    made.requires_grad_()
+    assert torch.autograd.gradcheck(
+        lambda m: losses.nearest_features(m, count, hidden, number, mask=mask), made
+    )
+    losses.nearest_features(made, count, hidden, number, mask=mask).backward()
+    there = (torch.arange(4) < count.round()[:, None]) & (number > 0)[:, None] & mask[:, None]
+    assert (made.grad.abs().sum(2) > 0).equal(there)
+
+
+def test_greedy_loss_under_vmap_and_of_permuted_neighbours() -> None:
+    several = [drawn(seed=k) for k in range(3)]
+    stacks = [torch.stack(each) for each in zip(*several, strict=True)]
+    got = torch.func.vmap(lambda *a: losses.nearest_features(*a[:4], mask=a[4]))(*stacks)
+    want = [losses.nearest_features(*each[:4], mask=each[4]) for each in several]
+    close(got, torch.stack(want))
+    made, count, hidden, _, _ = drawn()
+    number = torch.full((7,), 3)
+    turned = losses.nearest_features(made, count, hidden.flip(1), number)
+    close(turned, losses.nearest_features(made, count, hidden, number))
+
+
+def test_greedy_loss_where_nothing_counts() -> None:
+    made, count, hidden, number, _ = drawn()
+    made.requires_grad_()
+    for how in (
+        (made, 0 * count, hidden, number),
+        (made, count, hidden, 0 * number),
+        (made[:0], count[:0], hidden[:0], number[:0]),
+    ):
+        value = losses.nearest_features(*how)
+        assert float(value.detach()) == 0
+        assert value.requires_grad
+    mask = torch.tensor([True] + [False] * 6)
+    broken = made.detach().clone()
+    broken[1:] = torch.nan  # of padding
+    assert losses.nearest_features(broken, count, hidden, number, mask=mask).isfinite()
+
+
+@pytest.mark.parametrize("place", range(4))
+def test_greedy_loss_refuses(place: int) -> None:
+    given = list(drawn()[:4])
+    given[place] = given[place][:3] if place else given[0][0]
+    with pytest.raises(ValueError, match="Expected (made|hidden|count|hidden_count) to have shape"):
+        losses.nearest_features(*given)
+
+
+# The generator
+
+
+def test_the_classifier_reads_the_graph_with_the_generated_neighbours() -> None:
+    """Without building it, what SAGE says of the appended graph."""
+    net, own = generator(), double(graph(20))
+    torch.manual_seed(1)
+    count = 6 * torch.rand(20, dtype=torch.float64)
+    made = torch.randn(20, 5, FEATURES, dtype=torch.float64)
+    got = net.classify(own.x, own.adj, count, made)
+    new, edges, size = [], [], 20
+    for node in range(20):
+        for place in range(min(5, round(float(count[node])))):
+            new.append(made[node, place])
+            edges += [(size, node), (node, size)]
+            size += 1
+    more = own.append(torch.stack(new), torch.tensor(edges).t())
+    close(got, net.classifier(more.x, more.adj)[:20])
+
+
+def test_the_generators_loss_is_its_formula() -> None:
+    task = task_of(weights=(0.7, 0.3, 2.0))
+    own, net = task.clients[2], task.fedavg.model
+    _, context = next(iter(task.fedavg.train.batches(own, {})))  # type: ignore[misc]
+    values = {name: context[name].values for name in ("missing", "hidden", "noise", "keep")}
+    known = _hide(
+        double(graphs()[2]), 0.5, 5, fold_in(0, 2, "hide")
+    )  # the same seed hides the same
+    assert values["missing"].equal(known.missing)
+    assert values["hidden"].equal(known.features)
+    assert known.missing.any()
+    params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    count, made, logits = functional_call(
+        net, params, (own.x, own.adj, values["noise"], values["keep"])
+    )
+    rows = own.train_mask
+    assert rows is not None
+    terms = {
+        "count": 0.7 * smooth_l1_loss(count[rows], values["missing"][rows].double()),
+        "features": 0.3
+        * losses.nearest_features(
+            made[rows], count[rows], values["hidden"][rows], values["missing"][rows]
+        ),
+        "labels": 2.0 * cross_entropy(logits[rows], own.y[rows]),  # type: ignore[index]
+    }
+    total = task.fedavg.loss(params, own, context)
+    close(total, sum(terms.values()))
+    names = list(params)
+    for term, part in {
+        "count": "count.weight", "features": "features.0.weight", "labels": "classifier",
+    }.items():  # fmt: skip
+        leaf = params[next(name for name in names if name.startswith(part))]
+        (found,) = torch.autograd.grad(terms[term], [leaf], retain_graph=True)
+        assert found.abs().max() > 0, term
+    got = torch.autograd.grad(total, list(params.values()), retain_graph=True)
+    want = torch.autograd.grad(sum(terms.values()), list(params.values()))
+    for one, two in zip(got, want, strict=True):
+        close(one, two)
+
+
+def test_labels_teach_the_generator() -> None:
+    """The cross-entropy on the mended graph reaches fGen."""
+    task = task_of(weights=(0.0, 0.0, 1.0))
+    own, net = task.clients[2], task.fedavg.model
+    _, context = next(iter(task.fedavg.train.batches(own, {})))  # type: ignore[misc]
+    params = {name: p.detach().clone().requires_grad_() for name, p in net.named_parameters()}
+    task.fedavg.loss(params, own, context).backward()  # type: ignore[no-untyped-call]
+    assert params["features.2.weight"].grad.abs().max() > 0  # type: ignore[union-attr]
+    assert params["count.weight"].grad is None or not params["count.weight"].grad.any()
+
+
+def test_noise_and_dropout_are_what_is_given() -> None:
+    net, own = generator(), double(graph(20))
+    torch.manual_seed(0)
+    one, two = net.draw(20), net.draw(20)
+    assert sorted(one) == ["keep", "noise"]
+    assert set(one["keep"].unique().tolist()) == {0.0, 2.0}
+    made = [net(own.x, own.adj, **each)[1] for each in (one, one, two)]
+    assert made[0].equal(made[1])
+    assert not made[0].equal(made[2])
+    assert made[0].abs().max() <= 1
+    assert set(generator(dropout=1.0).draw(3)["keep"].flatten().tolist()) == {0.0}
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_the_validation_nodes_is_hidden(share: float) -> None:
+    clients = [double(own) for own in graphs()]
+    task = tasks.generator_task(clients, generator(), SGD, share=share)
+    for own, kept in zip(clients, task.clients, strict=True):
+        assert own.val_mask is not None
+        assert kept.val_mask is not None
+        known = int(own.val_mask.sum())
+        assert own.num_nodes - kept.num_nodes == round(share * known)
+        assert int(kept.val_mask.sum()) == known - round(share * known)
+        assert kept.num_train == own.num_train
+
+
+def test_generator_task_refuses() -> None:
+    with pytest.raises(ValueError, match="share"):
+        task_of(share=1.5)
+    with pytest.raises(ValueError, match="weight b"):
+        task_of(weights=(1.0, -1.0, 1.0))
+    with pytest.raises(ValueError, match="val_mask"):
+        tasks.generator_task([double(graph(20, val_mask=None))], generator(), SGD)
+    task = task_of()
+    with pytest.raises(ValueError, match="a client of this task"):
+        next(iter(task.fedavg.train.batches(graph(20), {})))  # type: ignore[misc]
+
+
+# The relay
+
+
+def first_neighbours(own: fgl.Graph, count: int, width: int) -> Any:
+    """The same for every call, so that a test can draw it again."""
+    nodes = torch.arange(count) * 3 % own.num_nodes
+    table, number = neighbour_table(own.edge_index, own.num_nodes, width)
+    return neighbour_features(own, table[nodes], number[nodes]), number[nodes]
+
+
+@AT_ONCE
+@pytest.mark.parametrize("weight", [1.0, 0.25])
+@pytest.mark.parametrize("participation", [1.0, 0.75])
+def test_relayed_gradients_are_those_of_the_joint_loss(
+    participation: float, weight: float, at_once: Any
+) -> None:
+    task = task_of()
+    method = fedsage_plus(task.fedavg, weight=weight, neighbours=first_neighbours)
+    net, own = task.fedavg.model, task.clients
+    how: Any = {"participation": participation, "clients_at_once": at_once, "seed": 1}
+    epochs = [fgl.run(method, own, num_rounds=3 * k, **how) for k in (1, 2)]
+    sent = fgl.run(method, own, num_rounds=4, **how)  # what each drew stays in its state
+    who = epochs[1].history[5].participants
+    assert who == epochs[1].history[3].participants
+    for client in who:
+        before = epochs[0].client_states.get(client, {}).get("model", method.initial())
+        noise = sent.client_states[client]["drawn"]
+        assert isinstance(noise, dict)
+        leaves = {name: p.clone().requires_grad_() for name, p in before.items()}
+        kept = {name: Ragged(value) for name, value in noise.items()}
+        _, context = next(iter(task.fedavg.train.batches(own[client], kept)))  # type: ignore[misc]
+        total = task.fedavg.loss(leaves, own[client], context)
+        count, made, _ = functional_call(net, leaves, (own[client].x, own[client].adj), noise)
+        rows = own[client].train_mask
+        for other in who:
+            if other != client:
+                known = first_neighbours(own[other], int(rows.sum()), 5)
+                total = total + weight * losses.nearest_features(made[rows], count[rows], *known)
+        grads = torch.autograd.grad(total / len(who), list(leaves.values()), allow_unused=True)
+        after = epochs[1].client_states[client]["model"]
+        assert isinstance(after, dict)
+        for (name, leaf), grad in zip(leaves.items(), grads, strict=True):
+            want = torch.zeros_like(leaf) if grad is None else grad
+            torch.testing.assert_close((leaf.detach() - after[name]) / LR, want, rtol=0, atol=1e-9)
+
+
+def test_the_others_move_a_generator() -> None:
+    task = task_of()
+    ends = [
+        fgl.run(fedsage_plus(task.fedavg, weight=weight), task.clients, num_rounds=3)
+        for weight in (0.0, 1.0)
+    ]
+    one, two = (end.client_states[1]["model"] for end in ends)
+    assert not same(one, two)
+
+
+def test_neither_features_nor_generators_travel() -> None:
+    task = task_of()
+    method, seen = fedsage_plus(task.fedavg), []
+
+    def send(*given: Any) -> Any:
+        message, state = method.send(*given)
+        seen.append(sorted(message))
+        return message, state
+
+    result = fgl.run(replace(method, send=send), task.clients, num_rounds=6)
+    assert seen == 2 * ([["count", "made"]] * 4 + [["pulls"]] * 4 + [[]] * 4)
+    assert result.history[2].bytes_up == 0
+    rows = [own.num_train for own in task.clients]
+    size = 8 * 5 * FEATURES  # of one node's neighbours
+    assert result.history[0].bytes_up == sum(rows) * (size + 8)
+    assert result.history[1].bytes_down == 3 * sum(rows) * (size + 8) + 4 * 8
+    assert result.history[1].bytes_up == 3 * sum(rows) * size
+    assert "drawn" not in result.client_states[0]
+
+
+@AT_ONCE
+@pytest.mark.parametrize("gone", [(0, 2), (1, 2), (2, 2)])
+def test_one_who_is_absent_is_left_out(gone: Any, at_once: Any) -> None:
+    task = task_of()
+    method = fedsage_plus(task.fedavg, neighbours=first_neighbours)
+    how: Any = {"num_rounds": 6, "clients_at_once": at_once}
+    at_two = fgl.run(
+        method, task.clients, **{**how, "num_rounds": 2}, dropouts=lambda *at: at == gone
+    )
+    owners = [message.get("owners", torch.tensor(1)) for message in at_two.outbox.values()]
+    assert [int(k) for k in owners] == {0: [4, 4, 1, 4], 1: [3, 3, 4, 3], 2: [4] * 4}[gone[0]]
+    result = fgl.run(method, task.clients, dropouts=lambda *at: at == gone, **how)
+    assert [len(r.dropped) for r in result.history] == [int(k == gone[0]) for k in range(6)]
+    first = fgl.run(
+        method, task.clients, **{**how, "num_rounds": 3}, dropouts=lambda *at: at == gone
+    )
+    moved = not same(first.client_states[2]["model"], method.initial())
+    assert moved == (gone[0] != 2)
+
+
+def test_a_generator_that_diverges_is_refused() -> None:
+    task = task_of()
+    method = fedsage_plus(task.fedavg)
+    bad, k = task.clients[1], 1
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, kept = method.send(params, context, state, own)
+        if own is bad and "made" in message:
+            message = {**message, "made": message["made"] * torch.nan}
+        return message, kept
+
+    with pytest.warns(UserWarning, match="made is not finite"):
+        result = fgl.run(replace(method, send=send), task.clients, num_rounds=6)
+    assert [list(r.dropped) for r in result.history] == [[k], [], []] * 2
+    for state in result.client_states.values():
+        assert all(value.isfinite().all() for value in state["model"].values())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("cut", [lambda t: t[1:], lambda t: t[:, :2], lambda t: t.float()])
+@pytest.mark.parametrize("key", ["made", "pulls"])
+def test_what_does_not_fit_is_refused(key: str, cut: Any) -> None:
+    """It costs its client the round, and no other client its training."""
+    task = task_of()
+    method, bad = fedsage_plus(task.fedavg), task.clients[1]
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, kept = method.send(params, context, state, own)
+        if own is bad and key in message:
+            each: Any = message[key]
+            changed = {k: cut(v) for k, v in each.items()} if key == "pulls" else cut(each)
+            message = {**message, key: changed}
+        return message, kept
+
+    with pytest.warns(UserWarning, match=f"Expected {key}.* of shape"):
+        result = fgl.run(replace(method, send=send), task.clients, num_rounds=3)
+    assert [list(r.dropped) for r in result.history][key == "pulls"] == [1]
+    assert not same(result.client_states[0]["model"], method.initial())
+
+
+def test_random_neighbours_are_neighbours() -> None:
+    own = graph(20)
+    torch.manual_seed(0)
+    features, number = random_neighbours(own, 50, 3)
+    dense: Any = own.x
+    rows = {tuple(dense[v].tolist()): v for v in range(20)}
+    sets = {v: {u for u, w in own.edge_index.t().tolist() if w == v} for v in range(20)}
+    for each, k in zip(features, number.tolist(), strict=True):
+        found = {rows[tuple(row.tolist())] for row in each[:k]}
+        assert len(found) == k
+        assert any(found <= near and k == min(3, len(near)) for near in sets.values())
+        assert not each[k:].any()
+    other, _ = random_neighbours(own, 50, 3)
+    assert not other.equal(features)
+
+
+def test_alone_then_together() -> None:
+    """A second phase goes on from the first one's generators."""
+    task = task_of()
+    alone = fgl.run(local(task.fedavg), task.clients, num_rounds=2)
+    method = fedsage_plus(task.fedavg)
+    both = fgl.run(method, task.clients, num_rounds=2, start=alone)
+    for client, state in alone.client_states.items():
+        assert same(both.client_states[client]["model"], state["model"])
+    assert not same(*(alone.client_states[client]["model"] for client in (0, 1)))
+
+
+# Mended graphs
+
+
+def test_a_mended_graph_has_what_the_generator_says() -> None:
+    net, own = generator(), double(graph(20))
+    params = dict(net.state_dict())
+    params["count.bias"] = params["count.bias"] + 1
+    made = tasks.mend(net, params, own, seed=3)
+    new = made.num_nodes - 20
+    assert new > 0
+    for name in ("train_mask", "val_mask", "test_mask"):
+        assert not getattr(made, name)[20:].any()
+        assert getattr(made, name)[:20].equal(getattr(own, name))
+    assert made.x[:20].equal(own.x)  # type: ignore[index, arg-type]
+    with torch.no_grad():
+        count, _, _ = functional_call(net, params, own.inputs)
+    expected = count.round().clamp(max=5).long()
+    edges = made.edge_index[:, own.num_edges :]
+    assert edges.shape[1] == 2 * new
+    into = edges[:, edges[0] >= 20]
+    assert into[1].bincount(minlength=20).equal(expected)
+    assert edges[:, edges[0] < 20].equal(into.flip(0))
+    assert into[0].unique().numel() == new  # one node each
+    again = tasks.mend(net, params, own, seed=3)
+    assert again.x.equal(made.x)  # type: ignore[arg-type, union-attr]
+    other = tasks.mend(net, params, own, seed=4)
+    assert not other.x.equal(made.x)  # type: ignore[arg-type, union-attr]
+
+
+def test_a_generator_that_says_none_mends_nothing() -> None:
+    net, own = generator(), double(graph(20))
+    params = dict(net.state_dict())
+    params["count.weight"] = 0 * params["count.weight"]
+    params["count.bias"] = 0 * params["count.bias"]
+    made = tasks.mend(net, params, own)
+    assert made.num_nodes == 20
+    assert made.edge_index.equal(own.edge_index)
+
+
+SMALL = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 6, "gen_epochs": 1, "gen_local_epochs": 2}
+
+
+def test_the_mended_task() -> None:
+    task = tasks.Nodes(clients=3, hidden=8, model="sage", dropout=0.0).load(seed=0)
+    made = tasks.mended(task, 0, **SMALL)
+    assert made.bytes_before > 0
+    for own, old in zip(made.clients, task.clients, strict=True):
+        assert own.num_nodes >= old.num_nodes
+        assert own.num_train == old.num_train
+        assert own.y is not None
+        assert old.y is not None
+        assert own.y[: old.num_nodes].equal(old.y)
+    ends = [fgl.run(made.fedavg, made, num_rounds=2, clients_at_once=k) for k in (1, "all")]  # type: ignore[arg-type]
+    close(ends[1].outbox[0]["model"], ends[0].outbox[0]["model"], atol=1e-4)
+    again = tasks.mended(task, 0, **SMALL)
+    for one, two in zip(made.clients, again.clients, strict=True):
+        assert one.x.equal(two.x)  # type: ignore[arg-type, union-attr]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gen_epochs",
+        "gen_local_epochs",
+        "gen_hide",
+        "gen_lr",
+        "gen_hidden",
+        "gen_latent",
+        "gen_wide",
+    ],
+)
+def test_mended_refuses(name: str) -> None:
+    task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
+    with pytest.raises(ValueError, match=f"Expected {name} to be"):
+        tasks.mended(task, 0, **{name: -1})
+
+
+@pytest.mark.parametrize(
+    ("method", "flags", "before"),
+    [
+        ("fedsage", [], False),
+        ("fedgcn", [], True),
+        ("fedgcn", ["--hops", "1"], True),
+        ("fedsage-plus", [f"--{k.replace('_', '-')}={v}" for k, v in SMALL.items()], True),
+    ],
+)
+def test_baselines(method: str, flags: list[str], before: bool) -> None:
+    """Each runs by name, and its report says what was sent before the first round."""
+    argv = ["--rounds", "1", "--steps", "1", "--hidden", "4", "--clients", "2", *flags]
+    report, result = script("examples/baseline.py").main([method, "louvain-nodes", *argv])
+    assert report["recipe"] == method
+    assert ("bytes_before" in report) == before
+    assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
+    assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
+    assert len(result.history) == 1

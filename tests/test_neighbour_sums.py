@@ -1,0 +1,362 @@
+"""FedGCN's data: appended nodes, borders, sums over all clients, against loops and the whole."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, close, graph, graphs, same
+from torch.func import functional_call
+
+import fgl
+from fgl import data, methods, tasks
+from fgl.data.neighbour_sums import summed
+
+SGD = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
+
+
+def parts_of(n: int, sizes: list[int], seed: int = 0) -> list[torch.Tensor]:
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return list(order.split(sizes))
+
+
+def bags(own: fgl.Graph) -> fgl.Graph:
+    """The same graph with sparse features without values."""
+    x = (own.x > 0.8).float()  # type: ignore[operator]
+    return own.replace(x=fgl.SparseMatrix.from_dense(x).with_value(None))
+
+
+# Graph.append
+
+
+def test_append_adds_nodes_that_nothing_is_trained_or_scored_on() -> None:
+    own = graph(20)
+    new = torch.randn(3, FEATURES)
+    edges = torch.tensor([[20, 4, 21, 22], [4, 20, 5, 21]])
+    more = own.append(new, edges)
+    assert more.num_nodes == 23
+    assert more.x.equal(torch.cat([own.x, new]))  # type: ignore[union-attr, list-item]
+    assert more.edge_index.equal(torch.cat([own.edge_index, edges], 1))
+    for name in ("train_mask", "val_mask", "test_mask"):
+        mask = getattr(more, name)
+        assert mask[:20].equal(getattr(own, name))
+        assert not mask[20:].any()
+    assert more.num_train == own.num_train
+    assert more.y is not None
+    assert more.y[:20].equal(own.y)  # type: ignore[arg-type]
+    assert own.num_nodes == 20  # as before
+
+
+def test_append_without_edges_changes_no_loss_and_no_score() -> None:
+    own, none = graph(20), torch.zeros(2, 0, dtype=torch.int64)
+    more = own.append(100 * torch.ones(4, FEATURES), none)
+    model = fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.0)
+    loss, params = fgl.federation.supervised(model), dict(model.named_parameters())
+    close(loss(params, more, {}), loss(params, own, {}))
+    score = tasks.node_scores(model)
+    assert score(dict(model.state_dict()), more) == score(dict(model.state_dict()), own)
+
+
+def test_append_where_all_nodes_trained_makes_a_training_mask() -> None:
+    own = graph(9, train_mask=None, val_mask=None, test_mask=None)
+    more = own.append(torch.ones(2, FEATURES), torch.tensor([[9], [0]]))
+    assert more.train_mask is not None
+    assert more.train_mask.tolist() == [True] * 9 + [False] * 2
+    assert more.val_mask is None
+    empty = own.append(torch.ones(0, FEATURES), torch.zeros(2, 0, dtype=torch.int64))
+    assert empty.train_mask is not None  # as its neighbours in a batch
+    bare = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+    assert bare.append(torch.eye(2), torch.tensor([[0], [3]])).train_mask is None
+
+
+def test_append_in_a_batch_is_the_loop() -> None:
+    clients = [
+        own.append(torch.randn(k, FEATURES), torch.stack([own.num_nodes + torch.arange(k)] * 2))
+        for k, own in enumerate(graphs())
+    ]
+    method = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.0), train=SGD)
+    one, two = (
+        fgl.run(method, clients, num_rounds=2, clients_at_once=at_once)  # type: ignore[arg-type]
+        for at_once in (1, "all")
+    )
+    close(two.outbox[0]["model"], one.outbox[0]["model"])
+
+
+@pytest.mark.parametrize("valued", [True, False])
+def test_append_to_sparse_features(valued: bool) -> None:
+    own = bags(graph(8))
+    dense = own.x.to_dense()  # type: ignore[union-attr]
+    new = torch.tensor([[0.0, 2, 0, 0, 0, 1]])
+    sparse = fgl.SparseMatrix.from_dense(new)
+    edges = torch.tensor([[8], [0]])
+    more = own.append(sparse if valued else sparse.with_value(None), edges)
+    assert isinstance(more.x, fgl.SparseMatrix)
+    close(more.x.to_dense(), torch.cat([dense, new if valued else (new > 0).float()]))
+    mixed = own.append(new, edges)
+    close(mixed.x, torch.cat([dense, new]))
+
+
+def test_append_keeps_ids_and_weights() -> None:
+    own = graph(6).subgraph(torch.tensor([3, 1, 5]))
+    edges = torch.tensor([[3], [0]])
+    x = torch.ones(1, FEATURES)
+    assert own.append(x, edges).node_id is None
+    more = own.append(x, edges, node_id=torch.tensor([4]), edge_weight=torch.tensor([0.5]))
+    assert more.node_id is not None
+    assert more.node_id.tolist() == [3, 1, 5, 4]
+    assert more.edge_weight is not None
+    assert more.edge_weight.tolist() == [1.0] * own.num_edges + [0.5]
+    again = more.append(x, edges)
+    assert again.edge_weight is not None
+    assert again.edge_weight[-1] == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "edges", "error", "message"),
+    [
+        (torch.ones(1, 2), [[0], [0]], ValueError, "Expected x to have 6 features"),
+        (torch.ones(1, 6).double(), [[0], [0]], ValueError, "of torch.float64"),
+        (torch.ones(1, 6), [[0], [21]], ValueError, r"edge_index to be in \[0, 21\), but got 21"),
+        (torch.full((1, 6), torch.nan), [[0], [0]], ValueError, "finite"),
+        (torch.ones(6), [[0], [0]], ValueError, "shape"),
+        (torch.ones(1, 6, dtype=torch.int64), [[0], [0]], TypeError, "floating point"),
+    ],
+)
+def test_append_refuses(x: Any, edges: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        graph(20).append(x, torch.tensor(edges))
+
+
+def test_append_refuses_collections() -> None:
+    both = fgl.Graph.join([graph(3), graph(4)])
+    with pytest.raises(ValueError, match="without batch"):
+        both.append(torch.ones(1, FEATURES), torch.tensor([[0], [0]]))
+
+
+# Borders
+
+
+def naive_borders(own: fgl.Graph, parts: list[torch.Tensor]) -> list[Any]:
+    owner = {int(v): (k, i) for k, part in enumerate(parts) for i, v in enumerate(part)}
+    edges = own.edge_index.t().tolist()
+    found = []
+    for client, part in enumerate(parts):
+        rows = []
+        for edge, (source, target) in enumerate(edges):
+            if owner.get(target, (-1, 0))[0] != client or source not in owner:
+                continue
+            if owner[source][0] != client:
+                rows.append((edge, owner[target][1], *owner[source]))
+        degree = [sum(t == int(v) for _, t in edges) for v in part]
+        found.append((rows, degree))
+    return found
+
+
+@pytest.mark.parametrize("sizes", [[20], [7, 13], [1, 10, 9], [5, 5, 4, 6], [3, 4, 13]])
+@pytest.mark.parametrize("directed", [False, True])
+def test_borders_are_those_of_loops(sizes: list[int], directed: bool) -> None:
+    own = graph(20)
+    if directed:
+        own = own.replace(edge_index=own.edge_index[:, ::3])
+    parts = parts_of(20, sizes)[: 2 if sizes[0] == 3 else None]  # some nodes are nobody's
+    for got, (rows, degree) in zip(
+        data.borders(own, parts), naive_borders(own, parts), strict=True
+    ):
+        columns = (got.edge, got.node, got.client, got.neighbour)
+        assert torch.stack(columns, 1).tolist() == [list(row) for row in rows]
+        assert got.degree.tolist() == degree
+
+
+def test_borders_of_permuted_clients() -> None:
+    own, parts = graph(20), parts_of(20, [5, 8, 7])
+    order = [2, 0, 1]
+    one, two = data.borders(own, parts), data.borders(own, [parts[k] for k in order])
+    for new, old in enumerate(order):
+        assert two[new].node.equal(one[old].node)
+        assert [order[k] for k in two[new].client.tolist()] == one[old].client.tolist()
+
+
+def test_borders_refuse_overlap() -> None:
+    for parts in ([torch.tensor([0, 1]), torch.tensor([1])], [torch.tensor([0, 0])]):
+        with pytest.raises(ValueError, match="disjoint"):
+            data.borders(graph(20), parts)
+    with pytest.raises(ValueError, match=r"in \[0, 20\)"):
+        data.borders(graph(20), [torch.tensor([20])])
+    assert data.borders(graph(20), []) == []
+
+
+# Sums of neighbours
+
+
+def gcn(dtype: torch.dtype = torch.float64, **options: Any) -> Any:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.0, **options).to(dtype)
+
+
+def double(own: fgl.Graph) -> fgl.Graph:
+    x: Any = own.x
+    return own.replace(x=x.astype(torch.float64) if isinstance(x, fgl.SparseMatrix) else x.double())
+
+
+SUMMED = {"normalize": False, "summed": True}
+
+
+@pytest.mark.parametrize("features", [lambda own: own, bags], ids=["dense", "sparse"])
+def test_sums_are_those_of_loops(features: Any) -> None:
+    own = features(graph(20))
+    x = own.x.to_dense() if isinstance(own.x, fgl.SparseMatrix) else own.x
+    degree = [1.0] * 20
+    for _, target in own.edge_index.t().tolist():
+        degree[target] += 1
+    want = torch.stack([x[v] / degree[v] for v in range(20)])
+    for source, target in own.edge_index.t().tolist():
+        want[target] += x[source] / (degree[source] * degree[target]) ** 0.5
+    got = summed(own).x
+    close(got.to_dense() if isinstance(got, fgl.SparseMatrix) else got, want)
+
+
+@pytest.mark.parametrize("features", [lambda own: own, bags], ids=["dense", "sparse"])
+@pytest.mark.parametrize("hops", [1, 2])
+def test_what_clients_compute_is_what_the_whole_graph_would(hops: int, features: Any) -> None:
+    whole, parts = double(features(graph(40))), parts_of(40, [9, 14, 1, 16])
+    central, model = gcn(), gcn(**SUMMED)
+    model.load_state_dict(central.state_dict())
+    logits, first = central(whole.x, whole.adj, return_embedding=True)
+    made = data.neighbour_sums(whole, parts, hops=hops)
+    cut = [part.numel() for part in parts]
+    for own, part, size in zip(made.clients, parts, cut, strict=True):
+        got, embedding = model(own.x, own.adj, return_embedding=True)
+        torch.testing.assert_close(embedding[:size], first[part], rtol=0, atol=1e-6)
+        same_ = torch.allclose(got[:size], logits[part], rtol=0, atol=1e-6)
+        assert same_ == (hops == 2)  # with one hop the second layer lacks neighbours
+    got, _ = model(made.whole.x, made.whole.adj, return_embedding=True)
+    torch.testing.assert_close(got, logits, rtol=0, atol=1e-6)
+
+
+def test_one_hop_weighs_own_neighbours_by_true_degrees() -> None:
+    """Eq. of FedGCN with one hop: the second layer sums own nodes, divided by true degrees."""
+    whole, parts = double(graph(40)), parts_of(40, [9, 31])
+    central, model = gcn(), gcn(**SUMMED)
+    made = data.neighbour_sums(whole, parts, hops=1)
+    _, first = central(whole.x, whole.adj, return_embedding=True)
+    layer: Any = central.convs[1]
+    for own, part in zip(made.clients, parts, strict=True):
+        block = whole.adj.gcn_norm.to_dense().double()[part][:, part]
+        want = block @ first[part].relu() @ layer.lin.weight.t() + layer.bias
+        close(functional_call(model, dict(central.state_dict()), own.inputs), want)
+
+
+@pytest.mark.parametrize("hops", [0, 1, 2])
+def test_without_cross_edges_it_is_fedavg(hops: int) -> None:
+    blocks = [double(own) for own in graphs()]
+    sizes = [own.num_nodes for own in blocks]
+    starts = [sum(sizes[:k]) for k in range(4)]
+    fields: Any = {
+        name: torch.cat([getattr(own, name) for own in blocks])
+        for name in ("x", "y", "train_mask", "val_mask", "test_mask")
+    }
+    pairs = zip(blocks, starts, strict=True)
+    whole = fgl.Graph(edge_index=torch.cat([own.edge_index + s for own, s in pairs], 1), **fields)
+    parts = list(torch.arange(whole.num_nodes).split(sizes))
+    made = data.neighbour_sums(whole, parts, hops=hops)
+    assert made.num_bytes == 0
+    plain = fgl.run(fgl.fedavg(gcn(), train=SGD), blocks, num_rounds=3)
+    other = fgl.run(fgl.fedavg(gcn(**SUMMED), train=SGD), made.clients, num_rounds=3)
+    close(other.outbox[0]["model"], plain.outbox[0]["model"], atol=1e-8)
+    assert [r.loss for r in other.history] == pytest.approx([r.loss for r in plain.history])
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_two_hops_give_the_centralised_gradient(at_once: Any) -> None:
+    """One step of everybody, weighted by training nodes, is a step on the whole graph."""
+    whole, parts = double(graph(40)), parts_of(40, [9, 14, 17])
+    step = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=1)
+    made = data.neighbour_sums(whole, parts, hops=2)
+    options: Any = {"num_rounds": 3, "clients_at_once": at_once}
+    ours = fgl.run(fgl.fedavg(gcn(**SUMMED), train=step), made.clients, **options)
+    want = fgl.run(fgl.fedavg(gcn(), train=step), [whole], num_rounds=3)
+    close(ours.outbox[0]["model"], want.outbox[0]["model"], atol=1e-8)
+    cut = fgl.run(fgl.fedavg(gcn(), train=step), data.partition_graph(whole, parts), num_rounds=3)
+    assert not torch.allclose(
+        cut.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
+        want.outbox[0]["model"]["convs.0.lin.weight"],  # type: ignore[index, call-overload]
+        atol=1e-4,
+    )
+
+
+def test_nodes_of_others_bring_no_label_and_are_in_no_mask() -> None:
+    whole, parts = graph(40), parts_of(40, [9, 14, 17])
+    made = data.neighbour_sums(whole, parts, hops=2)
+    for own, part in zip(made.clients, parts, strict=True):
+        assert own.node_id is not None
+        assert own.node_id[: part.numel()].equal(part)
+        assert not set(own.node_id[part.numel() :].tolist()) & set(part.tolist())
+        for mask in (own.train_mask, own.val_mask, own.test_mask):
+            assert mask is not None
+            assert not mask[part.numel() :].any()
+        assert own.y is not None
+        assert not own.y[part.numel() :].any()
+        assert bool((own.edge_index[1] < part.numel()).all())  # only edges into own nodes
+    changed = whole.replace(y=(whole.y + 1) % CLASSES)  # type: ignore[operator]
+    other = data.neighbour_sums(changed, parts, hops=2)
+    for one, two, part in zip(made.clients, other.clients, parts, strict=True):
+        assert one.y is not None
+        assert two.y is not None
+        assert one.y[part.numel() :].equal(two.y[part.numel() :])
+
+
+@pytest.mark.parametrize("sizes", [[40], [20, 20], [1, 15, 24], [9, 14, 1, 16]])
+def test_bytes_are_those_of_loops(sizes: list[int]) -> None:
+    whole, parts = graph(40), parts_of(40, sizes)
+    owner = {int(v): k for k, part in enumerate(parts) for v in part}
+    cut = [(u, v) for u, v in whole.edge_index.t().tolist() if owner[u] != owner[v]]
+    row = 4 * FEATURES + 8
+    one = len({(v, owner[u]) for u, v in cut}) + len({v for _, v in cut})
+    assert data.neighbour_sums(whole, parts, hops=1).num_bytes == one * row
+    asked, told = len({u for u, _ in cut}), len({(u, owner[v]) for u, v in cut})
+    two = (one + asked) * row + told * (row + 4)
+    assert data.neighbour_sums(whole, parts, hops=2).num_bytes == two
+    assert data.neighbour_sums(whole, parts, hops=0).num_bytes == 0
+
+
+def test_hops_out_of_range() -> None:
+    with pytest.raises(ValueError, match="hops"):
+        data.neighbour_sums(graph(20), [torch.arange(20)], hops=3)
+    for model in ("gat", "sage"):
+        with pytest.raises(ValueError, match=f"hops to be 0 beside {model}"):
+            tasks.Nodes(model=model, hops=1)
+
+
+# The task
+
+
+def test_the_task_of_two_hops() -> None:
+    setting = tasks.Nodes(clients=3, hidden=8, model="gcn", dropout=0.0, hops=2)
+    task, plain = setting.load(seed=0), replace(setting, hops=0).load(seed=0)
+    assert task.bytes_before > 0
+    assert plain.bytes_before == 0
+    assert same(dict(task.fedavg.initial()), dict(plain.fedavg.initial()))
+    options: Any = {"num_rounds": 2}
+    ours, theirs = fgl.run(task.fedavg, task, **options), fgl.run(plain.fedavg, plain, **options)
+    assert [r.bytes_up for r in ours.history] == [r.bytes_up for r in theirs.history]
+    start = fgl.run(task.fedavg, task, num_rounds=0), fgl.run(plain.fedavg, plain, num_rounds=0)
+    scores = [t.evaluate(t.fedavg)(r.outbox, {}) for t, r in zip((task, plain), start, strict=True)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-5)  # the same model on the same graph
+    prox = fgl.run(methods.moon(methods.fedprox(task.fedavg, mu=0.1)), task, num_rounds=1)
+    assert prox.history[0].dropped == {}
+    one, two = (
+        fgl.run(tasks.centralized(t).fedavg, tasks.centralized(t), num_rounds=1)
+        for t in (task, plain)
+    )
+    close(one.outbox[0]["model"], two.outbox[0]["model"], atol=1e-5)
+
+
+def test_the_task_of_sage() -> None:
+    task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
+    assert isinstance(task.fedavg.model, fgl.nn.SAGE)
+    result = fgl.run(task.fedavg, task, num_rounds=2)
+    assert result.history[-1].metrics["test_accuracy"] > 0.1
