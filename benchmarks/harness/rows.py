@@ -43,9 +43,30 @@ def on_fedavg(build: Callable[..., Method]) -> Make:
 
 
 BASELINES = example("baseline")
-fedavg, local, centralized, fedprox, fedopt, fedper, moon, ring = (
-    on_fedavg(getattr(BASELINES.METHODS[name], "func", BASELINES.METHODS[name]))
-    for name in ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring")
+BUILDERS = {name: getattr(made, "func", made) for name, made in BASELINES.METHODS.items()}
+
+
+def of_baseline(name: str) -> Make:
+    """A method of ``examples/baseline.py``; `Experiment.load` makes it, as that file does."""
+    build = BUILDERS[name]
+
+    @functools.wraps(build)
+    def make(loaded: Loaded, **options: Any) -> Method:
+        method: Method = BASELINES.built(build, loaded.task, loaded.seed, options)[0]
+        return method
+
+    return make
+
+
+fedavg, local, centralized, fedprox, fedopt, fedper, moon, ring = map(
+    of_baseline,
+    ("fedavg", "local", "centralized", "fedprox", "fedopt", "fedper", "moon", "ring"),
+)
+scaffold, fedselect, graphfl, fedamp, heurfedamp, pfedgraph = map(
+    of_baseline, ("scaffold", "fedselect", "graphfl", "fedamp", "heurfedamp", "pfedgraph")
+)
+fedpub, gcfl, gcfl_plus, fedstar, fedgcn, fedsage, fedsage_plus = map(
+    of_baseline, ("fedpub", "gcfl", "gcfl-plus", "fedstar", "fedgcn", "fedsage", "fedsage-plus")
 )
 
 
@@ -64,8 +85,10 @@ class Experiment:
     def load(self) -> tuple[tasks.Task, Method]:
         """The task and the method."""
         task = self.setting.load(self.run.seed)
-        if self.method is centralized:
-            task = tasks.centralized(task)
+        build = getattr(self.method, "__wrapped__", None)
+        if build in BUILDERS.values():  # some change the task
+            method, task = BASELINES.built(build, task, self.run.seed, self.options)
+            return task, method
         return task, self.method(Loaded(self.setting, task, self.run.seed), **self.options)
 
     def __call__(self) -> tuple[dict[str, Any], Result]:
@@ -99,7 +122,8 @@ class Experiment:
     def defaults(self) -> dict[str, Any]:
         """The options of the method that have a default."""
         known = inspect.signature(self.method).parameters.values()
-        return {each.name: each.default for each in known if each.default is not each.empty}
+        options = [each for each in known if each.kind is each.KEYWORD_ONLY]
+        return {each.name: each.default for each in options if each.default is not each.empty}
 
     @property
     def all_options(self) -> dict[str, Any]:

@@ -14,13 +14,27 @@ from harness.rows import (
     Experiment,
     Make,
     changed,
+    fedamp,
     fedavg,
+    fedgcn,
     fedopt,
     fedper,
     fedprox,
+    fedpub,
+    fedsage,
+    fedsage_plus,
+    fedselect,
+    fedstar,
+    flat,
+    gcfl,
+    gcfl_plus,
+    graphfl,
+    heurfedamp,
     local,
     moon,
+    pfedgraph,
     ring,
+    scaffold,
 )
 
 from fgl import Graph, Method, data, tasks
@@ -46,6 +60,8 @@ class GraphsWithValidation(tasks.Graphs):
         folds, tests = self.folds_of(seed)
         kept, held = zip(*(quartered(own, seed) for own in folds), strict=True)
         made = self.of(kept, tests, seed=seed)
+        if self.model == "star":
+            held = [tasks.with_structure(own) for own in held]
 
         def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
             validate = evaluate_graphs(method, held, clients)
@@ -53,7 +69,7 @@ class GraphsWithValidation(tasks.Graphs):
             def validation(outbox: Any, states: Any) -> dict[str, float]:
                 return {"val_accuracy": validate(outbox, states)["test_accuracy"]}
 
-            return together(evaluate_graphs(method, tests, clients), validation)
+            return together(made.scores(method, clients), validation)
 
         return replace(made, scores=scores, select="val_accuracy")
 
@@ -157,7 +173,7 @@ class Entry:
         """The run of a trial."""
         column = COLUMNS[task]
         run = replace(column.run, seed=seed)
-        known = {"lr"}
+        known = flat(column.setting) | flat(run)
         options = {name: value for name, value in values.items() if name not in known}
         return Experiment(changed(column.setting, values), self.make, options, run)
 
@@ -169,17 +185,41 @@ SHARED = {  # what FedPer lets travel
     "graphs": {"shared": ("convs",)},
 }
 WHOLE = ("louvain-nodes", "overlapping-nodes", "links")  # the model gives embeddings
+STAR = {name: {"model": "star"} for name in ("louvain-nodes", "graphs")}
+SAGE = {"louvain-nodes": {"model": "sage"}}
+SMALL = {"gen_wide": 256, "gen_epochs": 5, "gen_local_epochs": 10}  # FedSage+'s generators
+SPLITS = ({"eps1": 0.05, "eps2": 0.1}, {"eps1": 0.2, "eps2": 0.4})  # GCFL's
+ADAPTATIONS = ({"adapt_steps": 1, "adapt_lr": 0.1}, {"adapt_steps": 1, "adapt_lr": 0.01})
+ADAM = ({"rule": "adam", "server_lr": 0.01}, {"rule": "adam", "server_lr": 0.001})
 ENTRIES: dict[str, Entry] = {
     "Local": Entry(local),
     "FedAvg": Entry(fedavg),
     "FedProx": Entry(fedprox, ({"mu": 0.01}, {"mu": 0.1})),
-    "FedOpt, Adam": Entry(
-        fedopt, ({"rule": "adam", "server_lr": 0.01}, {"rule": "adam", "server_lr": 0.001})
-    ),
-    "FedPer": Entry(fedper, fixed=SHARED),
+    "FedOpt, Adam": Entry(fedopt, ADAM),
+    "SCAFFOLD": Entry(scaffold),
     "MOON": Entry(moon, ({"contrast": 0.1}, {"contrast": 1.0}), WHOLE),
-    "D-FedGNN": Entry(ring),
+    "FedPer": Entry(fedper, fixed=SHARED),
+    "FedStar": Entry(fedstar, None, tuple(STAR), STAR),
+    "FedSelect": Entry(fedselect, ({"top": 0.25}, {"top": 0.1})),
+    "FED-PUB": Entry(fedpub, ({"sparsity": 1e-3}, {"sparsity": 1e-4})),
+    "FedAMP": Entry(fedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
+    "HeurFedAMP": Entry(heurfedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
+    "pFedGraph": Entry(pfedgraph, ({"prior": 0.8}, {"prior": 8.0})),
+    "GCFL": Entry(gcfl, SPLITS),
+    "GCFL+": Entry(gcfl_plus, SPLITS),
     "uniform": Entry(uniform, ({"rho": 0.05}, {"rho": 0.5})),
+    "D-FedGNN": Entry(ring),
+    "GraphFL": Entry(graphfl, ADAPTATIONS),
+    "FedGCN": Entry(
+        fedgcn, None, ("louvain-nodes",), {"louvain-nodes": {"model": "gcn", "hops": 2}}
+    ),
+    "FedSage": Entry(fedsage, None, ("louvain-nodes",), SAGE),
+    "FedSage+": Entry(
+        fedsage_plus,
+        ({}, {"gen_lr": 0.01}),
+        ("louvain-nodes",),
+        {"louvain-nodes": {**SAGE["louvain-nodes"], **SMALL}},
+    ),
     "FGSSL": Entry(
         fgssl, ({"lambda_c": 0.5, "lambda_d": 5.0}, {"lambda_c": 1.5}), ("louvain-nodes",)
     ),
