@@ -186,22 +186,23 @@ def text(found: dict[str, Any], args: argparse.Namespace) -> str:
                     said = ["" if cell is None else f"{cell:.1f}" for cell in cells]
                     lines.append(f"| {rule} | {' | '.join(said)} |")
             # What the number does not change stands under 1 hostile client alone.
-            if len(lines) > len(ALIKE) or (bad == 1 and lines):
+            if lines and (bad == 1 or any_of(found, dataset, bad)):
                 head = f"| rule | {' | '.join(ATTACKS)} |\n|---{'|---' * len(ATTACKS)}|"
                 parts.append(f"### {dataset}, {bad} hostile of {CLIENTS}\n\n{head}\n")
                 parts[-1] += "\n".join(lines) + "\n"
     return "\n" + "\n".join(parts) + "\n"
 
 
+def any_of(found: dict[str, Any], dataset: str, bad: int) -> bool:
+    """Whether a run on a dataset has so many hostile clients, or expects them."""
+    keys = [run["key"] for run in found.values()]
+    return any(k["dataset"] == dataset and k["settings"]["bad"] == bad for k in keys)
+
+
 def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
-    """A panel for each dataset and number of hostile clients that has runs of attacks."""
+    """A panel for each dataset and number of hostile clients that has runs."""
     plt = pyplot()
-    shown = [
-        (dataset, bad)
-        for dataset in args.datasets
-        for bad in args.bad
-        if any(score(found, args, dataset, rule, "scale -10", bad) for rule in RULES)
-    ]
+    shown = [(d, bad) for d in args.datasets for bad in args.bad if any_of(found, d, bad)]
     figure, axes = plt.subplots(1, len(shown), figsize=(3 + 5 * len(shown), 5.5), squeeze=False,
                                 sharey=True, layout="constrained")  # fmt: skip
     for panel, (dataset, bad) in zip(axes[0], shown, strict=True):
