@@ -16,6 +16,7 @@ from . import (
     pseudo,
     sparse,
     tasks,
+    transforms,
 )
 from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, run
 from .graph import Graph
@@ -49,4 +50,5 @@ __all__ = [
     "run",
     "sparse",
     "tasks",
+    "transforms",
 ]

@@ -17,6 +17,7 @@ from torch import nn
 
 import fgl
 from fgl import client_network, methods, tasks
+from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
 from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
 from fgl.methods import (
     fedamp,
@@ -44,6 +45,7 @@ from fgl.methods import (
     uniform,
 )
 from fgl.tasks import Task
+from fgl.transforms import attacked, robust, scaled_updates
 
 K = 4  # clients
 SGD = Training(partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3), num_steps=2)
@@ -224,6 +226,7 @@ def adaptive(task: Task) -> Method:
     return methods.adaptive_fedprox(task.fedavg, fit=lambda p, own: fit(p, own, {}))
 
 
+SAYS = ("node_id", "embeddings", "predictions", "num_examples")  # FedGL, besides the model
 VGAE = ("conv1", "conv_mu", "conv_logstd", "head")  # all of it
 
 
@@ -427,6 +430,27 @@ ROWS: dict[str, Row] = {
     "fedprox of fedego": Row(lambda t: fedprox(fedego(t), mu=0.5), ("ego",)),
     "fedprox of fedvgae": Row(lambda t: fedprox(fedvgae(t), mu=0.5), ("own", "links")),
     "fedprox of gpfl": Row(lambda t: fedprox(gpfl(t), mu=0.5), ("graphs",), by_examples=False),
+    # transforms
+    "robust median of fedavg": Row(lambda t: robust(t.fedavg, median), (*ANY, "gat")),
+    "robust krum of fedprox": Row(
+        lambda t: robust(fedprox(t.fedavg, mu=0.5), partial(krum, bad=0)), NODES
+    ),
+    "robust multi-krum of fedgl": Row(
+        lambda t: robust(fedgl(t), partial(multi_krum, bad=0), untouched=SAYS), ("overlapping",)
+    ),
+    "fedopt of robust": Row(
+        lambda t: fedopt(robust(t.fedavg, norm_bound), rule="adam", server_lr=0.01), NODES
+    ),
+    "robust geometric median of moon": Row(
+        lambda t: robust(moon(t.fedavg), geometric_median), NODES
+    ),
+    "robust buckets of fedper": Row(
+        lambda t: robust(fedper_(t), median, bucket=2), ("nodes", "own"), by_place=True
+    ),
+    "attacked robust median of fedavg": Row(
+        lambda t: attacked(robust(t.fedavg, median), [2], scaled_updates()), ("nodes", "graphs"),
+        by_place=True,
+    ),
 }  # fmt: skip
 
 CASES = [(name, task) for name, row in ROWS.items() for task in row.tasks]

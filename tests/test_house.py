@@ -37,6 +37,7 @@ FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {"checks", "sparse", "graph", "losses", "aggregate", "metrics"}
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
+FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
 FLOORS["experiment"] = {"checks", "federation", "tasks"}
 # Inside the federation, each file may import those before it; `message` knows nobody.

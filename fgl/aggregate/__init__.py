@@ -4,8 +4,9 @@ The bits of a result depend on values alone: not on where tensors lie in memory,
 stacked or listed, on the processor or on its threads.
 """
 
+from . import robust
 from .mean import mean
 from .mix import mix
 from .server_step import server_step
 
-__all__ = ["mean", "mix", "server_step"]
+__all__ = ["mean", "mix", "robust", "server_step"]

@@ -43,7 +43,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
     small: dict[Any, dict[str, Tensor]] = {}
     out = {}
     for name, value in stack.items():
-        first = _checked(name, value, clients)
+        first = checked(name, value, clients)
         where = first.device, exact(first)
         if where not in divisors:
             divisors[where] = divisor.to(*where)
@@ -53,7 +53,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
             small.setdefault(where, {})[name] = whole
             out[name] = whole  # its place
         else:
-            out[name] = _as(_divided_sum(value, divisors[where]), first.dtype)
+            out[name] = as_dtype(_divided_sum(value, divisors[where]), first.dtype)
     for where, few in small.items():
         flat = [
             whole.reshape(clients, prod(whole.shape[1:])).to(where[1]) for whole in few.values()
@@ -61,7 +61,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
         sums = _sum_of_stack(torch.cat(flat, 1), divisors[where])
         each = sums.split([own.shape[1] for own in flat])
         for (name, whole), own in zip(few.items(), each, strict=True):
-            out[name] = _as(own.clone().view(whole.shape[1:]), whole.dtype)
+            out[name] = as_dtype(own.clone().view(whole.shape[1:]), whole.dtype)
     return out
 
 
@@ -147,7 +147,7 @@ def _divisors(weight: Tensor) -> Tensor:
     return folded(share.clone()) / share
 
 
-def _checked(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
+def checked(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
     """The stack, or the first tensor of a list of as many alike."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     if shape[:1] != [clients]:
@@ -168,5 +168,5 @@ def _checked(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tenso
     return value[0]
 
 
-def _as(average: Tensor, dtype: torch.dtype) -> Tensor:
+def as_dtype(average: Tensor, dtype: torch.dtype) -> Tensor:
     return (average if dtype.is_floating_point else average.round()).to(dtype)

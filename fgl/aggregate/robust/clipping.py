@@ -1,0 +1,115 @@
+"""Clipping: means in which no client can weigh more than a given length."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ...checks import check_number
+from ..mean import as_dtype, mean
+from .median import median
+from .stacks import Stack, TooManyBad, flat, lengths, stacked
+
+
+def norm_bound(stack: Stack, *, bound: float | None = None) -> dict[str, Tensor]:
+    """The mean of updates, the longer ones shortened: ``mean_k x_k min(1, b / ||x_k||)``.
+
+    A bad client moves the mean by at most ``b / K``: nothing breaks it, and it removes nobody. What
+    it costs: clients that have learned more than b are slowed down.
+
+    Args:
+        stack: updates (new minus old), name to ``[K, ...]``, or to K tensors ``[...]``.
+        bound: b, above 0; default the median of the clients' norms, which is an honest one's or
+            between two of them while fewer than half are bad.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes.
+
+    Raises:
+        ValueError: if `bound` is not positive.
+
+    Example:
+        >>> norm_bound({"w": torch.tensor([[3.0, 4.0], [-1e9, 0.0]])}, bound=1.0)
+        {'w': tensor([-0.2000,  0.4000])}
+
+    Source: Sun et al. 2019, https://arxiv.org/abs/1911.07963
+    """
+    return _clipped(stack, bound, "bound", None, 1)
+
+
+def centred_clipping(
+    stack: Stack,
+    *,
+    radius: float | None = None,
+    bad: int = 0,
+    centre: Mapping[str, Tensor] | None = None,
+    steps: int = 3,
+) -> dict[str, Tensor]:
+    """The mean of what is clipped around a moving centre (centred clipping).
+
+    ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, so many times.
+
+    A bad client moves v by at most ``radius / K`` in a step. What it costs: clients that are
+    farther from the centre than the radius are slowed down, be they honest or not.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        radius: above 0; default the median of the distances from v, anew in each step.
+        bad: how many clients may be bad; it changes nothing but the check.
+        centre: the first v, name to ``[...]``; default 0, so of updates the model that was sent.
+        steps: how many times v is moved, at least 1.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes.
+
+    Raises:
+        TooManyBad: if ``10 bad > K``: the theorem is about a tenth of the clients.
+        ValueError: if `radius` or `steps` is out of range.
+
+    Example:
+        >>> centred_clipping({"w": torch.tensor([[1.0], [1.0], [1e9]])}, radius=1.0, steps=2)
+        {'w': tensor([1.3333])}
+
+    Source: Karimireddy et al. 2021, https://arxiv.org/abs/2012.10333
+    """
+    check_number("steps", steps, at_least=1, integer=True)
+    check_number("bad", bad, at_least=0, integer=True)
+    clients = stacked(stack)[1]
+    if 10 * bad > clients:
+        raise TooManyBad(
+            f"Expected bad to be at most a tenth of the {clients} clients, but got {bad}"
+        )
+    return _clipped(stack, radius, "radius", centre, steps)
+
+
+def _clipped(
+    stack: Stack,
+    radius: float | None,
+    name: str,
+    centre: Mapping[str, Tensor] | None,
+    steps: int,
+) -> dict[str, Tensor]:
+    """``v + mean_k share_k (x_k - v)``, so many times."""
+    if radius is not None:
+        check_number(name, radius, above=0)
+    whole, clients = stacked(stack)
+    around = {key: value.to(torch.float64) for key, value in whole.items()}
+    start = {} if centre is None else centre
+    v = {key: start.get(key, torch.zeros_like(value[0])).double() for key, value in around.items()}
+    for _ in range(steps):
+        apart = {key: value - v[key] for key, value in around.items()}
+        counted = {key: apart[key] for key, value in whole.items() if value.is_floating_point()}
+        length = lengths(flat(counted)) if counted else torch.zeros(clients, dtype=torch.float64)
+        limit = median({"": length})[""] if radius is None else radius
+        share = (limit / length).clamp(max=1.0)
+        share = torch.where(length > 0, share, 1.0)
+        equal = torch.ones(clients)
+        moved = mean({key: _times(share, each) for key, each in apart.items()}, equal)
+        v = {key: v[key] + moved[key] for key in v}
+    return {key: as_dtype(value, whole[key].dtype) for key, value in v.items()}
+
+
+def _times(share: Tensor, stack: Tensor) -> Tensor:
+    return stack * share.to(stack.device).view(-1, *[1] * (stack.dim() - 1))

@@ -1,0 +1,64 @@
+"""The geometric median: the point whose distances from all clients have the smallest sum."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from ...checks import check_number
+from ..mean import mean
+from .median import median
+from .stacks import Stack, check_minority, flat, lengths, stacked
+
+
+def geometric_median(
+    stack: Stack,
+    *,
+    bad: int = 0,
+    start: Mapping[str, Tensor] | None = None,
+    steps: int = 10,
+    eps: float = 1e-6,
+) -> dict[str, Tensor]:
+    """``argmin_z sum_k ||z - x_k||`` by the smoothed Weiszfeld algorithm (RFA).
+
+    ``z <- sum_k b_k x_k / sum_k b_k`` with ``b_k = 1 / max(eps, ||z - x_k||)``, so many times.
+
+    With fewer than half bad it stays near the honest ones. What it costs: several passes over all
+    clients, and clients that are far from the others count little, be they honest or not.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        bad: how many clients may be bad; it changes nothing but the check.
+        start: the first z, name to ``[...]``; default the coordinate-wise median.
+        steps: how many times z is moved, at least 1.
+        eps: distances below it count as it, above 0.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+        ValueError: if `steps` or `eps` is out of range.
+
+    Example:
+        >>> models = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1e9, 1e9]])
+        >>> geometric_median({"w": models}, bad=1, steps=200)["w"].round(decimals=3)
+        tensor([0.5000, 0.5000])
+
+    Source: Pillutla et al. 2019, https://arxiv.org/abs/1912.13445
+    """
+    check_number("steps", steps, at_least=1, integer=True)
+    check_number("eps", eps, above=0)
+    whole, clients = stacked(stack)
+    check_minority(bad, clients)
+    rows = flat(whole)
+    first = median(whole) if start is None else start
+    z = flat({name: first[name][None] for name in whole})[0]
+    weight = torch.ones(clients, dtype=torch.float64)
+    for step in range(steps):
+        if step:
+            z = mean({"z": rows}, weight)["z"]
+        weight = 1 / lengths(rows - z).clamp(min=eps)
+    return mean(whole, weight)

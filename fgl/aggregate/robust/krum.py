@@ -1,0 +1,94 @@
+"""Krum and multi-Krum: the clients whose nearest neighbours are nearest."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...checks import check_number
+from ..mean import mean
+from .stacks import Stack, check_minority, distances, flat, stacked
+
+
+def krum(stack: Stack, *, bad: int, neighbours: int | None = None) -> dict[str, Tensor]:
+    """The tensors of one client: the one that is nearest to its nearest others (Krum).
+
+    ``argmin_i sum_{j in N_i} ||x_i - x_j||^2``, N_i being the nearest others of client i.
+
+    What it costs: the work of all clients but one, so where clients differ all of them train the
+    model of one.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        bad: how many clients may be bad.
+        neighbours: how many others are nearest; default ``K - bad - 1`` (Allouah et al. 2023),
+            which holds while ``2 bad < K``. Blanchard et al. take ``K - bad - 2``, and ask for
+            ``2 bad + 2 < K``.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes. Among equals the one whose entries are smaller is
+        taken, so that the order of the clients does not matter.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+        ValueError: if `neighbours` is not from 1 to K - 1.
+
+    Example:
+        >>> krum({"w": torch.tensor([[0.0], [1.0], [1.5], [1e9]])}, bad=1)
+        {'w': tensor([1.])}
+
+    Source: Blanchard et al. 2017, https://arxiv.org/abs/1703.02757; the bound: Allouah et al. 2023,
+    https://arxiv.org/abs/2302.01772
+    """
+    whole, _ = stacked(stack)
+    best = _ranked(whole, bad, neighbours)[0]
+    return {name: value[best].clone() for name, value in whole.items()}
+
+
+def multi_krum(
+    stack: Stack, *, bad: int, keep: int | None = None, neighbours: int | None = None
+) -> dict[str, Tensor]:
+    """The mean of the clients that Krum ranks first.
+
+    What it costs: the clients that are least alike the others are not heard, be they honest or not.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        bad: how many clients may be bad.
+        keep: how many are averaged, from 1 to K - bad; default ``K - bad``.
+        neighbours: as for `krum`.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+        ValueError: if `keep` or `neighbours` is out of range.
+
+    Example:
+        >>> multi_krum({"w": torch.tensor([[0.0], [1.0], [2.0], [1e9]])}, bad=1)
+        {'w': tensor([1.])}
+
+    Source: Blanchard et al. 2017, https://arxiv.org/abs/1703.02757
+    """
+    whole, clients = stacked(stack)
+    ranked = _ranked(whole, bad, neighbours)
+    keep = clients - bad if keep is None else keep
+    check_number("keep", keep, at_least=1, at_most=clients - bad, integer=True)
+    return mean({name: value[ranked[:keep]] for name, value in whole.items()}, torch.ones(keep))
+
+
+def _ranked(whole: dict[str, Tensor], bad: int, neighbours: int | None) -> list[int]:
+    """The clients, the most central one first; ties are broken by their entries."""
+    rows = flat(whole)
+    clients = len(rows)
+    check_minority(bad, clients)
+    if neighbours is None:
+        neighbours = clients - bad - 1
+    else:
+        check_number("neighbours", neighbours, at_least=1, at_most=clients - 1, integer=True)
+    nearest = distances(rows).sort(1).values[:, 1 : neighbours + 1]  # the first is itself
+    score = [sum(row) for row in nearest.tolist()]
+    if len(set(score)) < clients:
+        return sorted(range(clients), key=lambda k: (score[k], rows[k].tolist()))
+    return sorted(range(clients), key=score.__getitem__)

@@ -1,0 +1,79 @@
+"""Mixing before a robust mean: clients averaged with others, so that honest ones differ less."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...checks import check_number
+from ..mean import mean
+from .stacks import Stack, check_minority, distances, flat, stacked
+
+
+def bucket_means(
+    stack: Stack, *, size: int, generator: torch.Generator | None = None
+) -> dict[str, Tensor]:
+    """Means of buckets of clients drawn at random (bucketing).
+
+    A bad client spoils one bucket, so a rule for buckets must withstand as many bad ones as before
+    among fewer. What it costs: that, and a draw in each round.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        size: clients in a bucket, at least 1; the last one may have fewer. With 1 the clients stay.
+        generator: draws the buckets; default torch's global one.
+
+    Returns:
+        Name to ``[ceil(K / size), ...]``.
+
+    Raises:
+        ValueError: if `size` is not positive.
+
+    Example:
+        >>> bucket_means({"w": torch.tensor([1.0, 1.0, 1.0])}, size=2)
+        {'w': tensor([1., 1.])}
+
+    Source: Karimireddy et al. 2022, https://arxiv.org/abs/2006.09365
+    """
+    check_number("size", size, at_least=1, integer=True)
+    whole, clients = stacked(stack)
+    if size == 1:
+        return whole
+    buckets = torch.randperm(clients, generator=generator).split(size)
+    return _means(whole, [bucket.tolist() for bucket in buckets])
+
+
+def nearest_means(stack: Stack, *, bad: int) -> dict[str, Tensor]:
+    """Every client replaced by the mean of itself and its nearest others, ``K - bad`` in all (NNM).
+
+    Honest clients come nearer to each other, and to their mean. What it costs: bad ones that are
+    near are mixed into all, and ``K^2`` distances are computed.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``.
+        bad: how many clients may be bad; with 0 everybody becomes the mean.
+
+    Returns:
+        Name to ``[K, ...]``, to be given to a rule.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+
+    Example:
+        >>> nearest_means({"w": torch.tensor([0.0, 1.0, 2.0, 1e3])}, bad=1)
+        {'w': tensor([  1.0000,   1.0000,   1.0000, 334.3333])}
+
+    Source: Allouah et al. 2023, https://arxiv.org/abs/2302.01772
+    """
+    whole, clients = stacked(stack)
+    check_minority(bad, clients)
+    order = distances(flat(whole)).sort(dim=1, stable=True).indices
+    return _means(whole, [sorted(near) for near in order[:, : clients - bad].tolist()])
+
+
+def _means(whole: dict[str, Tensor], groups: list[list[int]]) -> dict[str, Tensor]:
+    each = [
+        mean({name: value[group] for name, value in whole.items()}, torch.ones(len(group)))
+        for group in groups
+    ]
+    return {name: torch.stack([made[name] for made in each]) for name in whole}

@@ -1,0 +1,88 @@
+"""Stacks of clients as the robust means read them: checked, in double, with their distances."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from ...checks import check_number
+from ..mean import checked, exact, folded
+
+Stack = Mapping[str, Tensor | Sequence[Tensor]]
+
+
+class TooManyBad(ValueError):
+    """More bad clients than a rule can withstand among those that are here.
+
+    Example:
+        >>> fgl.aggregate.robust.median({"w": torch.zeros(4, 1)}, bad=2)
+        Traceback (most recent call last):
+        fgl.aggregate.robust.stacks.TooManyBad: Expected bad to be less than half of the 4 ...
+    """
+
+
+def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
+    """Name to ``[K, ...]``, and K.
+
+    Raises:
+        TypeError: if a tensor is complex, or those of a list have several dtypes.
+        ValueError: if there is no tensor, no client, or the numbers of clients differ.
+    """
+    if not stack:
+        raise ValueError("Expected stack to have a tensor, but got none")
+    clients = _clients(next(iter(stack.values())))
+    if not clients:
+        raise ValueError("Expected stack to have a client, but got none")
+    out = {}
+    for name, value in stack.items():
+        exact(checked(name, value, clients))  # raises where it is complex
+        out[name] = value if isinstance(value, Tensor) else torch.stack(list(value))
+    return out, clients
+
+
+def _clients(value: Tensor | Sequence[Tensor]) -> int:
+    if isinstance(value, Tensor) and value.dim() == 0:
+        raise ValueError("Expected stack to have shapes [K, ...], but got []")
+    return len(value)
+
+
+def check_minority(bad: int, clients: int) -> None:
+    """Refuse bad clients that are not fewer than half: no rule can tell them from the honest ones.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+    """
+    check_number("bad", bad, at_least=0, integer=True)
+    if 2 * bad >= clients:
+        raise TooManyBad(
+            f"Expected bad to be less than half of the {clients} clients, but got {bad}"
+        )
+
+
+def in_order(value: Tensor) -> Tensor:
+    """Each entry of ``[K, ...]`` in ascending order over the clients, in what it is computed in."""
+    return (value.to(exact(value)) + 0.0).sort(0).values  # -0.0 and 0.0 would be a tie of two bits
+
+
+def flat(stack: Mapping[str, Tensor]) -> Tensor:
+    """One row of doubles per client, ``[K, D]``: the floating-point entries, by name."""
+    names = sorted(name for name, value in stack.items() if value.is_floating_point())
+    parts = [stack[name].reshape(len(stack[name]), -1).double() for name in names]
+    return torch.cat(parts, 1) if parts else torch.zeros(len(next(iter(stack.values()))), 0)
+
+
+def lengths(rows: Tensor) -> Tensor:
+    """The Euclidean norm of each row, ``[K]``, summed in an order that memory does not change."""
+    if not rows.shape[1]:
+        return rows.new_zeros(len(rows))
+    return folded((rows * rows).mT).sqrt()
+
+
+def distances(rows: Tensor) -> Tensor:
+    """The squared distance of every row from every row, ``[K, K]``, exactly symmetric."""
+    out = rows.new_zeros(len(rows), len(rows))
+    for i in range(len(rows) - 1):
+        out[i, i + 1 :] = out[i + 1 :, i] = lengths(rows[i + 1 :] - rows[i]).square()
+    return out

@@ -1,0 +1,38 @@
+"""The mean of what is left when the extremes of each entry are left out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..mean import as_dtype, mean
+from .stacks import Stack, check_minority, in_order, stacked
+
+
+def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
+    """Mean over clients, entry by entry, without the `bad` smallest and the `bad` largest.
+
+    Every entry lies between two honest ones. What it costs: ``2 bad`` of K clients are not heard in
+    each entry, also when all are honest; with the largest `bad` it is the median.
+
+    Args:
+        stack: name to ``[K, ...]``, or to K tensors ``[...]``; integers are averaged and rounded.
+        bad: how many clients may be bad; with 0 it is the mean with equal weights.
+
+    Returns:
+        Name to ``[...]``, of the stack's dtypes; the same bits in any order of the clients.
+
+    Raises:
+        TooManyBad: if ``2 bad >= K``.
+
+    Example:
+        >>> trimmed_mean({"w": torch.tensor([[0.0], [1.0], [3.0], [1e9]])}, bad=1)
+        {'w': tensor([2.])}
+
+    Source: Yin et al. 2018, https://arxiv.org/abs/1803.01498
+    """
+    whole, clients = stacked(stack)
+    check_minority(bad, clients)
+    kept = {name: in_order(value)[bad : clients - bad] for name, value in whole.items()}
+    made = mean(kept, torch.ones(clients - 2 * bad))
+    return {name: as_dtype(value, whole[name].dtype) for name, value in made.items()}

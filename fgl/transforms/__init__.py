@@ -1,0 +1,23 @@
+"""Transforms, ``Method -> Method``: what stands between the clients of a method and its server."""
+
+from .attacks import (
+    attacked,
+    flipped_labels,
+    heavy,
+    little_is_enough,
+    negated_models,
+    noise,
+    scaled_updates,
+)
+from .robust import robust
+
+__all__ = [
+    "attacked",
+    "flipped_labels",
+    "heavy",
+    "little_is_enough",
+    "negated_models",
+    "noise",
+    "robust",
+    "scaled_updates",
+]

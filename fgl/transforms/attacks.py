@@ -1,0 +1,234 @@
+"""Attacks, for tests and benchmarks: what hostile clients upload instead of their work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from ..federation import Inbox, Message, Method, Params
+from ..federation.checks import first_not_finite
+from ..federation.method import State
+from ..graph import Graph
+
+Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
+
+
+def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
+    """The method, some of whose clients are hostile: what they upload is what `attack` makes.
+
+    The adversary stands before the server and sees all uploads. It is the outermost wrapper:
+    ``attacked(robust(method, rule), ...)``. Forgeries that are not finite or that `accept` refuses
+    are left out.
+
+    Args:
+        method: what the others, and the attackers in their training, do.
+        attackers: the numbers of the hostile clients.
+        attack: ``(inbox, attackers) -> messages``, of those attackers who are here.
+
+    Raises:
+        ValueError: if an attacker's number is negative.
+
+    Example:
+        >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
+        >>> came = {
+        ...     k: {"model": {"w": torch.tensor(w)}, "num_examples": torch.tensor(1)}
+        ...     for k, w in enumerate((2.0, 4.0))
+        ... }
+        >>> method.aggregate(fgl.federation.Inbox(came, 2), {})[0][0]
+        {'model': {'w': tensor(-1.)}}
+    """
+    for client in attackers:
+        check_number("attackers", client, at_least=0, integer=True)
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        here = [client for client in inbox if client in attackers]
+        if not here:
+            return method.aggregate(inbox, state)
+        messages = dict(inbox)
+        for client, forged in attack(inbox, here).items():
+            messages[client] = forged
+            if _refused(method, forged, client, state):
+                del messages[client]
+        if not messages:
+            return {}, state
+        return method.aggregate(Inbox(messages, inbox.num_clients, inbox.sent), state)
+
+    return replace(method, aggregate=aggregate)
+
+
+def _refused(method: Method, forged: Message, client: int, state: State) -> bool:
+    """As in a round: what is not finite, and what the server cannot make out."""
+    try:
+        method.accept(forged, client, state)
+    except Exception:
+        return True
+    return first_not_finite(forged) is not None
+
+
+def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
+    """An attack in which every attacker alone changes its model.
+
+    Args:
+        forge: ``(model, sent) -> model``, of what it trained and what it was sent of that.
+
+    Example:
+        >>> attack = each_model(lambda model, sent: sent)
+        >>> inbox = fgl.federation.Inbox({0: {"model": {}}}, 1, {0: {"model": {}}})
+        >>> attack(inbox, [0])
+        {0: {'model': {}}}
+    """
+
+    def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
+        forged: dict[int, Message] = {}
+        for client in attackers:
+            model: Any = inbox[client]["model"]
+            sent: Any = inbox.sent.get(client, {}).get("model", model)
+            forged[client] = {**inbox[client], "model": forge(model, sent)}
+        return forged
+
+    return attack
+
+
+def scaled_updates(factor: float = -10.0) -> Attack:
+    """Every attacker's update times a factor: -1 turns its sign, -10 drives the model away.
+
+    Args:
+        factor: by which what it changed is multiplied.
+
+    Example:
+        >>> sent, came = {"model": {"w": torch.tensor(1.0)}}, {"model": {"w": torch.tensor(3.0)}}
+        >>> scaled_updates(-1.0)(fgl.federation.Inbox({0: came}, 1, {0: sent}), [0])
+        {0: {'model': {'w': tensor(-1.)}}}
+    """
+
+    def forge(model: Params, sent: Params) -> Params:
+        return {
+            name: _floats(value, lambda new, old: old + factor * (new - old), sent[name])
+            for name, value in model.items()
+        }
+
+    return each_model(forge)
+
+
+def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
+    """Every attacker's model with the other sign.
+
+    Example:
+        >>> came = {"model": {"w": torch.tensor(3.0)}}
+        >>> negated_models(fgl.federation.Inbox({0: came}, 1), [0])
+        {0: {'model': {'w': tensor(-3.)}}}
+    """
+
+    def forge(model: Params, sent: Params) -> Params:
+        return {name: _floats(value, lambda new, old: -new) for name, value in model.items()}
+
+    return dict(each_model(forge)(inbox, attackers))
+
+
+def noise(scale: float = 1.0) -> Attack:
+    """Gaussian noise on every attacker's model, from torch's global generator.
+
+    Args:
+        scale: its standard deviation, at least 0.
+
+    Raises:
+        ValueError: if `scale` is negative.
+
+    Example:
+        >>> came = {"model": {"w": torch.zeros(3)}}
+        >>> noise()(fgl.federation.Inbox({0: came}, 1), [0])[0]["model"]["w"].count_nonzero()
+        tensor(3)
+    """
+    check_number("scale", scale, at_least=0)
+
+    def forge(model: Params, sent: Params) -> Params:
+        return {
+            name: _floats(value, lambda new, old: new + scale * torch.randn_like(new))
+            for name, value in model.items()
+        }
+
+    return each_model(forge)
+
+
+def little_is_enough(z: float = 1.5) -> Attack:
+    """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
+
+    They look like honest ones that are a little off, and all push to the same side.
+
+    Args:
+        z: how many standard deviations of the honest models.
+
+    Example:
+        >>> came = {k: {"model": {"w": torch.tensor(w)}} for k, w in enumerate((1.0, 3.0, 9.0))}
+        >>> little_is_enough(1.0)(fgl.federation.Inbox(came, 3), [2])
+        {2: {'model': {'w': tensor(1.)}}}
+
+    Source: Baruch et al. 2019, https://arxiv.org/abs/1902.06156
+    """
+
+    def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
+        honest = {k: message for k, message in inbox.items() if k not in attackers}
+        if not honest:
+            return {k: inbox[k] for k in attackers}
+        models = Inbox(honest, inbox.num_clients).stack("model")
+        forged = {
+            name: _floats(value[0], lambda _, each: each.mean(0) - z * each.std(0, False), value)
+            for name, value in models.items()
+        }
+        return {k: {**inbox[k], "model": forged} for k in attackers}
+
+    return attack
+
+
+def heavy(num_examples: float = 1e9) -> Attack:
+    """Every attacker says that it has so many examples.
+
+    Args:
+        num_examples: the lie, at least 0.
+
+    Raises:
+        ValueError: if it is negative.
+
+    Example:
+        >>> heavy()(fgl.federation.Inbox({0: {"num_examples": torch.tensor(5)}}, 1), [0])
+        {0: {'num_examples': tensor(1000000000)}}
+    """
+    check_number("num_examples", num_examples, at_least=0)
+
+    def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
+        forged: dict[int, Message] = {}
+        for client in attackers:
+            said: Any = inbox[client]["num_examples"]
+            forged[client] = {**inbox[client], "num_examples": torch.full_like(said, num_examples)}
+        return forged
+
+    return attack
+
+
+def flipped_labels(graph: Graph) -> Graph:
+    """A client's data with every label turned around: ``num_classes - 1 - y``.
+
+    Raises:
+        ValueError: if the graph has no labels.
+
+    Example:
+        >>> edges = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(3, 1), edges, y=torch.tensor([0, 1, 2]), num_classes=3)
+        >>> flipped_labels(graph).y
+        tensor([2, 1, 0])
+    """
+    if graph.y is None:
+        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    classes: Any = graph.num_classes
+    return graph.replace(y=classes - 1 - graph.y)
+
+
+def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:
+    """What an attack makes of a tensor; a counter stays as it is."""
+    return forge(value, other) if value.is_floating_point() else value

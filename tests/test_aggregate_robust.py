@@ -1,0 +1,423 @@
+"""Robust means against loops in numpy, against byzfl, and against what bad clients can do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import close, same
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from torch import Tensor
+
+from fgl.aggregate import mean
+from fgl.aggregate.robust import (
+    TooManyBad,
+    bucket_means,
+    centred_clipping,
+    geometric_median,
+    krum,
+    median,
+    multi_krum,
+    nearest_means,
+    norm_bound,
+    trimmed_mean,
+)
+
+BYZFL = json.loads((Path(__file__).parent / "byzfl.json").read_text())
+RULES: dict[str, Callable[..., dict[str, Tensor]]] = {
+    "median": median,
+    "trimmed mean": trimmed_mean,
+    "krum": krum,
+    "multi-krum": multi_krum,
+    "geometric median": geometric_median,
+    "nearest means": lambda stack, bad: median(nearest_means(stack, bad=bad), bad=bad),
+}
+CLIPS: dict[str, Callable[..., dict[str, Tensor]]] = {
+    "norm bound": lambda stack, bad: norm_bound(stack),
+    "centred clipping": lambda stack, bad: centred_clipping(stack),
+}
+ALL = {**RULES, **CLIPS}
+each = pytest.mark.parametrize("name", ALL)
+
+
+def clients(number: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> dict[str, Tensor]:
+    """Stacks of several shapes, one of them empty."""
+    g = torch.Generator().manual_seed(seed)
+    shapes: dict[str, tuple[int, ...]] = {"weight": (4, 3), "bias": (3,), "scale": (), "no": (0,)}
+    return {
+        name: torch.randn(number, *shape, generator=g, dtype=torch.float64).to(dtype)
+        for name, shape in shapes.items()
+    }
+
+
+def rows(stack: dict[str, Tensor]) -> np.ndarray:
+    return (
+        torch.cat([value.reshape(len(value), -1) for value in stack.values()], 1).double().numpy()
+    )
+
+
+def vector(params: dict[str, Tensor]) -> np.ndarray:
+    return torch.cat([value.flatten() for value in params.values()]).double().numpy()
+
+
+# Twins: the formulas in loops.
+
+
+def sorted_columns(x: np.ndarray) -> list[list[float]]:
+    return [sorted(x[:, d].tolist()) for d in range(x.shape[1])]
+
+
+def naive_median(x: np.ndarray, bad: int) -> list[float]:
+    half = len(x) // 2
+    return [c[half] if len(x) % 2 else (c[half - 1] + c[half]) / 2 for c in sorted_columns(x)]
+
+
+def naive_trimmed(x: np.ndarray, bad: int) -> list[float]:
+    kept = [column[bad : len(x) - bad] for column in sorted_columns(x)]
+    return [sum(column) / len(column) for column in kept]
+
+
+def naive_scores(x: np.ndarray, nearest: int) -> list[float]:
+    scores = []
+    for i in range(len(x)):
+        far = [sum((a - b) ** 2 for a, b in zip(x[i], x[j], strict=True)) for j in range(len(x))]
+        scores.append(sum(sorted(far[:i] + far[i + 1 :])[:nearest]))
+    return scores
+
+
+def naive_multi_krum(x: np.ndarray, bad: int, keep: int | None = None) -> Any:
+    scores = naive_scores(x, len(x) - bad - 1)
+    best = sorted(range(len(x)), key=scores.__getitem__)[: keep or len(x) - bad]
+    return sum(x[k] for k in best) / len(best)
+
+
+def naive_geometric(x: np.ndarray, bad: int) -> Any:
+    """The point that scipy finds."""
+
+    def total(z: np.ndarray) -> float:
+        return float(sum(np.linalg.norm(x - z, axis=1)))
+
+    return minimize(total, x.mean(0), method="BFGS", options={"gtol": 1e-10}).x
+
+
+def naive_clipping(x: np.ndarray, radius: float | None, steps: int) -> Any:
+    v = np.zeros(x.shape[1])
+    for _ in range(steps):
+        apart = [row - v for row in x]
+        size = [math.sqrt(sum(a * a for a in row)) for row in apart]
+        limit = float(np.median(size)) if radius is None else radius
+        v = v + sum(
+            row * min(1.0, limit / s if s else 1.0) for row, s in zip(apart, size, strict=True)
+        ) / len(x)
+    return v
+
+
+def naive_nearest(x: np.ndarray, bad: int) -> Any:
+    out = []
+    for row in x:
+        near = sorted(range(len(x)), key=lambda j: float(((row - x[j]) ** 2).sum()))
+        out.append(sum(x[j] for j in near[: len(x) - bad]) / (len(x) - bad))
+    return naive_median(np.array(out), bad)
+
+
+TWINS: dict[str, Callable[..., Any]] = {
+    "median": naive_median,
+    "trimmed mean": naive_trimmed,
+    "krum": partial(naive_multi_krum, keep=1),
+    "multi-krum": naive_multi_krum,
+    "nearest means": naive_nearest,
+    "norm bound": lambda x, bad: naive_clipping(x, None, 1),
+    "centred clipping": lambda x, bad: naive_clipping(x, None, 3),
+}
+
+
+@pytest.mark.parametrize(("number", "bad"), [(1, 0), (2, 0), (3, 1), (6, 2), (7, 0), (9, 4)])
+@pytest.mark.parametrize("name", TWINS)
+def test_equals_loops(name: str, number: int, bad: int) -> None:
+    if name == "krum" and number in (2, 3):
+        pytest.skip("the two nearest tie: see the test of ties")
+    stack = clients(number, seed=number)
+    got = ALL[name](stack, bad=bad)
+    assert {key: value.shape for key, value in got.items()} == {
+        key: value.shape[1:] for key, value in stack.items()
+    }
+    np.testing.assert_allclose(vector(got), TWINS[name](rows(stack), bad), atol=1e-12)
+
+
+@pytest.mark.parametrize("number", [3, 6, 9])
+def test_geometric_median_is_the_nearest_point_to_all(number: int) -> None:
+    stack = clients(number, seed=number)
+    got = vector(geometric_median(stack, steps=2000))
+    np.testing.assert_allclose(got, naive_geometric(rows(stack), 0), atol=1e-6)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_clipping_with_a_radius_and_a_centre(steps: int) -> None:
+    stack = clients(6)
+    centre = {key: value[0] + 1 for key, value in clients(1, seed=9).items()}
+    got = centred_clipping(stack, radius=2.0, centre=centre, steps=steps)
+    moved = {key: value - centre[key] for key, value in stack.items()}
+    want = naive_clipping(rows(moved), 2.0, steps) + vector(centre)
+    np.testing.assert_allclose(vector(got), want, atol=1e-12)
+    bounded = vector(norm_bound(stack, bound=0.7))
+    np.testing.assert_allclose(bounded, naive_clipping(rows(stack), 0.7, 1), atol=1e-12)
+    assert np.linalg.norm(bounded) <= 0.7
+
+
+def of_byzfl(name: str, x: Tensor) -> dict[str, Tensor]:
+    """The same rule with byzfl's options."""
+    zero = {"w": torch.zeros_like(x[0])}
+    table: dict[str, Callable[[], dict[str, Tensor]]] = {
+        "Median": lambda: median({"w": x}),
+        "TrMean": lambda: trimmed_mean({"w": x}, bad=2),
+        "Krum": lambda: krum({"w": x}, bad=2),
+        "MultiKrum": lambda: multi_krum({"w": x}, bad=2),
+        "GeometricMedian": lambda: geometric_median({"w": x}, start=zero, steps=3, eps=0.1),
+        "CenteredClipping": lambda: centred_clipping({"w": x}, radius=1.5, steps=3),
+        "Clipping": lambda: norm_bound({"w": x}, bound=2.0),
+        "NNM": lambda: median(nearest_means({"w": x}, bad=2)),
+    }
+    return table[name]()
+
+
+@pytest.mark.parametrize("name", [key for key in BYZFL if key not in ("made", "vectors")])
+def test_equals_byzfl(name: str) -> None:
+    """What byzfl 0.0.11 made of the same vectors: it would bring torchvision and another torch."""
+    x = torch.tensor(BYZFL["vectors"], dtype=torch.float64)
+    want = torch.tensor(BYZFL[name], dtype=torch.float64)
+    torch.testing.assert_close(of_byzfl(name, x)["w"], want, rtol=0, atol=1e-6)
+
+
+@each
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_keeps_the_dtype_and_computes_in_more(name: str, dtype: torch.dtype) -> None:
+    stack = clients(7, dtype=dtype)
+    got = ALL[name](stack, bad=2)
+    want = ALL[name]({key: value.double() for key, value in stack.items()}, bad=2)
+    for key, value in got.items():
+        assert value.dtype == dtype
+        torch.testing.assert_close(value.double(), want[key], rtol=0.02, atol=0.01)
+
+
+@each
+def test_integers_are_no_distance_and_are_rounded(name: str) -> None:
+    stack = clients(5)
+    steps = torch.tensor([3, 3, 3, 3, 10**12])
+    got = ALL[name]({**stack, "steps": steps}, bad=1)
+    assert got["steps"].dtype == torch.int64 and got["steps"].shape == ()
+    close({key: got[key] for key in stack}, ALL[name](stack, bad=1))
+
+
+@each
+def test_does_not_know_the_order_of_clients(name: str) -> None:
+    stack = clients(7, dtype=torch.float32)
+    stack["bias"][3] = stack["bias"][1]  # a tie
+    stack["scale"][2:5] = torch.tensor([0.0, -0.0, 0.0])
+    want = ALL[name](stack, bad=2)
+    for order in ([6, 0, 5, 1, 4, 2, 3], [3, 2, 1, 0, 6, 5, 4]):
+        got = ALL[name]({key: value[order] for key, value in stack.items()}, bad=2)
+        if name in ("median", "trimmed mean", "krum", "multi-krum"):
+            assert same(got, want)
+            assert same(_signs(got), _signs(want))
+        else:
+            close(got, want)
+
+
+def _signs(params: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {key: value.signbit() for key, value in params.items()}
+
+
+@each
+def test_bits_do_not_depend_on_memory(name: str) -> None:
+    stack = clients(6, dtype=torch.float32)
+    want = ALL[name](stack, bad=2)
+    turned = {key: value.movedim(0, -1).contiguous().movedim(-1, 0) for key, value in stack.items()}
+    listed = {key: list(value) for key, value in stack.items()}
+    backwards = dict(reversed(list(stack.items())))
+    for other in (turned, listed, backwards):
+        got = ALL[name](other, bad=2)
+        assert same({key: got[key] for key in want}, want)
+
+
+@each
+def test_inputs_stay_and_the_result_is_new(name: str) -> None:
+    stack = clients(5)
+    kept = {key: value.clone() for key, value in stack.items()}
+    for value in ALL[name](stack, bad=1).values():
+        value.add_(1)
+    assert same(stack, kept)
+
+
+@each
+@pytest.mark.parametrize("number", [1, 2, 5])
+def test_equal_clients_are_the_result(name: str, number: int) -> None:
+    if name == "norm bound":
+        pytest.skip("the same: it only shortens")
+    one = {key: value[0] for key, value in clients(1).items()}
+    stack = {key: value.expand(number, *value.shape).clone() for key, value in one.items()}
+    close(ALL[name](stack, bad=0), one)
+
+
+@pytest.mark.parametrize("name", ["median", "trimmed mean", "multi-krum", "geometric median"])
+def test_two_clients_are_averaged(name: str) -> None:
+    stack = clients(2)
+    close(ALL[name](stack, bad=0), mean(stack, torch.ones(2)))  # type: ignore[arg-type]
+
+
+def test_krum_of_ties_is_decided_by_the_entries() -> None:
+    low, high = torch.tensor([1.0, -5.0]), torch.tensor([1.0, 2.0])
+    for pair in ((low, high), (high, low)):
+        assert same(krum({"w": torch.stack(pair)}, bad=0), {"w": low})
+
+
+def test_krum_of_blanchard() -> None:
+    stack = clients(8)
+    scores = naive_scores(rows(stack), 8 - 2 - 2)
+    got = krum(stack, bad=2, neighbours=4)
+    np.testing.assert_array_equal(vector(got), rows(stack)[int(np.argmin(scores))])
+
+
+def test_trimmed_mean_lies_between_mean_and_median() -> None:
+    stack = clients(7)
+    close(trimmed_mean(stack, bad=0), mean(stack, torch.ones(7)))  # type: ignore[arg-type]
+    close(trimmed_mean(stack, bad=3), median(stack))
+
+
+HOSTILE = [1e30, -1e30, 1e9, -3.0, 0.0, 2.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    number=st.integers(3, 11),
+    share=st.floats(0, 1),
+    seed=st.integers(0, 10**6),
+    lie=st.sampled_from(HOSTILE),
+    split=st.booleans(),
+)
+def test_a_minority_cannot_break_it(
+    number: int, share: float, seed: int, lie: float, split: bool
+) -> None:
+    """Entry by entry within the honest ones, or within a known distance of their mean."""
+    bad = round(share * ((number - 1) // 2))
+    stack = clients(number, seed=seed)
+    honest = {key: value[bad:].clone() for key, value in stack.items()}
+    signs = torch.tensor([1.0, -1.0]).repeat(number)[:bad] if split else torch.ones(bad)
+    for value in stack.values():
+        value[:bad] = lie * signs.double().view(-1, *[1] * (value.dim() - 1))
+    low, high = rows(honest).min(0), rows(honest).max(0)
+    for name in ("median", "trimmed mean"):
+        got = vector(RULES[name](stack, bad=bad))
+        assert (low - 1e-12 <= got).all() and (got <= high + 1e-12).all()
+    centre = rows(honest).mean(0)
+    spread = np.linalg.norm(rows(honest) - centre, axis=1).max()
+    good = number - bad
+    bounds = {  # distances from the honest mean, with slack for what is not yet converged
+        "geometric median": 2 * good / (good - bad) * spread,
+        "krum": (1 + 2 * math.sqrt(good)) * spread,
+        "multi-krum": (1 + 2 * math.sqrt(good)) * spread,
+    }
+    for name, bound in bounds.items():
+        options = {"steps": 100} if name == "geometric median" else {}
+        got = vector(RULES[name](stack, bad=bad, **options))
+        assert np.linalg.norm(got - centre) <= bound + 1e-9, name
+    bound = float(np.linalg.norm(rows(honest), axis=1).max())
+    clipped = vector(norm_bound(stack, bound=bound))
+    untouched = rows(honest).sum(0) / number
+    assert np.linalg.norm(clipped - untouched) <= bad / number * bound + 1e-9
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_half_of_bad_clients_is_refused(name: str) -> None:
+    for number in range(1, 7):
+        for bad in range(0, 5):
+            if 2 * bad < number:
+                RULES[name](clients(number), bad=bad)
+            else:
+                said = f"Expected bad to be less than half of the {number} clients, but got {bad}"
+                with pytest.raises(TooManyBad, match=said):
+                    RULES[name](clients(number), bad=bad)
+
+
+def test_centred_clipping_holds_for_a_tenth() -> None:
+    centred_clipping(clients(10), bad=1)
+    with pytest.raises(TooManyBad, match="at most a tenth of the 10 clients, but got 2"):
+        centred_clipping(clients(10), bad=2)
+
+
+def test_buckets_are_means_of_everybody_once() -> None:
+    stack = clients(7)
+    generator = torch.Generator().manual_seed(3)
+    order = torch.randperm(7, generator=torch.Generator().manual_seed(3)).tolist()
+    got = bucket_means(stack, size=3, generator=generator)
+    assert got["weight"].shape == (3, 4, 3)
+    x = rows(stack)
+    want = [x[order[a : a + 3]].mean(0) for a in (0, 3, 6)]
+    np.testing.assert_allclose(rows(got), want, atol=1e-12)
+    assert same(bucket_means(stack, size=1), stack)
+    close(
+        {key: value[0] for key, value in bucket_means(stack, size=9).items()},
+        mean(stack, torch.ones(7)),  # type: ignore[arg-type]
+    )
+
+
+def test_nearest_means_bring_honest_clients_together() -> None:
+    stack = clients(9)
+    made = rows(nearest_means(stack, bad=3))
+    x = rows(stack)
+    assert (
+        np.linalg.norm(made - x.mean(0), axis=1).max() < np.linalg.norm(x - x.mean(0), axis=1).min()
+    )
+
+
+@each
+@pytest.mark.parametrize(
+    ("stack", "error", "said"),
+    [
+        ({}, ValueError, "Expected stack to have a tensor, but got none"),
+        ({"w": torch.zeros(0, 2)}, ValueError, "Expected stack to have a client, but got none"),
+        ({"w": torch.tensor(1.0)}, ValueError, r"shapes \[K, ...\], but got \[\]"),
+        ({"w": torch.zeros(3), "b": torch.zeros(2)}, ValueError, "to have 3 clients"),
+        ({"w": [torch.zeros(2), torch.zeros(1)]}, ValueError, "to have one shape"),
+        ({"w": torch.zeros(3, dtype=torch.complex64)}, TypeError, "to be real"),
+    ],
+)
+def test_malformed_stacks_are_refused(name: str, stack: Any, error: Any, said: str) -> None:
+    with pytest.raises(error, match=said):
+        ALL[name](stack, bad=0)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda s: median(s, bad=-1), "Expected bad to be an integer >= 0, but got -1"),
+        (lambda s: krum(s, bad=0, neighbours=0), "neighbours to be an integer >= 1 and <= 4"),
+        (lambda s: krum(s, bad=0, neighbours=5), "neighbours to be an integer >= 1 and <= 4"),
+        (lambda s: multi_krum(s, bad=1, keep=5), "keep to be an integer >= 1 and <= 4"),
+        (lambda s: geometric_median(s, steps=0), "steps to be an integer >= 1"),
+        (lambda s: geometric_median(s, eps=0.0), "eps to be a number > 0"),
+        (lambda s: centred_clipping(s, radius=0.0), "radius to be a number > 0"),
+        (lambda s: centred_clipping(s, steps=0), "steps to be an integer >= 1"),
+        (lambda s: norm_bound(s, bound=-1.0), "bound to be a number > 0"),
+        (lambda s: bucket_means(s, size=0), "size to be an integer >= 1"),
+    ],
+)
+def test_options_out_of_range_are_refused(call: Callable[[Any], Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        call(clients(5))
+
+
+def test_no_two_rules_are_the_same() -> None:
+    """On clients that differ every rule has an opinion of its own."""
+    made = {name: vector(rule(clients(9, seed=4), bad=2)) for name, rule in ALL.items()}
+    for one, other in itertools.combinations(made, 2):
+        assert np.abs(made[one] - made[other]).max() > 1e-3, (one, other)

@@ -1,0 +1,350 @@
+"""Robust means and attacks as transforms of methods."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import ROWS, K, by_hand, case, known
+from federations import close, same
+
+import fgl
+from fgl import methods
+from fgl.aggregate import mean
+from fgl.aggregate import robust as rules
+from fgl.federation import Inbox, Method
+from fgl.transforms import (
+    attacked,
+    flipped_labels,
+    heavy,
+    little_is_enough,
+    negated_models,
+    noise,
+    robust,
+    scaled_updates,
+)
+from fgl.transforms.attacks import Attack
+
+F64 = torch.float64
+SENT = {"model": {"w": torch.tensor([1.0, -2.0, 0.5]), "b": torch.tensor(0.25)}}
+
+
+def inbox(number: int = 5, *, seed: int = 0, examples: list[int] | None = None) -> Inbox:
+    """Uploads of clients who were all sent the same."""
+    g = torch.Generator().manual_seed(seed)
+    came: dict[int, Any] = {
+        k: {
+            "model": {
+                name: t + torch.randn(t.shape, generator=g) for name, t in SENT["model"].items()
+            },
+            "num_examples": torch.tensor(examples[k] if examples else 3 * k + 1),
+        }
+        for k in range(number)
+    }
+    return Inbox(came, number, dict.fromkeys(range(number), SENT))
+
+
+def task(name: str = "nodes") -> Any:
+    return known(name, 0.0, F64)
+
+
+def test_the_mean_becomes_the_rule_bit_for_bit() -> None:
+    fedavg = task().fedavg
+    uploads = inbox()
+    update = rules.median(uploads.changes("model"))
+    want = {name: SENT["model"][name] + update[name] for name in update}
+    outbox, state = robust(fedavg, rules.median).aggregate(uploads, {})
+    assert same(dict(outbox[0]["model"]), want)
+    assert same(dict(state["model"]), want)
+    close(want, rules.median(uploads.stack("model")))  # it moves with what was sent
+
+
+def test_a_rule_that_is_the_mean_is_fedavg_with_equal_weights() -> None:
+    """Without attackers the transform itself costs the clients' weights, and nothing else."""
+    made = task()
+    plain = partial(rules.trimmed_mean, bad=0)
+
+    def alike(*given: Any) -> Any:
+        message, state = made.fedavg.send(*given)
+        return {**message, "num_examples": torch.tensor(1)}, state
+
+    want = fgl.run(replace(made.fedavg, send=alike), made, num_rounds=3)
+    got = fgl.run(robust(made.fedavg, plain), made, num_rounds=3)
+    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-9)
+    assert got.history[-1].metrics == pytest.approx(want.history[-1].metrics)
+
+
+def test_a_lie_about_examples_weighs_nothing() -> None:
+    """Bit for bit; FedAvg takes the liar's model."""
+    fedavg = task().fedavg
+    uploads = inbox()
+    method = robust(fedavg, rules.geometric_median)
+    honest, lied = method.aggregate(uploads, {}), None
+    lied = attacked(method, [1], heavy()).aggregate(uploads, {})
+    assert same(dict(honest[0]), dict(lied[0]))
+    plain, _ = attacked(fedavg, [1], heavy()).aggregate(uploads, {})
+    close(plain[0]["model"], uploads[1]["model"], atol=1e-6)
+
+
+def test_who_has_no_example_is_not_heard() -> None:
+    fedavg = task().fedavg
+    method = robust(fedavg, rules.median)
+    got, _ = method.aggregate(inbox(4, examples=[1, 0, 7, 2]), {})
+    whole = inbox(4)
+    heard = Inbox({k: whole[k] for k in (0, 2, 3)}, 4, whole.sent)
+    want, _ = method.aggregate(heard, {})
+    assert same(dict(got), dict(want))
+    with pytest.warns(UserWarning, match="num_examples to be positive, but got 0 from all"):
+        assert method.aggregate(inbox(4, examples=[0] * 4), {"n": torch.ones(1)}) == ({}, {"n": 1})
+
+
+def test_fedopt_steps_towards_the_robust_mean() -> None:
+    """Outside and inside FedOpt it is the same."""
+    fedavg = task().fedavg
+    outside = robust(methods.fedopt(fedavg, server_lr=0.5), rules.median)
+    inside = methods.fedopt(robust(fedavg, rules.median), server_lr=0.5)
+    uploads = inbox()
+    one, two = (m.aggregate(uploads, dict(SENT))[0][0] for m in (outside, inside))
+    assert same(dict(one), dict(two))
+    middle = rules.median(uploads.changes("model"))
+    for name, value in one["model"].items():
+        torch.testing.assert_close(value, SENT["model"][name] + 0.5 * middle[name])
+
+
+def test_buckets_are_drawn_in_each_round_from_the_runs_seed() -> None:
+    made = known("own", 0.0, F64)
+    method = robust(made.fedavg, rules.median, bucket=2)
+    one, again, other = (fgl.run(method, made, num_rounds=2, seed=s) for s in (1, 1, 5))
+    assert same(dict(one.outbox), dict(again.outbox))
+    assert not same(dict(one.outbox), dict(other.outbox))
+    uploads = inbox(5)
+    torch.manual_seed(3)
+    got = robust(made.fedavg, rules.median, bucket=2).aggregate(uploads, {})[0][0]["model"]
+    torch.manual_seed(3)
+    want = rules.median(rules.bucket_means(uploads.changes("model"), size=2))
+    close(got, {name: SENT["model"][name] + want[name] for name in want})
+
+
+AVERAGING = [
+    (name, where)
+    for name in (
+        "fedavg",
+        "fedprox",
+        "adaptive fedprox",
+        "fedopt adam",
+        "fedper",
+        "moon",
+        "your own",
+    )
+    for where in ROWS[name].tasks[:2]
+] + [("fgssl still", "nodes"), ("fedvgae", "own")]
+NOT_AVERAGING = ["local", "ring", "mix updates", "fedamp", "heurfedamp", "pfedgraph", "fedpub"]
+
+
+@pytest.mark.parametrize(("name", "where"), AVERAGING)
+def test_a_method_that_averages_takes_it(name: str, where: str) -> None:
+    method, made = case(name, where)
+    result = fgl.run(robust(method, rules.median), made, num_rounds=2)
+    assert all(record.dropped == {} for record in result.history)
+
+
+@pytest.mark.parametrize("name", NOT_AVERAGING)
+def test_a_method_that_does_not_average_is_refused(name: str) -> None:
+    method, made = case(name, "nodes")
+    said = "to send everybody one mean|to send a model|Expected messages to have"
+    with pytest.raises(ValueError, match=said):
+        fgl.run(robust(method, rules.median), made, num_rounds=2)
+
+
+def test_what_no_rule_covers_must_be_named() -> None:
+    method, made = case("fedgl", "overlapping")
+    with pytest.raises(ValueError, match=r"but got \['node_id', 'embeddings', 'predictions'\] too"):
+        fgl.run(robust(method, rules.median), made, num_rounds=1)
+    kept = ("node_id", "embeddings", "predictions", "num_examples")
+    fgl.run(robust(method, rules.median, untouched=kept), made, num_rounds=1)
+
+
+def test_clients_with_different_models_are_refused() -> None:
+    uploads = inbox(3)
+    sent = {k: {"model": {n: t + k for n, t in SENT["model"].items()}} for k in range(3)}
+    with pytest.raises(ValueError, match="to have been sent the same model"):
+        robust(task().fedavg, rules.median).aggregate(Inbox(dict(uploads), 3, sent), {})
+
+
+def test_too_few_clients_keep_the_old_model() -> None:
+    """Those who are left may be too few; a federation that is too small is an error."""
+    made = task()
+    method = robust(made.fedavg, partial(rules.trimmed_mean, bad=1))
+    with pytest.warns(UserWarning, match="half of the 2 clients, but got 1: everybody keeps"):
+        result = fgl.run(method, made, num_rounds=2, dropouts=lambda r, k: r == 1 and k > 1)
+    want = fgl.run(method, made, num_rounds=1)
+    assert same(dict(result.outbox), dict(want.outbox))
+    with pytest.raises(rules.TooManyBad, match=f"half of the {K} clients, but got 2"):
+        fgl.run(robust(made.fedavg, partial(rules.krum, bad=2)), made, num_rounds=1)
+    with pytest.raises(rules.TooManyBad, match="half of the 2 clients, but got 1"):
+        fgl.run(robust(made.fedavg, partial(rules.krum, bad=1), bucket=2), made, num_rounds=1)
+
+
+def test_options_out_of_range_are_refused() -> None:
+    fedavg = task().fedavg
+    with pytest.raises(ValueError, match="bucket to be an integer >= 1"):
+        robust(fedavg, rules.median, bucket=0)
+    with pytest.raises(ValueError, match="attackers to be an integer >= 0"):
+        attacked(fedavg, [-1], negated_models)
+    with pytest.raises(ValueError, match="scale to be a number >= 0"):
+        noise(-1.0)
+    with pytest.raises(ValueError, match="num_examples to be a number >= 0"):
+        heavy(-1.0)
+    with pytest.raises(ValueError, match="Expected graph.y to be"):
+        flipped_labels(task().clients[0].replace(y=None))
+
+
+# Attacks.
+
+ATTACKS: dict[str, Attack] = {
+    "scale -1e6": scaled_updates(-1e6),
+    "scale -10": scaled_updates(-10.0),
+    "sign of the model": negated_models,
+    "sign of the update": scaled_updates(-1.0),
+    "noise": noise(),
+    "little is enough": little_is_enough(),
+    "weight 1e9": heavy(),
+}
+
+
+def spy(method: Method, seen: list[Inbox]) -> Method:
+    def aggregate(given: Inbox, state: Any) -> Any:
+        seen.append(given)
+        return method.aggregate(given, state)
+
+    return replace(method, aggregate=aggregate)
+
+
+def forged(attack: Attack, uploads: Inbox, bad: list[int]) -> Inbox:
+    seen: list[Inbox] = []
+    attacked(spy(task().fedavg, seen), bad, attack).aggregate(uploads, {})
+    return seen[0]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_an_attack_changes_the_attackers_alone(name: str) -> None:
+    uploads = inbox()
+    before = {k: {**m, "model": dict(m["model"])} for k, m in uploads.items()}  # type: ignore[arg-type]
+    got = forged(ATTACKS[name], uploads, [1, 4])
+    assert got.clients == uploads.clients and got.sent is uploads.sent
+    for client in uploads:
+        assert same(dict(got[client]), before[client]) == (client not in (1, 4))
+    assert same(dict(uploads), before)
+
+
+def test_attacks_are_their_formulas() -> None:
+    uploads = inbox()
+    came, sent = uploads.stack("model")["w"], SENT["model"]["w"]
+    tens = forged(scaled_updates(-10.0), uploads, [2])[2]["model"]
+    torch.testing.assert_close(tens["w"], sent - 10 * (came[2] - sent))
+    turned = forged(scaled_updates(-1.0), uploads, [2])[2]["model"]
+    torch.testing.assert_close(turned["w"], 2 * sent - came[2])
+    assert forged(negated_models, uploads, [2])[2]["model"]["w"].equal(-came[2])
+    assert forged(heavy(), uploads, [2])[2]["num_examples"].equal(torch.tensor(10**9))
+    honest = came[[0, 1, 3]]
+    want = honest.mean(0) - 1.5 * ((honest - honest.mean(0)) ** 2).mean(0).sqrt()
+    both = forged(little_is_enough(), uploads, [2, 4])
+    torch.testing.assert_close(both[2]["model"]["w"], want)
+    assert same(dict(both[2]["model"]), dict(both[4]["model"]))
+    one, two = (forged(noise(0.5), uploads, [2])[2]["model"]["w"] - came[2] for _ in range(2))
+    assert 0 < one.abs().max() < 5 and not one.equal(two)
+
+
+def test_all_clients_hostile_is_still_a_run() -> None:
+    uploads = inbox()
+    assert same(dict(forged(little_is_enough(), uploads, list(range(5)))), dict(uploads))
+
+
+def test_a_counter_is_not_attacked() -> None:
+    came = {
+        "model": {"w": torch.ones(2), "steps": torch.tensor(7)},
+        "num_examples": torch.tensor(1),
+    }
+    uploads = Inbox({0: came, 1: came}, 2)
+    for name, attack in ATTACKS.items():
+        assert forged(attack, uploads, [1])[1]["model"]["steps"].equal(torch.tensor(7)), name
+
+
+def test_what_accept_refuses_of_a_forgery_is_left_out() -> None:
+    fedavg = task().fedavg
+
+    def accept(message: Any, client: int, state: Any) -> None:
+        if message["num_examples"] > 1000:
+            raise ValueError("Expected fewer")
+
+    strict, uploads = replace(fedavg, accept=accept), inbox()
+    got, _ = attacked(strict, [1], heavy()).aggregate(uploads, {})
+    others = Inbox({k: uploads[k] for k in (0, 2, 3, 4)}, 5, uploads.sent)
+    assert same(dict(got), dict(fedavg.aggregate(others, {})[0]))
+    endless, _ = attacked(fedavg, [1], scaled_updates(float("inf"))).aggregate(uploads, {})
+    assert same(dict(endless), dict(got))
+
+
+def test_no_attacker_here_is_no_attack() -> None:
+    made = task()
+    gone = lambda index, client: client == 2  # noqa: E731
+    got = fgl.run(attacked(made.fedavg, [2], negated_models), made, num_rounds=2, dropouts=gone)
+    want = by_hand(made.fedavg, made.clients, 2, absent=gone)
+    assert same(dict(got.outbox), want.outbox)
+
+
+def test_flipped_labels() -> None:
+    graph = task().clients[0]
+    turned = flipped_labels(graph)
+    assert turned.y.equal(2 - graph.y) and turned.x is graph.x
+    assert flipped_labels(turned).y.equal(graph.y)
+
+
+STRONG: dict[str, Callable[..., Any]] = {
+    "median": rules.median,
+    "trimmed mean": partial(rules.trimmed_mean, bad=1),
+    "krum": partial(rules.krum, bad=1),
+    "multi-krum": partial(rules.multi_krum, bad=1),
+    "geometric median": partial(rules.geometric_median, bad=1),
+    "norm bound": rules.norm_bound,
+    "centred clipping": rules.centred_clipping,
+}
+
+
+@pytest.mark.parametrize("rule", STRONG)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_one_of_seven_cannot_drive_the_model_away(rule: str, attack: str) -> None:
+    """Beside the honest mean, within twice the spread of the honest models."""
+    uploads, fedavg = inbox(7, seed=4), task().fedavg
+    torch.manual_seed(0)
+    got, plain = (
+        attacked(method, [3], ATTACKS[attack]).aggregate(uploads, {})[0][0]["model"]
+        for method in (robust(fedavg, STRONG[rule]), fedavg)
+    )
+    honest = Inbox({k: uploads[k] for k in uploads if k != 3}, 7, uploads.sent).stack("model")
+    centre: Any = mean(honest, torch.ones(6))
+
+    def distance(one: Any) -> float:
+        return float(sum(((one[n] - centre[n]) ** 2).sum() for n in centre) ** 0.5)
+
+    spread = max(distance({n: honest[n][k] for n in honest}) for k in range(6))
+    assert distance(got) <= 2 * spread
+    assert attack != "scale -1e6" or distance(plain) > 1e4 * spread
+
+
+def test_the_median_learns_under_an_attack_that_stops_fedavg() -> None:
+    made = task()
+    options: Any = {"num_rounds": 12, "seed": 1}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        calm = fgl.run(made.fedavg, made, **options).history[-1].loss
+        hurt = fgl.run(attacked(made.fedavg, [0], scaled_updates()), made, **options)
+        held = fgl.run(
+            attacked(robust(made.fedavg, rules.median), [0], scaled_updates()), made, **options
+        )
+    assert held.history[-1].loss < 1.5 * calm < hurt.history[-1].loss
