@@ -71,7 +71,8 @@ def said(figure: Figure) -> str:
     if not found:
         return f"{where(figure)}: no runs yet"
     mean, error = spread(found)
-    counted = f"± {error:.1f}, {len(found)} runs" if len(found) > 1 else "one run"
+    one = "one draw, five folds" if TABLES[figure.table].folds else "one run"
+    counted = f"± {error:.1f}, {len(found)} runs" if len(found) > 1 else one
     there = f"; paper {paper:+.1f}" if paper is not None else ""
     return f"{where(figure)} {mean:+.1f} ({counted}{there})"
 

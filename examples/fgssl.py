@@ -6,9 +6,9 @@
 
 Huang et al., IJCAI 2023: ``L = CE + lambda_c L_FNSC + lambda_d L_FGSD``.
 The received model, frozen, sees a weakly augmented view of the client's
-graph; the model in training sees a strongly augmented one. Its nodes are
-pulled to the received model's nodes of their own class (FNSC), and its
-similarities along edges to the received model's (FGSD).
+graph; the model in training a strongly augmented one. Its nodes are pulled to
+the received model's of their class (FNSC), its similarities along edges to the
+received model's (FGSD).
 """
 
 import copy
@@ -25,7 +25,6 @@ from fgl.losses import node_contrast, structure_distillation
 PRESETS = {
     "cora": {"lr": 0.25, "lambda_c": 0.5, "lambda_d": 5.0},
     "citeseer": {"lr": 0.5, "lambda_c": 0.5},
-    "pubmed": {"lambda_c": 5.0, "lambda_d": 1.0},
 }
 
 
