@@ -63,6 +63,8 @@ FEDERATION = [
     "executors.flower",
     "round",
     "evaluate",
+    "identity",
+    "disk",
     "checkpoint",
     "run",
 ]

@@ -7,17 +7,17 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 
 from ..graph import Graph
-from . import checkpoint as files
+from .checkpoint import Folder, opened
 from .executors.batch import Batch
 from .executors.loop import Loop, Score
 from .guard import checked
 from .history import Result, Round
+from .identity import digest, fingerprint, identity
 from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
@@ -110,32 +110,29 @@ def run(
     _check(graphs, num_rounds, participation, dropouts, config)
     guarded = checked(method)
     result = _first(method, len(graphs), start)
-    identity = files.identity(method, graphs, seed, participation, dropouts, config)
-    identity |= {"clients_at_once": clients_at_once, "start": start and files.digest(start)}
+    known: dict[str, Any] = {}
     if checkpoint is not None:
-        identity["clients' data"] = files.fingerprint(graphs)
-        Path(checkpoint).mkdir(parents=True, exist_ok=True)
-        result = files.load(checkpoint, identity, graphs[0].device) or result
-        if len(result.history) > num_rounds:
-            raise ValueError(
-                f"Expected num_rounds to be at least the {len(result.history)} rounds of the "
-                f"checkpoint in {checkpoint}, but got {num_rounds}"
-            )
-        if files.stopped_at(checkpoint) == len(result.history) > 0:
-            return result  # a callback ended this run
-    executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
-    result.client_states = executor.states
-    plan = Plan(seed, participation, dropouts, evaluate, watch)
-    while len(result.history) < num_rounds:
-        with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
-            record = play(guarded, executor, result, plan)
-        result.history.append(record)
-        if checkpoint is not None:
-            files.save(checkpoint, identity, result)
-        if any([callback(record, result) is True for callback in callbacks]):
-            if checkpoint is not None:
-                files.stop(checkpoint, len(result.history))
-            break
+        known = identity(method, graphs, seed, participation, dropouts, config)
+        known |= {"clients_at_once": clients_at_once, "start": start and digest(start)}
+        known["clients' data"] = fingerprint(graphs)
+    with opened(checkpoint, known) as folder:
+        if folder is not None:
+            result = folder.load(graphs[0].device) or result
+            if not _goes_on(folder, result, num_rounds):
+                return result
+        executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
+        result.client_states = executor.states
+        plan = Plan(seed, participation, dropouts, evaluate, watch)
+        while len(result.history) < num_rounds:
+            with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
+                record = play(guarded, executor, result, plan)
+            result.history.append(record)
+            if folder is not None:
+                folder.save(result)
+            if any([callback(record, result) is True for callback in callbacks]):
+                if folder is not None:
+                    folder.stop(len(result.history))
+                break
     return result
 
 
@@ -160,6 +157,20 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
     return replace(start, history=[])
+
+
+def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
+    """Whether there is a round to come, which can be saved; not where a callback ended the run."""
+    rounds = len(result.history)
+    if rounds > num_rounds:
+        raise ValueError(
+            f"Expected num_rounds to be at least the {rounds} rounds of the checkpoint in "
+            f"{folder.path}, but got {num_rounds}"
+        )
+    if rounds == num_rounds or folder.has_stopped(rounds):
+        return False
+    folder.check_room(result)
+    return True
 
 
 def _executor(
