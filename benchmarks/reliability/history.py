@@ -13,6 +13,7 @@ import statistics
 import sys
 import tempfile
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def rounds(num_rounds: int, num_metrics: int, folder: Path | None) -> list[float
         callbacks=[lambda record, result: ends.append(time.perf_counter())],
         checkpoint=folder,
     )
-    return [after - before for before, after in zip(ends, ends[1:], strict=False)]
+    return [after - before for before, after in pairwise(ends)]
 
 
 def main(argv: list[str] | None = None) -> int:

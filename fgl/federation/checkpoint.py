@@ -155,8 +155,8 @@ class Folder:
         text = note.read_bytes().strip()
         if not text.isdigit():
             warnings.warn(
-                f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run counts "
-                f"as ended by a callback after {rounds} rounds; delete the file to go on",
+                f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
+                f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
                 stacklevel=4,
             )
             return True
@@ -177,7 +177,7 @@ class Folder:
         return [numbers[number] for number in sorted(numbers, reverse=True)]
 
     def _append(self, result: Result) -> None:
-        """Write the rounds that the history lacks, over what a kill may have left after the last."""
+        """Write the rounds that the history lacks, over what a kill may have left behind them."""
         new = result.history[self._written :]
         lines = "".join(json.dumps(asdict(record)) + "\n" for record in new).encode()
         lines = lines if self._size else HISTORY_HEAD + lines
@@ -263,12 +263,11 @@ def _read(path: Path) -> dict[str, Any]:
 def _version(data: bytes) -> int | None:
     """The format of a file that is whole, else None; the first format had no number."""
     found = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
-    if found:
-        head = found.end()
-        whole = hashlib.sha256(data[:head] + data[head + SUM :]).digest() == data[head : head + SUM]
-        return int(found[1]) if whole else None
-    first = data[:8] == b"fgl-ckpt" and hashlib.sha256(data[8 + SUM :]).digest() == data[8 : 8 + SUM]
-    return 1 if first else None
+    head, summed = (found[0], found[0]) if found else (b"fgl-ckpt", b"")
+    rest = data[len(head) :]
+    if not data.startswith(head) or hashlib.sha256(summed + rest[SUM:]).digest() != rest[:SUM]:
+        return None
+    return int(found[1]) if found else 1
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:

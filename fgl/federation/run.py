@@ -108,6 +108,7 @@ def run(
     seed = operator.index(seed)
     graphs, evaluate = _unpacked(method, clients, evaluate)
     _check(graphs, num_rounds, participation, dropouts, config)
+    _check_dtype(method, graphs)
     guarded = checked(method)
     result = _first(method, len(graphs), start)
     known: dict[str, Any] = {}
@@ -191,6 +192,18 @@ def _executor(
 
 def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
     return list({graph.device for graph in clients if graph.device.type == "cuda"})
+
+
+def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
+    """Features of another floating type than all parameters would fail inside the first layer."""
+    known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
+    for client, graph in enumerate(clients):
+        if known and graph.x.dtype not in known:
+            wanted = " or ".join(sorted(map(str, known)))
+            raise TypeError(
+                f"Expected client {client}'s features to be {wanted} as the model, "
+                f"but got {graph.x.dtype}"
+            )
 
 
 def _check(
