@@ -57,7 +57,8 @@ def run(
     """Run a method on a federation.
 
     Every party's randomness is ``fold_in(seed, round, client)``: the order of clients, an
-    interruption or another process cannot change a run.
+    interruption or another process cannot change a run. Another number of torch's threads can: it
+    adds in another order.
 
     Args:
         method: what to run.
@@ -77,10 +78,12 @@ def run(
             they join the round's metrics too.
         callbacks: called with the round and the result so far; one that returns True ends the run,
             for good where there is a checkpoint (its folder holds ``stopped`` then).
-        checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
+        checkpoint: folder, of one run at a time; every round is saved there, and a run that finds
+            one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
-            the clients' graphs, the model's shapes, the optimiser and the names of the method's
-            functions: name here what hides in them (a loss's weight), as the recipes do.
+            the clients' graphs, the initial model, the optimiser and its settings, the number of
+            torch's threads and the names of the method's functions: name here what hides in them (a
+            loss's weight), as the recipes do.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
 
@@ -89,8 +92,11 @@ def run(
 
     Raises:
         ValueError: for an empty federation, an argument out of range, a message with a missing or
-            extra key or a wrong shape, or a checkpoint of another run. An error inside a client is
-            raised again with its round, client and stage.
+            extra key or a wrong shape, a checkpoint of another run or another format, or a folder
+            that another run uses. An error inside a client is raised again with its round, client
+            and stage.
+        TypeError: for features of another floating type than the model.
+        OSError: if a round cannot be saved; what can be known is said before the first round.
 
     A message with a NaN or an infinity is dropped, counted in ``Round.dropped`` and warned of; when
     none is left the round keeps the old model.
