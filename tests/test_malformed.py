@@ -171,7 +171,7 @@ def test_bad_upload_is_refused_and_the_round_before_it_is_safe(
     method = sending(change, at=(1, 2))
     with pytest.raises(kind, match=rf"^Round 1, client 2, send: Expected .*{text}"):
         fgl.run(method, clients, num_rounds=2, checkpoint=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000001.ckpt"]
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["round-000001.ckpt"]
     assert same([(data.x, data.edge_index) for data in clients], before)
     resumed = fgl.run(fedopt(model()), clients, num_rounds=2, checkpoint=tmp_path)
     assert same(end(resumed), undisturbed)
