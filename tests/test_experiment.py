@@ -409,6 +409,11 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         said = refused(capsys, main, "--json", str(path))
         assert f"--json: Expected json to name a file that can be written, but got {path}" in said
     assert not path.parent.exists()
+    if sys.platform == "linux":  # root may write anywhere, it seems
+        monkeypatch.setattr("fgl.experiment.run.run", never)
+        said = refused(capsys, main, "--json", "/proc/new/out.json")
+        assert "Expected json to name a file that can be written, but got /proc/new/out" in said
+        monkeypatch.undo()
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
         assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))

@@ -103,6 +103,8 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
+        if self.json:
+            _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
@@ -147,6 +149,20 @@ def _check_file(path: Path) -> None:
             f"Expected json to name a file that can be written, but got {path}: {there} is "
             "read-only for you"
         )
+
+
+def _try_writing(path: Path) -> None:
+    """Some systems say only when asked to write; a file that is there stays as it is."""
+    new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise OSError(
+            f"Expected json to name a file that can be written, but got {path} ({error})"
+        ) from error
 
 
 def _write(path: Path, text: str) -> None:
