@@ -110,7 +110,7 @@ class Folder:
         path = self.path / _name(rounds + 1)
         with _told(f"{path} to have room, as was tried before round {rounds}"):
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
-            disk.try_writing(path, content)
+            disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
             if free < needed:
@@ -131,7 +131,7 @@ class Folder:
         with _told(f"{path} to be written after round {rounds - 1}"):
             self._append(result)
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
-            disk.write_whole(path, content)
+            write_whole(path, content)
             kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
             for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
                 if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
@@ -221,7 +221,7 @@ def _told(what: str) -> Iterator[None]:
 
 
 def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: str) -> bytes:
-    """A file: its format, a checksum of all else, and what `torch.save` makes of the content."""
+    """What a file holds: what `torch.save` makes of the content."""
     shared = isinstance(result.outbox, Broadcast)
     content = {
         "identity": json.dumps(identity),
@@ -235,28 +235,46 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
-    payload = buffer.getvalue()
-    return HEAD + hashlib.sha256(HEAD + payload).digest() + payload
+    return buffer.getvalue()
 
 
-def _read(path: Path) -> dict[str, Any]:
-    """The content of a file of this format."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise Damaged(str(error)) from error
+def write_whole(path: Path, payload: bytes) -> None:
+    """Write a file of this format: its number, a checksum of all else, the payload."""
+    disk.write_whole(path, _sealed(payload))
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote; None where the file is damaged.
+
+    Raises:
+        ValueError: for a whole file of another format.
+    """
+    data = path.read_bytes()
     version = _version(data)
     if version is None:
-        raise Damaged("a truncated or changed file")
+        return None
     if version != FORMAT:
         age = "an older" if version < FORMAT else "a newer"
         raise ValueError(
             f"Expected checkpoint {path} to be of format {FORMAT}, but got format {version} of "
             f"{age} fgl: go on with that version, or take another folder"
         )
-    content: dict[str, Any] = torch.load(
-        io.BytesIO(data[len(HEAD) + SUM :]), map_location="cpu", weights_only=True
-    )
+    return data[len(HEAD) + SUM :]
+
+
+def _sealed(payload: bytes) -> bytes:
+    return HEAD + hashlib.sha256(HEAD + payload).digest() + payload
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file of this format."""
+    try:
+        payload = read_whole(path)
+    except OSError as error:
+        raise Damaged(str(error)) from error
+    if payload is None:
+        raise Damaged("a truncated or changed file")
+    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     return content
 
 
