@@ -1,4 +1,4 @@
-"""Bounds of numbers and choices: what settings and builders ask of the values they are given."""
+"""Bounds of numbers, choices, devices: what settings and builders ask of what they are given."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import numbers
 from collections.abc import Sequence
 from typing import Any
+
+import torch
 
 
 def check_number(
@@ -107,3 +109,27 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         said = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"Expected {name} to be one of {said}, but got {value!r}")
+
+
+def check_device(device: Any) -> None:
+    """Refuse a device that torch cannot compute on here.
+
+    Args:
+        device: as torch names it, such as ``"cpu"`` or ``"cuda:1"``.
+
+    Raises:
+        ValueError: if torch does not know it, or this machine or this build of torch lacks it.
+
+    Example:
+        >>> check_device("cpu")
+        >>> check_device("cud")
+        Traceback (most recent call last):
+        ValueError: Expected device to be one that torch has here, but got 'cud' (...
+    """
+    try:
+        torch.zeros(1, device=device).item()
+    except (AssertionError, NotImplementedError, RuntimeError, TypeError) as error:
+        why = (str(error) or type(error).__name__).splitlines()[0]
+        raise ValueError(
+            f"Expected device to be one that torch has here, but got {device!r} ({why})"
+        ) from None

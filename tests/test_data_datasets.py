@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import http.client
 import importlib
 import io
 import lzma
@@ -103,7 +104,10 @@ def test_an_interrupted_download_leaves_nothing(
     broken = Broken(content if error else content[:70_000], error)
     module = importlib.import_module("fgl.data.download")  # the function hides it
     monkeypatch.setattr(module, "urlopen", lambda url, timeout: broken)
-    with pytest.raises(type(error) if error else ValueError):
+    kind: Any = ValueError
+    if error is not None:
+        kind = OSError if isinstance(error, OSError) else type(error)
+    with pytest.raises(kind):
         download("https://example.org/x", tmp_path / "a" / "x", checksum(content))
     assert not [*(tmp_path / "a").iterdir()]
 
@@ -349,3 +353,120 @@ def test_public_data(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, size in (("cora", (2708, 10556)), ("citeseer", (3327, 9104))):
         graph = load(name)
         assert (graph.num_nodes, graph.num_edges) == size
+
+
+def serve(monkeypatch: pytest.MonkeyPatch, source: Any, **headers: str) -> None:
+    """An address that answers this."""
+    source.headers = Message()
+    for key, value in headers.items():
+        source.headers[key.replace("_", "-")] = value
+    module = importlib.import_module("fgl.data.download")
+    monkeypatch.setattr(module, "urlopen", lambda url, timeout: source)
+
+
+class Endless(io.BytesIO):
+    """It sends on and on, and counts."""
+
+    sent = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.sent += size or 0
+        return bytes(size or 0)
+
+
+def test_a_download_has_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = Endless()
+    serve(monkeypatch, source)
+    text = "Expected https://example.org/x to have at most 300000 bytes, but got 327680"
+    with pytest.raises(ValueError, match=text):
+        download("https://example.org/x", tmp_path / "a" / "x", "0" * 64, max_bytes=300_000)
+    assert source.sent == 327_680
+    source = Endless()
+    serve(monkeypatch, source, Content_Length=str(2**30))
+    with pytest.raises(ValueError, match=rf"at most {2**28} bytes, but got {2**30}"):
+        download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
+    assert source.sent == 0
+    assert not names(tmp_path)
+
+
+def test_a_bomb_in_a_zip_file_is_not_unpacked(
+    offline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = importlib.import_module("fgl.data.download")
+    content = bytes(10**6)
+    with zipfile.ZipFile(tmp_path / "x.zip", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.txt", content)
+    assert (tmp_path / "x.zip").stat().st_size < 2000
+    folder, url = tmp_path / "root", (tmp_path / "x.zip").as_uri()
+    written = []
+    monkeypatch.setattr(Path, "open", opened_and_noted(written))
+    with pytest.raises(ValueError, match=r"a\.txt in file:.* at most 9000 bytes, but got 1000000"):
+        module.unpack(url, folder, {"a.txt": checksum(content)}, max_bytes=9000)
+    assert not any("a.txt" in name for name in written)
+    module.unpack(url, folder, {"a.txt": checksum(content)}, max_bytes=10**6)
+    assert names(folder) == ["a.txt"]
+
+
+def opened_and_noted(written: list[str]) -> Any:
+    """`Path.open`, which notes what is written."""
+    real = Path.open
+
+    def opened(path: Path, mode: str = "r", *args: Any, **options: Any) -> Any:
+        if "x" in mode or "w" in mode:
+            written.append(path.name)
+        return real(path, mode, *args, **options)
+
+    return opened
+
+
+@pytest.mark.parametrize("how", ["cut", "changed", "encrypted"])
+def test_a_damaged_zip_file_is_a_plain_error(how: str, tmp_path: Path) -> None:
+    module = importlib.import_module("fgl.data.download")
+    path, content = tmp_path / "x.zip", os.urandom(5000)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("a.txt", content)
+    data = bytearray(path.read_bytes())
+    if how == "cut":
+        del data[100:200]
+    elif how == "changed":
+        data[2000] ^= 1
+    else:  # the flag of a password, in both places that have it
+        data[6] |= 1
+        data[data.index(b"PK\x01\x02") + 8] |= 1
+    path.write_bytes(bytes(data))
+    with pytest.raises(ValueError, match=r"Expected file:.*x\.zip to be a whole zip file, but got"):
+        module.unpack(path.as_uri(), tmp_path / "root", {"a.txt": checksum(content)})
+    assert not names(tmp_path / "root")
+
+
+def test_a_cut_connection_is_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    serve(monkeypatch, io.BytesIO(b"x" * 70_000), Content_Length="100000")
+    with pytest.raises(
+        OSError, match="to send 100000 bytes, but got 70000: the connection was cut"
+    ):
+        download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
+    for error in (ConnectionResetError("reset"), http.client.IncompleteRead(b"x")):
+        serve(monkeypatch, Broken(b"x" * 100_000, error))
+        with pytest.raises(OSError, match="x to be sent to its end, but got .*; try again"):
+            download("https://example.org/x", tmp_path / "a" / "x", "0" * 64)
+    assert not names(tmp_path)
+
+
+def test_a_folder_that_cannot_be_written_in_is_named(
+    tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    sha256 = checksum(source.read_bytes())
+    text = r"Expected .*file/copy to be written, but got .*XDG_CACHE_HOME"
+    with pytest.raises(OSError, match=text):
+        download(source.as_uri(), tmp_path / "file" / "copy", sha256)
+    monkeypatch.setattr(os, "replace", lambda *_: (_ for _ in ()).throw(OSError(30, "read-only")))
+    with pytest.raises(OSError, match=r"Expected .*a/copy to be written, but got .*read-only"):
+        download(source.as_uri(), tmp_path / "a" / "copy", sha256)
+    assert not names(tmp_path / "a")
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    module = importlib.import_module("fgl.data.download")
+    with pytest.raises(OSError, match=rf"Expected {tmp_path} to be a file one can read, but got"):
+        module.verify(tmp_path, "0" * 64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -380,6 +381,7 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
         (["--lr", "nan"], "--lr: Expected lr to be a number >= 0, but got nan"),
         (["--scale", "0"], "--scale: Expected scale to be a number > 0, but got 0.0"),
         (["--json", "."], "--json: Expected json to name a file, but got the folder ."),
+        (["--json", f"{__file__}/x.json"], "--json: Expected json to name a file in a folder, but"),
         (["--rounds", "many"], "--rounds: Expected an integer, but got many"),
         (["--lr", "high"], "--lr: Expected a number, but got high"),
         (["--kind", "mlp"], "'--kind'. Expected one of ('gcn', 'gat')"),
@@ -393,6 +395,38 @@ def test_bad_flags(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
     assert wanted in refused(capsys, main, *flags)
+
+
+def test_a_report_that_cannot_be_written_is_said_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: Any, **options: Any) -> Any:
+        pytest.fail("it has begun to train")
+
+    path = tmp_path / "new" / "folder" / "out.json"
+    with monkeypatch.context() as patch:
+        patch.setattr("fgl.experiment.run.run", never)
+        patch.setattr(os, "access", lambda place, mode: place != tmp_path)
+        said = refused(capsys, main, "--json", str(path))
+        assert f"--json: Expected json to name a file that can be written, but got {path}" in said
+    assert not path.parent.exists()
+    if sys.platform == "linux":  # root may write anywhere, it seems
+        monkeypatch.setattr("fgl.experiment.run.run", never)
+        said = refused(capsys, main, "--json", "/proc/new/out.json")
+        assert "Expected json to name a file that can be written, but got /proc/new/out" in said
+        monkeypatch.undo()
+    with monkeypatch.context() as patch:  # and what nobody could have known
+        patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
+        assert "Expected json to be written to" in refused(capsys, main, "--json", str(path))
+
+
+def test_a_checkpoint_folder_that_is_a_file_is_a_plain_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    said = refused(capsys, main, "--checkpoint", str(tmp_path / "file"))
+    assert "Expected checkpoint folder" in said
+    assert "to be one to write in, before the first round, but got" in said
 
 
 def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:
@@ -621,6 +655,8 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedstar links", "structure channel"),
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
+        ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
+        ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),
         ("fedsage graphs", "Expected fedavg to train a SAGE (model sage), but got a GIN"),
         ("fedgcn overlapping-nodes", "Expected fedavg to train a GCN on sums"),

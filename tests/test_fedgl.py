@@ -433,3 +433,11 @@ def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
         (ValueError, TypeError), match=f"Expected {name} to be an? .* but got {bad}"
     ):
         method(**{name: bad})
+
+
+@pytest.mark.parametrize("name", ["y", "node_id"])
+def test_quality_asks_for_labels_and_ids(name: str) -> None:
+    known = graph(node_id=torch.arange(20))
+    lacking: Any = known.replace(**{name: None})
+    with pytest.raises(ValueError, match=f"Expected client 1 to have {name}, but got None"):
+        pseudo.quality_of([known, lacking])

@@ -64,6 +64,8 @@ FEDERATION = [
     "executors.flower",
     "round",
     "evaluate",
+    "identity",
+    "disk",
     "checkpoint",
     "run",
 ]

@@ -171,7 +171,7 @@ def test_bad_upload_is_refused_and_the_round_before_it_is_safe(
     method = sending(change, at=(1, 2))
     with pytest.raises(kind, match=rf"^Round 1, client 2, send: Expected .*{text}"):
         fgl.run(method, clients, num_rounds=2, checkpoint=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000001.ckpt"]
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["round-000001.ckpt"]
     assert same([(data.x, data.edge_index) for data in clients], before)
     resumed = fgl.run(fedopt(model()), clients, num_rounds=2, checkpoint=tmp_path)
     assert same(end(resumed), undisturbed)
@@ -190,7 +190,7 @@ def test_bad_outbox_is_refused_where_it_is_made(what: str, tmp_path: Path) -> No
     with pytest.raises(kind, match=rf"^Round 0, server, aggregate: Expected .*{text}") as caught:
         fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
     assert "outbox[1]" in str(caught.value)
-    assert not list(tmp_path.iterdir())
+    assert not list(tmp_path.glob("*.ckpt"))
 
 
 def test_part_of_a_model_is_not_adopted_as_a_whole() -> None:
@@ -463,8 +463,8 @@ def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_
     assert original in (caught.value, caught.value.__cause__)
     attributes = {k: v for k, v in vars(original).items() if k != "__notes__"}
     assert attributes.items() <= vars(caught.value).items()
-    assert [path.name for path in tmp_path.iterdir()] == ["round-000001.ckpt"]
-    assert all(path.stat().st_size for path in tmp_path.iterdir())
+    assert [path.name for path in tmp_path.glob("*.ckpt")] == ["round-000001.ckpt"]
+    assert all(path.stat().st_size for path in tmp_path.glob("*.ckpt"))
 
 
 def test_the_original_text_stays() -> None:

@@ -914,3 +914,19 @@ def test_a_state_of_ones_own_may_be_called_optimizer(keep: bool) -> None:
     close(weights(two), weights(one), atol=1e-6)
     if not keep:
         assert torch.equal(two.client_states[1]["optimizer"], own)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_of_another_type_than_the_model_are_said_before_the_first_round(
+    sparse: bool,
+) -> None:
+    def wide(data: fgl.Graph) -> fgl.Graph:
+        x: Any = data.x.double()
+        return data.replace(x=fgl.SparseMatrix.from_dense(x) if sparse else x)
+
+    clients = [*graphs()[:2], wide(graphs()[2])]
+    text = r"^Expected client 2's features to be torch.float32 as the model, but got torch.float64"
+    with pytest.raises(TypeError, match=text):
+        fgl.run(fedavg(model()), clients, num_rounds=1)
+    double = fgl.run(fedavg(model().double()), [wide(data) for data in graphs()], num_rounds=1)
+    assert weights(double)["convs.0.bias"].dtype == torch.float64

@@ -137,3 +137,17 @@ def test_momentum_is_of_sgd_alone() -> None:
 def test_choices_hold_in_python(make: Any, text: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {text}"):
         make()
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("device", ["cud", "cpu:x", "meta", "cuda:99", 3.5])
+def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any) -> None:
+    with pytest.raises(ValueError, match=rf"Expected device to be one .* here, but got {device!r}"):
+        setting(device=device)
+    assert setting(device="cpu").device == "cpu"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match=r"Expected device to be .*, but got 'cuda' \("):
+        tasks.Nodes(device="cuda")

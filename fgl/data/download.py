@@ -1,19 +1,28 @@
-"""Downloads: files checked by sha256, written as a whole or not at all."""
+"""Downloads: files of a bounded size, checked by sha256, written as a whole or not at all."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import zipfile
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPException
 from pathlib import Path, PurePosixPath
 from typing import IO
 from urllib.request import urlopen
 from uuid import uuid4
 
+LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
+# What a zip file that is cut, damaged or of another kind raises, from one place or another.
+DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError)
 
-def download(url: str, path: str | os.PathLike[str], sha256: str) -> Path:
+
+def download(
+    url: str, path: str | os.PathLike[str], sha256: str, *, max_bytes: int = LIMIT
+) -> Path:
     """Download a file, unless its content is not the expected one.
 
     The content is written beside `path` and renamed, so an interrupted download leaves nothing.
@@ -23,13 +32,14 @@ def download(url: str, path: str | os.PathLike[str], sha256: str) -> Path:
         url: any address that `urllib` opens; ``file://`` too.
         path: where the file shall be; missing folders are made, an old file is replaced.
         sha256: the expected checksum, hexadecimal.
+        max_bytes: no more is written, whatever the address sends; default 256 MiB.
 
     Returns:
         The path.
 
     Raises:
-        OSError: if the address cannot be opened, or the file not be written.
-        ValueError: if the content has another checksum.
+        OSError: if the address cannot be opened or breaks off, or the file not be written.
+        ValueError: if the content is larger or has another checksum.
 
     Example:
         >>> import hashlib, pathlib, tempfile
@@ -41,36 +51,48 @@ def download(url: str, path: str | os.PathLike[str], sha256: str) -> Path:
         'hello'
     """
     path = Path(path)
-    return _fetch(url, path, sha256, path.name, path)
+    return _fetch(url, path, sha256, path.name, path, max_bytes)
 
 
-def unpack(url: str, folder: Path, sha256: Mapping[str, str]) -> None:
-    """Download a zip file and keep some of its files, each checked by its own sha256."""
+def unpack(url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT) -> None:
+    """Download a zip file and keep some of its files, each checked by its own sha256.
+
+    Neither the zip file nor a file in it may be larger than `max_bytes`.
+    """
     archive = folder / f"{uuid4().hex}.zip"
     try:
-        _fetch(url, archive, None, Path(url).name, folder)
+        _fetch(url, archive, None, Path(url).name, folder, max_bytes)
         if not zipfile.is_zipfile(archive):
             raise ValueError(f"Expected {url} to be a zip file, but got another")
-        with zipfile.ZipFile(archive) as packed:
+        with _whole(url), zipfile.ZipFile(archive) as packed:
             inside = {PurePosixPath(member).name: member for member in packed.namelist()}
             for file, expected in sha256.items():
                 if file not in inside:
                     raise ValueError(
                         f"Expected {url} to hold {file}, but got {', '.join(sorted(inside))}"
                     )
+                name = f"{file} in {url}"
+                _check_size(name, packed.getinfo(inside[file]).file_size, max_bytes)
                 with packed.open(inside[file]) as member:
-                    _write(f"{file} in {url}", member, folder / file, expected)
+                    _write(name, member, folder / file, expected, max_bytes)
     finally:
-        archive.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            archive.unlink(missing_ok=True)
 
 
 def verify(path: Path, sha256: str) -> None:
-    """Raise a ValueError unless the file has this checksum."""
-    with path.open("rb") as file:
-        _compare(str(path), sha256, hashlib.file_digest(file, "sha256").hexdigest())
+    """Raise a ValueError unless the file has this checksum, an OSError if it cannot be read."""
+    try:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
+        raise OSError(f"Expected {path} to be a file one can read, but got {error}") from error
+    _compare(str(path), sha256, found)
 
 
-def _fetch(url: str, path: Path, sha256: str | None, title: str, wanted: Path) -> Path:
+def _fetch(
+    url: str, path: Path, sha256: str | None, title: str, wanted: Path, max_bytes: int
+) -> Path:
     """Write what an address answers; a bar says `title`, an error where `wanted` would be."""
     with ExitStack() as stack:
         try:
@@ -80,8 +102,12 @@ def _fetch(url: str, path: Path, sha256: str | None, title: str, wanted: Path) -
                 f"Expected {url} to be reachable, but got {error}; "
                 f"a copy at {wanted} would do as well"
             ) from error
-        advance = _progress(stack, title, source.headers["Content-Length"])
-        return _write(url, source, path, sha256, advance)
+        size = source.headers["Content-Length"]
+        promised = int(size) if size and size.isdigit() else None
+        if promised is not None:
+            _check_size(url, promised, max_bytes)
+        advance = _progress(stack, title, promised)
+        return _write(url, source, path, sha256, max_bytes, advance, promised)
 
 
 def _write(
@@ -89,24 +115,79 @@ def _write(
     source: IO[bytes],
     path: Path,
     sha256: str | None,
+    max_bytes: int,
     advance: Callable[[int], object] = lambda _: None,
+    promised: int | None = None,
 ) -> Path:
-    """Write what `source` has left, unless its checksum is another one."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    """Write what `source` has left, unless it is too large, cut, or of another checksum."""
     part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     digest = hashlib.sha256()
+    size = 0
     try:
-        with part.open("xb") as target:
-            while block := source.read(1 << 16):
-                target.write(block)
+        with _written(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            target = part.open("xb")
+        with target:
+            while block := _block(name, source):
+                size += len(block)
+                _check_size(name, size, max_bytes)
+                with _written(path):
+                    target.write(block)
                 digest.update(block)
                 advance(len(block))
+            with _written(path):
+                target.flush()
+        if promised is not None and size < promised:
+            raise OSError(
+                f"Expected {name} to send {promised} bytes, but got {size}: the connection was "
+                "cut; try again"
+            )
         if sha256 is not None:
             _compare(name, sha256, digest.hexdigest())
-        os.replace(part, path)
+        with _written(path):
+            os.replace(part, path)
     finally:
-        part.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
     return path
+
+
+def _block(name: str, source: IO[bytes]) -> bytes:
+    """What comes next; an error of the connection in one sentence."""
+    try:
+        return source.read(1 << 16)
+    except (OSError, HTTPException) as error:
+        raise OSError(
+            f"Expected {name} to be sent to its end, but got {error!r}; try again"
+        ) from error
+
+
+@contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Errors of the disk in one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(
+            f"Expected {path} to be written, but got {error}; FGL_DATA or XDG_CACHE_HOME may name "
+            "another folder"
+        ) from error
+
+
+@contextmanager
+def _whole(url: str) -> Iterator[None]:
+    """Errors of a zip file in one sentence."""
+    try:
+        yield
+    except DAMAGES as error:
+        if isinstance(error, OSError) and error.errno is None:
+            raise  # one of ours, in a sentence already
+        raise ValueError(f"Expected {url} to be a whole zip file, but got {error!r}") from error
+
+
+def _check_size(name: str, size: int, max_bytes: int) -> None:
+    if size > max_bytes:
+        raise ValueError(f"Expected {name} to have at most {max_bytes} bytes, but got {size}")
 
 
 def _compare(name: str, expected: str, found: str) -> None:
@@ -114,12 +195,11 @@ def _compare(name: str, expected: str, found: str) -> None:
         raise ValueError(f"Expected {name} to have sha256 {expected}, but got {found}")
 
 
-def _progress(stack: ExitStack, name: str, size: str | None) -> Callable[[int], object]:
+def _progress(stack: ExitStack, name: str, total: int | None) -> Callable[[int], object]:
     """A function to call with the number of bytes that arrived."""
     try:
         from tqdm import tqdm
     except ImportError:
         return lambda _: None
-    total = int(size) if size else None
     bar = tqdm(desc=name, total=total, unit="B", unit_scale=True, disable=None)
     return stack.enter_context(bar).update

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,8 +72,8 @@ class Run:
         check_number("threads", self.threads, at_least=1, integer=True)
         if self.patience is not None:
             check_number("patience", self.patience, at_least=1, integer=True)
-        if self.json and Path(self.json).is_dir():
-            raise ValueError(f"Expected json to name a file, but got the folder {self.json}")
+        if self.json:
+            _check_file(Path(self.json))
 
     def __call__(
         self,
@@ -103,6 +104,8 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
+        if self.json:
+            _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
@@ -133,9 +136,44 @@ class Run:
             summary["bytes_before"] = task.bytes_before
         _tell(name, summary, result)
         if self.json:
-            Path(self.json).parent.mkdir(parents=True, exist_ok=True)
-            Path(self.json).write_text(to_json(summary))
+            _write(Path(self.json), to_json(summary))
         return summary, result
+
+
+def _check_file(path: Path) -> None:
+    """Raise unless a file can be written there, before hours go by."""
+    if path.is_dir():
+        raise ValueError(f"Expected json to name a file, but got the folder {path}")
+    there = next(place for place in (path, *path.absolute().parents) if place.exists())
+    if there != path and not there.is_dir():
+        raise ValueError(f"Expected json to name a file in a folder, but got {path} in a file")
+    if not os.access(there, os.W_OK):
+        raise ValueError(
+            f"Expected json to name a file that can be written, but got {path}: {there} is "
+            "read-only for you"
+        )
+
+
+def _try_writing(path: Path) -> None:
+    """Some systems say only when asked to write; a file that is there stays as it is."""
+    new = not path.exists()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("a").close()
+        if new:
+            path.unlink()
+    except OSError as error:
+        raise OSError(
+            f"Expected json to name a file that can be written, but got {path} ({error})"
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise OSError(f"Expected json to be written to {path}, but got {error}") from error
 
 
 def _check_at_once(value: Any) -> None:

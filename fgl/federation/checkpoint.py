@@ -1,143 +1,232 @@
-"""Checkpoints that are whole or not there, and know when they are not."""
+"""Checkpoints that are whole or not there, and know when they are not.
+
+The folder of a run holds ``round-N.ckpt``, the two newest; ``history.jsonl``, a line for each
+round; ``stopped``, if a callback ended the run; and ``lock``. Nothing else in it is touched.
+"""
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import io
 import json
 import os
+import re
+import shutil
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ..graph import Graph
-from ..sparse import SparseMatrix
+from . import disk
 from .history import Result, Round
 from .inbox import Broadcast
-from .message import leaves
-from .method import Method
 
-MAGIC = b"fgl-ckpt"
-HEAD = len(MAGIC) + hashlib.sha256().digest_size
+FORMAT = 2
+HEAD = f"fgl-ckpt {FORMAT}\n".encode()
+HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
+SUM = hashlib.sha256().digest_size
 KEEP = 2
-STAGES = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
+OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?")
+HINTS = {
+    "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
+    "initial_model": ": call torch.manual_seed before the model is made",
+}
 
 
-def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Result) -> Path:
-    """Write ``round-N.ckpt`` atomically, with its checksum; the two newest are kept.
-
-    `identity` is what a run must agree with to go on from this file, JSON-able.
-    """
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    payload = _pack(identity, result)
-    rounds = len(result.history)
-    path = folder / _name(rounds)
-    partial = folder / f"{path.name}.partial"
-    with partial.open("wb") as file:
-        file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
-    for other in folder.glob("round-*.ckpt*"):
-        if other.name not in kept:  # older, half written, or of later rounds that were damaged
-            other.unlink(missing_ok=True)
-    return path
+class Damaged(Exception):
+    """A checkpoint, or what it needs of the history, cannot be read."""
 
 
-def stop(folder: str | os.PathLike[str], rounds: int) -> None:
-    """Note that a callback ended the run after so many rounds."""
-    partial = Path(folder) / "stopped.partial"
-    partial.write_text(str(rounds))
-    os.replace(partial, Path(folder) / "stopped")
-
-
-def stopped_at(folder: str | os.PathLike[str]) -> int | None:
-    """After how many rounds a callback ended the run, if one did."""
-    note = Path(folder) / "stopped"
-    return int(note.read_text()) if note.exists() else None
-
-
-def load(
-    folder: str | os.PathLike[str], identity: Mapping[str, Any], device: torch.device
-) -> Result | None:
-    """The newest whole checkpoint; a damaged one is named in a warning and passed over.
+@contextmanager
+def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Any]:
+    """The `Folder` of a run, which nobody else may use meanwhile; None for no path.
 
     Raises:
-        ValueError: if the checkpoint is of another run.
+        OSError: if nobody can write there.
+        ValueError: if another run uses it.
     """
-    for path in _newest_first(Path(folder)):
-        content = _read(path)
-        if content is not None:
-            _check_identity(path, json.loads(content["identity"]), identity)
-            return _unpack(content, device)
-        warnings.warn(
-            f"Expected {path} to be a whole checkpoint, but got a truncated or changed file; "
-            "trying the previous one",
-            stacklevel=3,
-        )
-    return None
+    if path is None:
+        yield None
+        return
+    folder = Path(path)
+    with ExitStack() as stack:
+        with _told(f"folder {folder} to be one to write in, before the first round"):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(disk.only_one(folder))
+        yield Folder(folder, identity)
 
 
-def fingerprint(graphs: Sequence[Graph]) -> str:
-    """A digest of everything that the graphs hold, in their order.
+class Folder:
+    """The checkpoint folder of a run: what is there, and how far its history is written.
 
-    Example:
-        >>> one, two = (fgl.Graph(torch.eye(n), torch.zeros(2, 0).long()) for n in (1, 2))
-        >>> fingerprint([one, two]) == fingerprint([two, one])
-        False
+    Args:
+        path: the folder.
+        identity: what a run must agree with to go on from it, JSON-able.
     """
-    digest = hashlib.blake2b(digest_size=8)
-    for graph in graphs:
-        for field in fields(graph):
-            value = getattr(graph, field.name)
-            digest.update(f"{field.name} {getattr(value, 'shape', value)}".encode())
-            parts = [value]
-            if isinstance(value, SparseMatrix):
-                parts = [value.pattern.row, value.pattern.col, value.value]
-            for part in (part for part in parts if isinstance(part, torch.Tensor)):
-                digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
 
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path = path
+        self.identity = identity
+        self._written = 0  # rounds of the history, their bytes and checksum
+        self._size = 0
+        self._sum = hashlib.sha256()
 
-def digest(result: Result) -> str:
-    """A digest of the outbox and the states of a run.
+    def load(self, device: torch.device) -> Result | None:
+        """The newest whole checkpoint; a damaged one is named in a warning and passed over.
 
-    Example:
-        >>> one, two = (Result({0: {"w": torch.full((1,), v)}}, {}, {}, []) for v in (1.0, 2.0))
-        >>> digest(one) == digest(two)
-        False
-    """
-    found = hashlib.blake2b(digest_size=8)
-    states = [result.client_states[client] for client in sorted(result.client_states)]
-    kept = [*result.outbox.values(), result.server_state, *states]
-    for message in {id(message): message for message in kept}.values():
-        for path, tensor in leaves(message):
-            found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
-            flat = tensor.detach().cpu().contiguous().flatten()
-            found.update(flat.view(torch.uint8).numpy().tobytes())
-    return found.hexdigest()
+        Raises:
+            ValueError: if the checkpoint is of another run or of another format, or if the history
+                of all whole checkpoints is lost.
+        """
+        lost = None
+        for path in self._newest_first():
+            try:
+                content = _read(path)
+                _check_identity(path, json.loads(content["identity"]), self.identity)
+                lost = path
+                history = self._read_history(content)
+            except Damaged as why:
+                warnings.warn(
+                    f"Expected {path} to be a whole checkpoint, but got {why}; "
+                    "trying the previous one",
+                    stacklevel=3,
+                )
+                continue
+            return _unpack(content, history, device)
+        if lost is not None:  # to start anew would throw a good model away
+            raise ValueError(
+                f"Expected checkpoint history {self._history} to be as it was saved with {lost}, "
+                "but got one that was cut or changed: put its copy back, or take another folder"
+            )
+        return None
+
+    def check_room(self, result: Result) -> None:
+        """Raise an OSError or a ValueError if the next round could not be saved."""
+        rounds = len(result.history)
+        path = self.path / _name(rounds + 1)
+        with _told(f"{path} to have room, as was tried before round {rounds}"):
+            content = _pack(self.identity, result, self._size, self._sum.hexdigest())
+            disk.try_writing(path, _sealed(content))
+            needed = len(content) * (KEEP + 1 - len(self._newest_first()))
+            free = shutil.disk_usage(self.path).free
+            if free < needed:
+                raise OSError(f"{free} free bytes where {needed} are needed")
+            with self._history.open("a+b") as file:
+                file.seek(0)
+                head = file.read(len(HISTORY_HEAD))
+        if not HISTORY_HEAD.startswith(head):
+            raise ValueError(
+                f"Expected checkpoint history {self._history} to be of format {FORMAT}, but got a "
+                "file of something else: take another folder"
+            )
+
+    def save(self, result: Result) -> Path:
+        """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept."""
+        rounds = len(result.history)
+        path = self.path / _name(rounds)
+        with _told(f"{path} to be written after round {rounds - 1}"):
+            self._append(result)
+            content = _pack(self.identity, result, self._size, self._sum.hexdigest())
+            write_whole(path, content)
+            kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
+            for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
+                if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
+                    other.unlink(missing_ok=True)
+        return path
+
+    def stop(self, rounds: int) -> None:
+        """Note that a callback ended the run after so many rounds."""
+        note = self.path / "stopped"
+        with _told(f"note {note} to be written after round {rounds - 1}"):
+            disk.write_whole(note, str(rounds).encode())
+
+    def has_stopped(self, rounds: int) -> bool:
+        """Whether a callback ended the run after so many rounds.
+
+        A note that is empty or no number was left by a power cut: it counts for any rounds.
+        """
+        note = self.path / "stopped"
+        if not rounds or not note.is_file():
+            return False
+        text = note.read_bytes().strip()
+        if not text.isdigit():
+            warnings.warn(
+                f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
+                f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
+                stacklevel=4,
+            )
+            return True
+        return int(text) == rounds
+
+    @property
+    def _history(self) -> Path:
+        return self.path / "history.jsonl"
+
+    def _newest_first(self) -> list[Path]:
+        """Checkpoints by their round; a file of another name is not ours."""
+        found = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
+        numbers = {
+            int(match[1]): path
+            for match, path in found
+            if match and not match[2] and path.is_file()
+        }
+        return [numbers[number] for number in sorted(numbers, reverse=True)]
+
+    def _append(self, result: Result) -> None:
+        """Write the rounds that the history lacks, over what a kill may have left behind them."""
+        new = result.history[self._written :]
+        lines = "".join(json.dumps(asdict(record)) + "\n" for record in new).encode()
+        lines = lines if self._size else HISTORY_HEAD + lines
+        disk.write_at(self._history, self._size, lines)
+        self._sum.update(lines)
+        self._size += len(lines)
+        self._written += len(new)
+
+    def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
+        """The rounds that a checkpoint stands on; what comes after them was not yet vouched for."""
+        size = content["history_size"]
+        try:
+            data = self._history.read_bytes()[:size]
+        except OSError as error:
+            raise Damaged(f"no history beside it ({error})") from error
+        if len(data) < size:
+            raise Damaged(f"{self._history.name} with a last line that is torn or missing")
+        found = hashlib.sha256(data)
+        if found.hexdigest() != content["history_sum"]:
+            raise Damaged(f"{self._history.name} with a line that was changed")
+        history = []
+        for line in data.splitlines()[1:]:
+            record = json.loads(line)
+            record["dropped"] = {int(client): why for client, why in record["dropped"].items()}
+            history.append(Round(**record))
+        self._written, self._size, self._sum = len(history), size, found
+        return history
 
 
 def _name(rounds: int) -> str:
     return f"round-{rounds:06d}.ckpt"
 
 
-def _newest_first(folder: Path) -> list[Path]:
-    return sorted(folder.glob("round-*.ckpt"), reverse=True)
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Errors of the disk in one sentence: what was expected, and what the system says."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"Expected checkpoint {what}, but got {error}") from error
 
 
-def _pack(identity: Mapping[str, Any], result: Result) -> bytes:
+def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: str) -> bytes:
+    """What a file holds: what `torch.save` makes of the content."""
     shared = isinstance(result.outbox, Broadcast)
     content = {
         "identity": json.dumps(identity),
-        "history": json.dumps([asdict(record) for record in result.history]),
+        "history_size": size,
+        "history_sum": history_sum,
         "num_clients": len(result.outbox),
         "shared": shared,
         "outbox": result.outbox[0] if shared else dict(result.outbox),
@@ -149,14 +238,54 @@ def _pack(identity: Mapping[str, Any], result: Result) -> bytes:
     return buffer.getvalue()
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def write_whole(path: Path, payload: bytes) -> None:
+    """Write a file of this format: its number, a checksum of all else, the payload."""
+    disk.write_whole(path, _sealed(payload))
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote; None where the file is damaged.
+
+    Raises:
+        ValueError: for a whole file of another format.
+    """
     data = path.read_bytes()
-    if hashlib.sha256(data[HEAD:]).digest() != data[len(MAGIC) : HEAD] or data[:8] != MAGIC:
+    version = _version(data)
+    if version is None:
         return None
-    content: dict[str, Any] = torch.load(
-        io.BytesIO(data[HEAD:]), map_location="cpu", weights_only=True
-    )
+    if version != FORMAT:
+        age = "an older" if version < FORMAT else "a newer"
+        raise ValueError(
+            f"Expected checkpoint {path} to be of format {FORMAT}, but got format {version} of "
+            f"{age} fgl: go on with that version, or take another folder"
+        )
+    return data[len(HEAD) + SUM :]
+
+
+def _sealed(payload: bytes) -> bytes:
+    return HEAD + hashlib.sha256(HEAD + payload).digest() + payload
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file of this format."""
+    try:
+        payload = read_whole(path)
+    except OSError as error:
+        raise Damaged(str(error)) from error
+    if payload is None:
+        raise Damaged("a truncated or changed file")
+    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     return content
+
+
+def _version(data: bytes) -> int | None:
+    """The format of a file that is whole, else None; the first format had no number."""
+    found = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
+    head, summed = (found[0], found[0]) if found else (b"fgl-ckpt", b"")
+    rest = data[len(head) :]
+    if not data.startswith(head) or hashlib.sha256(summed + rest[SUM:]).digest() != rest[:SUM]:
+        return None
+    return int(found[1]) if found else 1
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
@@ -167,18 +296,15 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))
         if other != value:
             raise ValueError(
-                f"Expected checkpoint {path} to be of this run with {key}={value}, but got {other}"
+                f"Expected checkpoint {path} to be of this run with {key}={value}, "
+                f"but got {other}{HINTS.get(key, '')}"
             )
 
 
-def _unpack(content: dict[str, Any], device: torch.device) -> Result:
+def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
     outbox = _to(content["outbox"], device)
     if content["shared"]:
         outbox = Broadcast(outbox, content["num_clients"])
-    history = []
-    for record in json.loads(content["history"]):
-        record["dropped"] = {int(client): why for client, why in record["dropped"].items()}
-        history.append(Round(**record))
     states = {client: _to(state, device) for client, state in content["client_states"].items()}
     return Result(outbox, _to(content["server_state"], device), states, history)
 
@@ -187,45 +313,3 @@ def _to(value: Any, device: torch.device) -> Any:
     if isinstance(value, Mapping):
         return {key: _to(item, device) for key, item in value.items()}
     return value.to(device)
-
-
-def identity(
-    method: Method,
-    clients: Sequence[Graph],
-    seed: int,
-    participation: float,
-    dropouts: float | Callable[[int, int], bool],
-    config: Mapping[str, Any] | None,
-) -> dict[str, Any]:
-    """What a checkpoint must agree with before a run goes on from it."""
-    return {
-        "seed": seed,
-        "participation": participation,
-        "dropouts": "function" if callable(dropouts) else dropouts,
-        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
-        "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
-        "num_steps": method.train.num_steps,
-        "exchange": method.exchange,
-        "adjust": method.train.adjust and _full_name(method.train.adjust),
-        "settle": method.train.settle and _full_name(method.train.settle),
-        "batches": method.train.batches and _full_name(method.train.batches),
-        "max_grad_norm": method.train.max_grad_norm,
-        "keep_optimizer": method.train.keep_optimizer,
-        "optimizer": _full_name(method.train.optimizer),
-        "config": dict(config or {}),
-        "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
-    }
-
-
-def _full_name(function: Any) -> str:
-    """A function by its name, with what `functools.partial` fixed."""
-    if isinstance(function, functools.partial):
-        return f"{_full_name(function.func)}{function.args}{sorted(function.keywords.items())}"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
-
-
-def _short_name(function: Any) -> str:
-    """A function by its name alone: a script's module is another one where it is imported."""
-    function = getattr(function, "func", function)  # of a `functools.partial`
-    return str(getattr(function, "__qualname__", type(function).__qualname__))

@@ -7,17 +7,17 @@ import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 
 from ..graph import Graph
-from . import checkpoint as files
+from .checkpoint import Folder, opened
 from .executors.batch import Batch
 from .executors.loop import Loop, Score
 from .guard import checked
 from .history import Result, Round
+from .identity import digest, fingerprint, identity
 from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
@@ -57,7 +57,8 @@ def run(
     """Run a method on a federation.
 
     Every party's randomness is ``fold_in(seed, round, client)``: the order of clients, an
-    interruption or another process cannot change a run.
+    interruption or another process cannot change a run. Another number of torch's threads can: it
+    adds in another order.
 
     Args:
         method: what to run.
@@ -77,10 +78,12 @@ def run(
             they join the round's metrics too.
         callbacks: called with the round and the result so far; one that returns True ends the run,
             for good where there is a checkpoint (its folder holds ``stopped`` then).
-        checkpoint: folder; every round is saved there, and a run that finds one goes on from it.
+        checkpoint: folder, of one run at a time; every round is saved there, and a run that finds
+            one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
-            the clients' graphs, the model's shapes, the optimiser and the names of the method's
-            functions: name here what hides in them (a loss's weight), as the recipes do.
+            the clients' graphs, the initial model, the optimiser and its settings, the number of
+            torch's threads and the names of the method's functions: name here what hides in them (a
+            loss's weight), as the recipes do.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
 
@@ -89,8 +92,11 @@ def run(
 
     Raises:
         ValueError: for an empty federation, an argument out of range, a message with a missing or
-            extra key or a wrong shape, or a checkpoint of another run. An error inside a client is
-            raised again with its round, client and stage.
+            extra key or a wrong shape, a checkpoint of another run or another format, or a folder
+            that another run uses. An error inside a client is raised again with its round, client
+            and stage.
+        TypeError: for features of another floating type than the model.
+        OSError: if a round cannot be saved; what can be known is said before the first round.
 
     A message with a NaN or an infinity is dropped, counted in ``Round.dropped`` and warned of; when
     none is left the round keeps the old model.
@@ -108,34 +114,32 @@ def run(
     seed = operator.index(seed)
     graphs, evaluate = _unpacked(method, clients, evaluate)
     _check(graphs, num_rounds, participation, dropouts, config)
+    _check_dtype(method, graphs)
     guarded = checked(method)
     result = _first(method, len(graphs), start)
-    identity = files.identity(method, graphs, seed, participation, dropouts, config)
-    identity |= {"clients_at_once": clients_at_once, "start": start and files.digest(start)}
+    known: dict[str, Any] = {}
     if checkpoint is not None:
-        identity["clients' data"] = files.fingerprint(graphs)
-        Path(checkpoint).mkdir(parents=True, exist_ok=True)
-        result = files.load(checkpoint, identity, graphs[0].device) or result
-        if len(result.history) > num_rounds:
-            raise ValueError(
-                f"Expected num_rounds to be at least the {len(result.history)} rounds of the "
-                f"checkpoint in {checkpoint}, but got {num_rounds}"
-            )
-        if files.stopped_at(checkpoint) == len(result.history) > 0:
-            return result  # a callback ended this run
-    executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
-    result.client_states = executor.states
-    plan = Plan(seed, participation, dropouts, evaluate, watch)
-    while len(result.history) < num_rounds:
-        with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
-            record = play(guarded, executor, result, plan)
-        result.history.append(record)
-        if checkpoint is not None:
-            files.save(checkpoint, identity, result)
-        if any([callback(record, result) is True for callback in callbacks]):
-            if checkpoint is not None:
-                files.stop(checkpoint, len(result.history))
-            break
+        known = identity(method, graphs, seed, participation, dropouts, config)
+        known |= {"clients_at_once": clients_at_once, "start": start and digest(start)}
+        known["clients' data"] = fingerprint(graphs)
+    with opened(checkpoint, known) as folder:
+        if folder is not None:
+            result = folder.load(graphs[0].device) or result
+            if not _goes_on(folder, result, num_rounds):
+                return result
+        executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
+        result.client_states = executor.states
+        plan = Plan(seed, participation, dropouts, evaluate, watch)
+        while len(result.history) < num_rounds:
+            with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
+                record = play(guarded, executor, result, plan)
+            result.history.append(record)
+            if folder is not None:
+                folder.save(result)
+            if any([callback(record, result) is True for callback in callbacks]):
+                if folder is not None:
+                    folder.stop(len(result.history))
+                break
     return result
 
 
@@ -162,6 +166,20 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     return replace(start, history=[])
 
 
+def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
+    """Whether there is a round to come, which can be saved; not where a callback ended the run."""
+    rounds = len(result.history)
+    if rounds > num_rounds:
+        raise ValueError(
+            f"Expected num_rounds to be at least the {rounds} rounds of the checkpoint in "
+            f"{folder.path}, but got {num_rounds}"
+        )
+    if rounds == num_rounds or folder.has_stopped(rounds):
+        return False
+    folder.check_room(result)
+    return True
+
+
 def _executor(
     method: Method,
     graphs: Sequence[Graph],
@@ -180,6 +198,18 @@ def _executor(
 
 def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
     return list({graph.device for graph in clients if graph.device.type == "cuda"})
+
+
+def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
+    """Features of another floating type than all parameters would fail inside the first layer."""
+    known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
+    for client, graph in enumerate(clients):
+        if known and graph.x.dtype not in known:
+            wanted = " or ".join(sorted(map(str, known)))
+            raise TypeError(
+                f"Expected client {client}'s features to be {wanted} as the model, "
+                f"but got {graph.x.dtype}"
+            )
 
 
 def _check(

@@ -74,12 +74,19 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         ``(outbox, states) ->`` what `describe` says of the messages' ``"labels"`` and of ``"row"``,
         ``"col"``, ``"weight"`` (the pseudo edges); empty where there are none.
 
+    Raises:
+        ValueError: for a client without labels or without `node_id`.
+
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> client = graph.subgraph(torch.tensor([0, 1]))
         >>> quality_of([client])({0: {"labels": torch.tensor([0, -1])}}, {})
         {'pseudo_label_share': 0.5, 'pseudo_label_accuracy': 1.0}
     """
+    for index, client in enumerate(clients):
+        for name in ("y", "node_id"):
+            if getattr(client, name) is None:
+                raise ValueError(f"Expected client {index} to have {name}, but got None")
     ids: list[Any] = [client.node_id for client in clients]
     y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
     y = y.to(clients[0].device)

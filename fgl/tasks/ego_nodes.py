@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_number
+from ..checks import check_device, check_number
 from ..ego import EgoSampler
 from ..federation import (
     Evaluate,
@@ -297,6 +297,7 @@ class EgoNodes:
     }
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_number("clients", self.clients, at_least=1, integer=True)
         check_number("share", self.share, at_least=0, at_most=1)
         check_number("major_rate", self.major_rate, at_least=0, at_most=1)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_device, check_number
 from ..federation import (
     Evaluate,
     Method,
@@ -102,6 +102,7 @@ class Graphs:
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_choice("partition", self.partition, ("authors", "dirichlet"))
         check_choice("model", self.model, tuple(MODELS))
         check_number("alpha", self.alpha, above=0)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_device, check_number
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, Star
@@ -91,6 +91,7 @@ class Nodes:
     }
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_choice("partition", self.partition, tuple(PARTITIONS))
         check_choice("model", self.model, tuple(MODELS))
         check_choice("hops", self.hops, (0, 1, 2))

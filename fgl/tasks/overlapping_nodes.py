@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_number
+from ..checks import check_device, check_number
 from ..federation import (
     Evaluate,
     Method,
@@ -105,6 +105,7 @@ class OverlappingNodes:
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
+        check_device(self.device)
         check_number("hidden", self.hidden, at_least=1, integer=True)
         check_number("dropout", self.dropout, at_least=0, at_most=1)
         check_number("l2", self.l2, at_least=0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data, losses
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_device, check_number
 from ..data import EdgeSplit
 from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
 from ..federation.method import Loss
@@ -278,6 +278,7 @@ class Links:
 
 
 def _check_setting(setting: OwnNodes | Links) -> None:
+    check_device(setting.device)
     check_choice("partition", setting.partition, tuple(PARTITIONS))
     check_choice("features", setting.features, ("raw", "normalized", "degree"))
     check_number("clients", setting.clients, at_least=1, integer=True)

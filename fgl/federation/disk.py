@@ -1,0 +1,94 @@
+"""Files that outlive a kill and a power cut: whole or not there, appended to, of one process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from filelock import FileLock, Timeout
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file that is found whole or not at all, after a power cut too.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     write_whole(pathlib.Path(folder, "a"), b"hello")
+        ...     pathlib.Path(folder, "a").read_bytes()
+        b'hello'
+    """
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            _sync(file)
+        os.replace(partial, path)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+    _sync_folder(path.parent)
+
+
+def try_writing(path: Path, content: bytes) -> None:
+    """Write what `write_whole` would, and take it away again: an error comes now, not later."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            _sync(file)
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def write_at(path: Path, position: int, content: bytes) -> None:
+    """Write from a position on; what stood after it, such as half a line, is cut off."""
+    with path.open("r+b" if position else "wb") as file:
+        file.seek(position)
+        file.truncate()
+        file.write(content)
+        _sync(file)
+
+
+@contextmanager
+def only_one(folder: Path) -> Iterator[None]:
+    """Keep others out of a folder; the system lets go when a process ends, killed or not.
+
+    Raises:
+        ValueError: if another run, of this process or not, is in there.
+    """
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise ValueError(
+            f"Expected checkpoint folder {folder} to be of one run at a time, but got another run "
+            f"that has it now ({folder / 'lock'} is locked): wait for its end, or take another "
+            "folder"
+        ) from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _sync(file: IO[bytes]) -> None:
+    """Wait until the disk has it."""
+    file.flush()
+    os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk knows the folder's names; Windows does so by itself."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
