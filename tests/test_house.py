@@ -51,6 +51,8 @@ FEDERATION = [
     "minibatches",
     "train",
     "history",
+    "packed",
+    "checkpoint",
     "guard",
     "executors",
     "executors.cohort",
@@ -63,7 +65,6 @@ FEDERATION = [
     "executors.flower",
     "round",
     "evaluate",
-    "checkpoint",
     "run",
 ]
 

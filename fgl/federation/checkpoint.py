@@ -35,20 +35,32 @@ def save(folder: str | os.PathLike[str], identity: Mapping[str, Any], result: Re
     """
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    payload = _pack(identity, result)
     rounds = len(result.history)
     path = folder / _name(rounds)
-    partial = folder / f"{path.name}.partial"
-    with partial.open("wb") as file:
-        file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    write_whole(path, _pack(identity, result))
     kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
     for other in folder.glob("round-*.ckpt*"):
         if other.name not in kept:  # older, half written, or of later rounds that were damaged
             other.unlink(missing_ok=True)
     return path
+
+
+def write_whole(path: Path, payload: bytes) -> None:
+    """Write a file with its checksum; whoever looks sees the old one or all of the new one."""
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("wb") as file:
+        file.write(MAGIC + hashlib.sha256(payload).digest() + payload)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote; None where the file is damaged."""
+    data = path.read_bytes()
+    if hashlib.sha256(data[HEAD:]).digest() != data[len(MAGIC) : HEAD] or data[:8] != MAGIC:
+        return None
+    return data[HEAD:]
 
 
 def stop(folder: str | os.PathLike[str], rounds: int) -> None:
@@ -150,12 +162,10 @@ def _pack(identity: Mapping[str, Any], result: Result) -> bytes:
 
 
 def _read(path: Path) -> dict[str, Any] | None:
-    data = path.read_bytes()
-    if hashlib.sha256(data[HEAD:]).digest() != data[len(MAGIC) : HEAD] or data[:8] != MAGIC:
+    payload = read_whole(path)
+    if payload is None:
         return None
-    content: dict[str, Any] = torch.load(
-        io.BytesIO(data[HEAD:]), map_location="cpu", weights_only=True
-    )
+    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     return content
 
 

@@ -14,6 +14,7 @@ import torch
 
 from ..graph import Graph
 from . import checkpoint as files
+from .executors import Executor
 from .executors.batch import Batch
 from .executors.loop import Loop, Score
 from .guard import checked
@@ -25,6 +26,17 @@ from .modes import in_mode
 from .round import Dropouts, Evaluate, Plan, Watch, play
 
 Callback = Callable[[Round, Result], bool | None]
+
+
+class Elsewhere(Protocol):
+    """What a run needs of clients that are not in this process: how many, and how to reach them."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    def __call__(
+        self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
+    ) -> Executor: ...
 
 
 class Task(Protocol):
@@ -39,9 +51,10 @@ class Task(Protocol):
 
 def run(
     method: Method,
-    clients: Sequence[Graph] | Task,
+    clients: Sequence[Graph] | Task | None = None,
     *,
     num_rounds: int,
+    on: Elsewhere | None = None,
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
@@ -61,8 +74,11 @@ def run(
 
     Args:
         method: what to run.
-        clients: one graph per client, or a task, which scores the method too.
+        clients: one graph per client, or a task, which scores the method too; none with `on`.
         num_rounds: rounds in all, those before a resume included.
+        on: where the clients are, if not in this process, such as
+            ``fgl.federation.Flower(grid, num_clients=4)``. They bring their own `score`, and what
+            they keep stays with them: `evaluate` does not see it.
         seed: of the whole run; the initial model is `method.model`'s own.
         participation: share of the clients that take part in a round, at least one.
         dropouts: probability that a participant fails after it has received, or a function
@@ -106,16 +122,22 @@ def run(
         [0, 1]
     """
     seed = operator.index(seed)
-    graphs, evaluate = _unpacked(method, clients, evaluate)
-    _check(graphs, num_rounds, participation, dropouts, config)
+    if on is None:
+        graphs, evaluate = _unpacked(method, clients, evaluate)
+        _check_graphs(graphs)
+    else:
+        graphs = _none_here(clients, clients_at_once, score, start)
+    _check(num_rounds, participation, dropouts, config)
     guarded = checked(method)
-    result = _first(method, len(graphs), start)
+    result = _first(method, len(graphs) if on is None else on.num_clients, start)
     identity = files.identity(method, graphs, seed, participation, dropouts, config)
     identity |= {"clients_at_once": clients_at_once, "start": start and files.digest(start)}
+    if on is not None:
+        identity["clients"] = on.num_clients
     if checkpoint is not None:
         identity["clients' data"] = files.fingerprint(graphs)
         Path(checkpoint).mkdir(parents=True, exist_ok=True)
-        result = files.load(checkpoint, identity, graphs[0].device) or result
+        result = files.load(checkpoint, identity, _device(method, graphs)) or result
         if len(result.history) > num_rounds:
             raise ValueError(
                 f"Expected num_rounds to be at least the {len(result.history)} rounds of the "
@@ -123,7 +145,11 @@ def run(
             )
         if files.stopped_at(checkpoint) == len(result.history) > 0:
             return result  # a callback ended this run
-    executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
+    executor: Executor
+    if on is None:
+        executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
+    else:
+        executor = on(method, seed=seed, states=result.client_states, config=config or {})
     result.client_states = executor.states
     plan = Plan(seed, participation, dropouts, evaluate, watch)
     while len(result.history) < num_rounds:
@@ -139,10 +165,28 @@ def run(
     return result
 
 
+def _none_here(
+    clients: Any, at_once: int | Literal["all"], score: Score | None, start: Result | None
+) -> Sequence[Graph]:
+    """The graphs of this process, where the clients are elsewhere."""
+    if clients is not None or at_once != 1 or score is not None:
+        raise ValueError(
+            "Expected clients, clients_at_once and score to be left out with on, whose clients "
+            "have their own, but got one of them"
+        )
+    if start is not None and start.client_states:
+        raise ValueError("Expected start to hold no client's state with on, but got some")
+    return []
+
+
 def _unpacked(
-    method: Method, clients: Sequence[Graph] | Task, evaluate: Evaluate | None
+    method: Method, clients: Sequence[Graph] | Task | None, evaluate: Evaluate | None
 ) -> tuple[Sequence[Graph], Evaluate | None]:
     """The graphs of the clients, and who scores."""
+    if clients is None:
+        raise ValueError(
+            "Expected clients to be graphs or a task where on is left out, but got none"
+        )
     if isinstance(clients, Graph):
         raise TypeError("Expected clients to be a sequence of graphs or a task, but got a Graph")
     if isinstance(clients, Sequence):
@@ -178,17 +222,18 @@ def _executor(
     return Batch(method, graphs, len(graphs) if at_once == "all" else at_once, **given)
 
 
+def _device(method: Method, clients: Sequence[Graph]) -> torch.device:
+    """Where a checkpoint's tensors go: to the clients, or else to the model."""
+    if clients:
+        return clients[0].device
+    return next((t.device for t in method.model.state_dict().values()), torch.device("cpu"))
+
+
 def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
     return list({graph.device for graph in clients if graph.device.type == "cuda"})
 
 
-def _check(
-    clients: Sequence[Graph],
-    num_rounds: int,
-    participation: float,
-    dropouts: Dropouts,
-    config: Mapping[str, Any] | None,
-) -> None:
+def _check_graphs(clients: Sequence[Graph]) -> None:
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
@@ -203,6 +248,11 @@ def _check(
                 f"Expected client {client} to have {widths[0]} features as client 0, "
                 f"but got {width}"
             )
+
+
+def _check(
+    num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
+) -> None:
     if num_rounds < 0:
         raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")
     if not 0 < participation <= 1:
