@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
-from federations import end, graphs, model, same
+from federations import end, same
 
 import fgl
 
 pytest.importorskip("flwr")
 
 from conformance import case
-from federations import fedavg
 from flower_grid import Grid, apps, kept
-from flwr.app import Error
 
 from fgl.federation import Flower
 

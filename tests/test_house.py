@@ -62,6 +62,8 @@ FEDERATION = [
     "executors.train_cohort",
     "executors.loop",
     "executors.batch",
+    "executors.node",
+    "executors.nodes",
     "executors.flower",
     "round",
     "evaluate",

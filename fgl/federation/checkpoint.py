@@ -97,6 +97,11 @@ def load(
     return None
 
 
+def unpacked(payload: bytes) -> Result:
+    """The result in a checkpoint that `read_whole` has read, whatever run it is of."""
+    return _unpack(_content(payload), torch.device("cpu"))
+
+
 def fingerprint(graphs: Sequence[Graph]) -> str:
     """A digest of everything that the graphs hold, in their order.
 
@@ -163,8 +168,10 @@ def _pack(identity: Mapping[str, Any], result: Result) -> bytes:
 
 def _read(path: Path) -> dict[str, Any] | None:
     payload = read_whole(path)
-    if payload is None:
-        return None
+    return None if payload is None else _content(payload)
+
+
+def _content(payload: bytes) -> dict[str, Any]:
     content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
     return content
 

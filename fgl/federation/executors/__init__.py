@@ -9,7 +9,6 @@ from typing import Protocol
 from ..message import Message
 from ..method import State
 
-
 Value = float | tuple[float, float]  # of a metric: a number, or a sum and what divides it
 
 

@@ -24,7 +24,7 @@ from .nodes import Nodes, Reply
 Build = Callable[[Context], tuple[Any, ...]]
 
 
-def client_app(build: Build, *, score: Score | None = None) -> ClientApp:
+def client_app(build: Build, *, score: Callable[[Method], Score] | None = None) -> ClientApp:
     """The app of a client: it trains on its own graph, as the loop would, and sends.
 
     The folder that the node config names ``state`` keeps what the client keeps. Without one it
@@ -34,8 +34,8 @@ def client_app(build: Build, *, score: Score | None = None) -> ClientApp:
         build: ``context -> method, graph, client``: made of what this machine has, and of the sizes
             that the context's run config tells. A fourth value, if there is one, must be equal to
             the `config` of the server's `fgl.run`.
-        score: ``(params, graph) -> metrics``, the client's own score of the model that it deploys,
-            after each round; a rate is a pair of a sum and what divides it. Default none.
+        score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
+            deploys, after each round; a rate is a pair of a sum and what divides it. Default none.
 
     Returns:
         The app that a Flower app's ``pyproject.toml`` names.
@@ -59,7 +59,7 @@ def client_app(build: Build, *, score: Score | None = None) -> ClientApp:
         if score is None:
             raise ValueError("Expected the client app to have a score, but got none")
         method, graph, note, sent, shelf = _asked(build, message, context)
-        found = scores(method, graph, note, sent, shelf, score)
+        found = scores(method, graph, note, sent, shelf, score(method))
         said = {**note._asdict(), "metrics": json.dumps(found)}
         return Message(_records(said), reply_to=message)
 

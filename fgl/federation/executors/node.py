@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,8 +101,6 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
         ['settle', 'threads', 'torch']
     """
-    from ... import __version__
-
     said = identity(method, [], 0, 1.0, 0.0, config)
     for name in ("seed", "participation", "dropouts", "clients"):
         del said[name]
@@ -113,7 +112,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     said["dtypes"] = {name: str(tensor.dtype) for name, tensor in state.items()}
     said["first parameters"] = first.hexdigest()
     said["threads"] = torch.get_num_threads()
-    said["torch"], said["fgl"] = str(torch.__version__), __version__
+    said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     agreed: dict[str, Any] = json.loads(json.dumps(said))
     return agreed
 

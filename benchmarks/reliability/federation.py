@@ -1,0 +1,94 @@
+"""FGSSL on Flower in five processes, compared with one process bit for bit.
+
+    python benchmarks/reliability/federation.py --rounds 3
+
+Starts a SuperLink and four SuperNodes on the loopback interface, each with a graph of its own, runs
+the example app, and stops them again. Ends with 0 where nothing differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+HERE, EXAMPLES = Path(__file__).parent, Path(__file__).parents[2] / "examples"
+sys.path[:0] = [str(HERE), str(EXAMPLES), str(EXAMPLES / "flower_app")]
+
+import torch
+from cut import cut
+from flower_processes import APP, Federation
+from task import graph, method, score
+
+import fgl
+from fgl.federation import checkpoint
+
+CLIENTS = 4
+
+
+def config(**changes: Any) -> dict[str, Any]:
+    with (APP / "pyproject.toml").open("rb") as file:
+        return {**tomllib.load(file)["tool"]["flwr"]["app"]["config"], **changes}
+
+
+def in_process(graphs: Path, **changes: Any) -> fgl.Result:
+    """The same run in this process."""
+    how = config(**changes)
+    made = method(how)
+    clients = [graph(graphs, client) for client in range(CLIENTS)]
+    rounds, seed = how["rounds"], how["seed"]
+    return fgl.run(made, clients, num_rounds=rounds, seed=seed, score=score(made))
+
+
+def saved(folder: Path) -> fgl.Result:
+    """The end of a run that saved its rounds."""
+    paths = sorted(folder.glob("round-*.ckpt"))
+    payload = checkpoint.read_whole(paths[-1]) if paths else None
+    if payload is None:
+        raise FileNotFoundError(f"Expected {folder} to hold a checkpoint, but got none")
+    return checkpoint.unpacked(payload)
+
+
+def differences(here: fgl.Result, there: fgl.Result) -> list[str]:
+    """What differs between two runs: their ends, and each round but for its seconds."""
+    found = [] if _digest(here) == _digest(there) else ["the outbox or the server's state"]
+    found += [f"round {a.round}" for a, b in zip(here.history, there.history) if a != b]
+    if len(here.history) != len(there.history):
+        found.append(f"{len(here.history)} rounds and {len(there.history)}")
+    return found
+
+
+def _digest(result: fgl.Result) -> str:
+    return checkpoint.digest(replace(result, client_states={}))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=3)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        cut(folder / "graphs", clients=CLIENTS)
+        with Federation(folder, folder / "graphs", CLIENTS) as federation:
+            said = federation.run(rounds=rounds, checkpoint=folder / "checkpoint")
+            try:
+                there = saved(folder / "checkpoint")
+            except FileNotFoundError:
+                print(said, *(federation.log(name) for name in federation.processes), sep="\n")
+                raise
+        found = differences(in_process(folder / "graphs", rounds=rounds), there)
+    for record in there.history:
+        print(f"round {record.round}: {record.seconds:.1f} s, {record.metrics}, {record.dropped}")
+    print(f"{time.monotonic() - start:.0f} s, differences: {found or 'none'}")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
