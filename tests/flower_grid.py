@@ -14,7 +14,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 import fgl
 from fgl.federation import client_app
 from fgl.federation.executors.node import Folder
-from fgl.federation.packed import unpack
+from fgl.federation.packed import pack, unpack
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.
 Fault = Callable[[str, int, int, Message], Message | Error | None]
@@ -38,6 +38,12 @@ class Grid:
         }
         self.fault, self.asked, self.gone = fault, [], set()
         self.replies: dict[str, Message | None] = {}
+
+    def add(self, node: int, *, like: int) -> None:
+        """Another node that says it is the same client."""
+        self.apps[node] = self.apps[like]
+        config = self.contexts[like].node_config
+        self.contexts[node] = Context(1, node, config, RecordDict(), {})
 
     def get_nodes(self) -> list[Any]:
         here = [node for node in self.apps if node not in self.gone]
@@ -75,6 +81,15 @@ class Grid:
                 reply.metadata.__dict__["_reply_to_message_id"] = number
                 self.replies[number] = None
         return [reply for _, reply in found if reply is not None]
+
+
+def spoiled(reply: Message, change: Callable[[Any], None]) -> Message:
+    """A reply whose message was changed on its way."""
+    array = reply.content.array_records["message"]["packed"]
+    message = unpack(array.data)
+    change(message)
+    array.data = pack(message)
+    return reply
 
 
 def apps(method: fgl.Method, clients: Sequence[fgl.Graph], **options: Any) -> list[ClientApp]:

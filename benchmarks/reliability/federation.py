@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-HERE, EXAMPLES = Path(__file__).parent, Path(__file__).parents[2] / "examples"
-sys.path[:0] = [str(HERE), str(EXAMPLES), str(EXAMPLES / "flower_app")]
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "flower_app"))
 
 import torch
 from cut import cut
@@ -57,7 +58,8 @@ def saved(folder: Path) -> fgl.Result:
 def differences(here: fgl.Result, there: fgl.Result) -> list[str]:
     """What differs between two runs: their ends, and each round but for its seconds."""
     found = [] if _digest(here) == _digest(there) else ["the outbox or the server's state"]
-    found += [f"round {a.round}" for a, b in zip(here.history, there.history) if a != b]
+    pairs = zip(here.history, there.history, strict=False)
+    found += [f"round {one.round}" for one, other in pairs if one != other]
     if len(here.history) != len(there.history):
         found.append(f"{len(here.history)} rounds and {len(there.history)}")
     return found
