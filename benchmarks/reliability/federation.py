@@ -1,6 +1,6 @@
 """FGSSL on Flower in five processes, compared with one process bit for bit.
 
-    python benchmarks/reliability/federation.py --rounds 3
+    python benchmarks/reliability/federation.py --rounds 2
 
 Starts a SuperLink and four SuperNodes on the loopback interface, each with a graph of its own, runs
 the example app, and stops them again. Ends with 0 where nothing differs.
@@ -71,7 +71,7 @@ def _digest(result: fgl.Result) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
     start = time.monotonic()

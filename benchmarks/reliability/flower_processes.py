@@ -41,17 +41,30 @@ class Federation:
         graphs: where ``client-K.pt`` lie.
         clients: how many SuperNodes.
         states: whether they keep their states in a folder.
+        database: whether the SuperLink keeps what it knows in a file.
     """
 
     def __init__(
-        self, folder: Path, graphs: Path, clients: int = 4, *, states: bool = True
+        self,
+        folder: Path,
+        graphs: Path,
+        clients: int = 4,
+        *,
+        states: bool = True,
+        database: bool = False,
     ) -> None:
+        self.database = database
         self.folder, self.graphs, self.clients, self.states = folder, graphs, clients, states
         self.port, *self.node_ports = free_ports(1 + clients)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = {**os.environ, **QUIET, "FLWR_HOME": str(folder / "flwr")}
         self.env["PATH"] = f"{BIN}{os.pathsep}{self.env['PATH']}"
-        paths = [str(ROOT), str(ROOT / "examples"), self.env.get("PYTHONPATH", "")]
+        paths = [
+            str(ROOT),
+            str(ROOT / "examples"),
+            str(ROOT / "tests"),
+            self.env.get("PYTHONPATH", ""),
+        ]
         self.env["PYTHONPATH"] = os.pathsep.join(paths)  # the recipe is not in the app
 
     def __enter__(self) -> Federation:
@@ -69,9 +82,11 @@ class Federation:
         for name in reversed(list(self.processes)):
             self.stop(name)
 
-    def start_link(self, *options: str) -> None:
+    def start_link(self) -> None:
         flags = ["--insecure", "--host", "127.0.0.1", "--port", str(self.port)]
-        flags += ["--disable-runtime-dependency-installation", *options]
+        flags += ["--disable-runtime-dependency-installation"]
+        if self.database:
+            flags += ["--database", str(self.folder / "link.db")]
         self._start("superlink", "flower-superlink", *flags)
         self.wait_for(self.port)
 
@@ -83,12 +98,13 @@ class Federation:
         flags += ["--port", str(self.node_ports[client]), "--node-config", config, *options]
         self._start(f"node-{client}", "flower-supernode", *flags)
 
-    def run(self, timeout: float = 300, **config: Any) -> str:
-        """What ``flwr run`` prints until the run has ended."""
-        said = " ".join(f"{name}={_toml(value)}" for name, value in config.items())
-        command = [str(BIN / "flwr"), "run", str(APP), "here", "--stream", "--run-config", said]
+    def run(self, app: Path = APP, limit: float = 1800, **config: Any) -> str:
+        """What ``flwr run`` prints until the run has ended; ``fault_round`` is ``fault-round``."""
+        named = {name.replace("_", "-"): value for name, value in config.items()}
+        said = " ".join(f"{name}={_toml(value)}" for name, value in named.items())
+        command = [str(BIN / "flwr"), "run", str(app), "here", "--stream", "--run-config", said]
         done = subprocess.run(
-            command, env=self.env, timeout=timeout, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            command, env=self.env, timeout=limit, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         return done.stdout.decode()
 

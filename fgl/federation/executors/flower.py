@@ -24,7 +24,9 @@ from .nodes import Nodes, Reply
 Build = Callable[[Context], tuple[Any, ...]]
 
 
-def client_app(build: Build, *, score: Callable[[Method], Score] | None = None) -> ClientApp:
+def client_app(
+    build: Build, *, score: Callable[[Method], Score] | None = None, mods: Sequence[Any] = ()
+) -> ClientApp:
     """The app of a client: it trains on its own graph, as the loop would, and sends.
 
     The folder that the node config names ``state`` keeps what the client keeps. Without one it
@@ -36,6 +38,7 @@ def client_app(build: Build, *, score: Callable[[Method], Score] | None = None) 
             the `config` of the server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
             deploys, after each round; a rate is a pair of a sum and what divides it. Default none.
+        mods: Flower's mods around training; those that read tensors want `Flower`'s `per_tensor`.
 
     Returns:
         The app that a Flower app's ``pyproject.toml`` names.
@@ -65,7 +68,7 @@ def client_app(build: Build, *, score: Callable[[Method], Score] | None = None) 
 
     app = ClientApp()
     app.query()(query)
-    app.train()(train)
+    app.train(mods=list(mods))(train)
     app.evaluate()(evaluate)
     return app
 
