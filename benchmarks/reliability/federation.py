@@ -79,7 +79,7 @@ def main() -> int:
         folder = Path(name)
         cut(folder / "graphs", clients=CLIENTS)
         with Federation(folder, folder / "graphs", CLIENTS) as federation:
-            said = federation.run(rounds=rounds, checkpoint=folder / "checkpoint")
+            said = federation.run(rounds=rounds, timeout=600.0, checkpoint=folder / "checkpoint")
             try:
                 there = saved(folder / "checkpoint")
             except FileNotFoundError:

@@ -83,7 +83,7 @@ def _asked(
 ) -> tuple[Method, Graph, Note, Sent, Shelf]:
     """What a client has, and what it is asked."""
     method, graph, client, config = _built(build, context)
-    told = message.content.config_records["note"]
+    told: Any = message.content.config_records["note"]
     note = Note(*(int(told[name]) for name in Note._fields))
     if note.client != client:
         raise ValueError(f"Expected a message for client {client}, but got one for {note.client}")
@@ -138,9 +138,10 @@ def _read(content: RecordDict) -> Sent:
     def tensor(path: str) -> torch.Tensor:
         return torch.from_numpy(arrays[path].numpy().copy())
 
+    told: Any = content.config_records["note"]
     return {
         name: tensor(name) if inner is None else {key: tensor(f"{name}/{key}") for key in inner}
-        for name, inner in json.loads(content.config_records["note"]["names"])
+        for name, inner in json.loads(told["names"])
     }
 
 
