@@ -6,10 +6,11 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo test lint types docs check clean
+.PHONY: help demo federation test lint types docs check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
+	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
@@ -24,6 +25,9 @@ help:
 
 demo: .venv/extra-examples
 	$(BIN)/python examples/demo.py
+
+federation: .venv/extra-examples .venv/extra-flower
+	$(BIN)/python benchmarks/reliability/federation.py
 
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal

@@ -1,5 +1,6 @@
 """Every test and docstring example starts from the same seed, and sees `torch` and `fgl`."""
 
+import importlib.util
 import os
 from typing import Any
 
@@ -14,6 +15,16 @@ import fgl
 torch.set_num_threads(1)
 torch.manual_seed(0)  # for parameters of tests, which are made before any test
 os.environ["OMP_NUM_THREADS"] = "1"
+NEEDS = {  # whose examples need an extra
+    "safetensors": ["packed.py", "executors/node.py", "executors/nodes.py"],
+    "flwr": ["executors/flower.py"],
+}
+collect_ignore = [
+    f"fgl/federation/{file}"
+    for module, files in NEEDS.items()
+    if importlib.util.find_spec(module) is None
+    for file in files
+]
 hypothesis.settings.register_profile("fgl", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fgl")
 

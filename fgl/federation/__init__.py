@@ -1,5 +1,7 @@
 """The machine that runs a method: messages, methods, local training, rounds, executors."""
 
+from typing import TYPE_CHECKING, Any
+
 from .checks import check_message, check_model
 from .evaluate import deployed, evaluate_clients, evaluate_graphs, evaluate_on, together
 from .executors import Answer, Executor
@@ -28,6 +30,20 @@ from .round import Evaluate, Watch
 from .run import run
 from .seeds import fold_in
 from .train import Trained, minimise, train
+
+if TYPE_CHECKING:
+    from .executors.flower import Flower as Flower
+    from .executors.flower import client_app as client_app
+
+
+def __getattr__(name: str) -> Any:
+    """`Flower` and `client_app` are loaded when they are asked for; they need flwr."""
+    if name not in ("Flower", "client_app"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .executors import flower
+
+    return getattr(flower, name)
+
 
 __all__ = [
     "Answer",

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from .checks import check_message, first_not_finite
-from .executors import Executor
+from .executors import Executor, Value
 from .history import Result, Round
 from .inbox import Inbox
 from .message import Message, compact, num_bytes
@@ -151,19 +151,25 @@ def _numbers(name: str, metrics: Any) -> dict[str, float]:
     return {key: float(value) for key, value in metrics.items()}
 
 
-def means(scores: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """The mean of each metric over those who have it.
+def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
+    """The mean of each metric over those who have it; a rate is a sum over a sum.
+
+    A value is a number, or a pair of a sum and what divides it: right answers and all answers.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
         {'auc': 0.75}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (8, 8)}])
+        {'accuracy': 0.9}
     """
     each = list(scores)
     names = dict.fromkeys(name for found in each for name in found)
     out = {}
     for name in names:
-        values = [float(found[name]) for found in each if name in found]
-        out[name] = sum(values) / len(values)
+        values = [found[name] for found in each if name in found]
+        pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
+        total, count = (sum(map(float, part)) for part in zip(*pairs, strict=True))
+        out[name] = total / count if count else math.nan
     return out
 
 

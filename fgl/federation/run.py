@@ -13,6 +13,7 @@ import torch
 
 from ..graph import Graph
 from .checkpoint import Folder, opened
+from .executors import Executor
 from .executors.batch import Batch
 from .executors.loop import Loop, Score
 from .guard import checked
@@ -27,6 +28,17 @@ from .round import Dropouts, Evaluate, Plan, Watch, play
 Callback = Callable[[Round, Result], bool | None]
 
 
+class Elsewhere(Protocol):
+    """What a run needs of clients that are not in this process: how many, and how to reach them."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    def __call__(
+        self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
+    ) -> Executor: ...
+
+
 class Task(Protocol):
     """What a run needs of a task: its clients, and how it scores a method."""
 
@@ -39,9 +51,10 @@ class Task(Protocol):
 
 def run(
     method: Method,
-    clients: Sequence[Graph] | Task,
+    clients: Sequence[Graph] | Task | None = None,
     *,
     num_rounds: int,
+    on: Elsewhere | None = None,
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
@@ -62,8 +75,11 @@ def run(
 
     Args:
         method: what to run.
-        clients: one graph per client, or a task, which scores the method too.
+        clients: one graph per client, or a task, which scores the method too; none with `on`.
         num_rounds: rounds in all, those before a resume included.
+        on: where the clients are, if not in this process, such as
+            ``fgl.federation.Flower(grid, num_clients=4)``. They bring their own `score`, and what
+            they keep stays with them: `evaluate` does not see it.
         seed: of the whole run; the initial model is `method.model`'s own.
         participation: share of the clients that take part in a round, at least one.
         dropouts: probability that a participant fails after it has received, or a function
@@ -112,22 +128,33 @@ def run(
         [0, 1]
     """
     seed = operator.index(seed)
-    graphs, evaluate = _unpacked(method, clients, evaluate)
-    _check(graphs, num_rounds, participation, dropouts, config)
-    _check_dtype(method, graphs)
+    if on is None:
+        graphs, evaluate = _unpacked(method, clients, evaluate)
+        _check_graphs(graphs)
+        _check_dtype(method, graphs)
+    else:
+        graphs = _none_here(clients, clients_at_once, score, start)
+    _check(num_rounds, participation, dropouts, config)
     guarded = checked(method)
-    result = _first(method, len(graphs), start)
+    result = _first(method, len(graphs) if on is None else on.num_clients, start)
     known: dict[str, Any] = {}
     if checkpoint is not None:
         known = identity(method, graphs, seed, participation, dropouts, config)
         known |= {"clients_at_once": clients_at_once, "start": start and digest(start)}
         known["clients' data"] = fingerprint(graphs)
+        if on is not None:
+            known["clients"] = on.num_clients
     with opened(checkpoint, known) as folder:
         if folder is not None:
-            result = folder.load(graphs[0].device) or result
+            result = folder.load(_device(method, graphs)) or result
             if not _goes_on(folder, result, num_rounds):
                 return result
-        executor = _executor(guarded, graphs, clients_at_once, seed, result.client_states, score)
+        executor: Executor
+        if on is None:
+            states = result.client_states
+            executor = _executor(guarded, graphs, clients_at_once, seed, states, score)
+        else:
+            executor = on(method, seed=seed, states=result.client_states, config=config or {})
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch)
         while len(result.history) < num_rounds:
@@ -143,10 +170,28 @@ def run(
     return result
 
 
+def _none_here(
+    clients: Any, at_once: int | Literal["all"], score: Score | None, start: Result | None
+) -> Sequence[Graph]:
+    """The graphs of this process, where the clients are elsewhere."""
+    if clients is not None or at_once != 1 or score is not None:
+        raise ValueError(
+            "Expected clients, clients_at_once and score to be left out with on, whose clients "
+            "have their own, but got one of them"
+        )
+    if start is not None and start.client_states:
+        raise ValueError("Expected start to hold no client's state with on, but got some")
+    return []
+
+
 def _unpacked(
-    method: Method, clients: Sequence[Graph] | Task, evaluate: Evaluate | None
+    method: Method, clients: Sequence[Graph] | Task | None, evaluate: Evaluate | None
 ) -> tuple[Sequence[Graph], Evaluate | None]:
     """The graphs of the clients, and who scores."""
+    if clients is None:
+        raise ValueError(
+            "Expected clients to be graphs or a task where on is left out, but got none"
+        )
     if isinstance(clients, Graph):
         raise TypeError("Expected clients to be a sequence of graphs or a task, but got a Graph")
     if isinstance(clients, Sequence):
@@ -196,6 +241,13 @@ def _executor(
     return Batch(method, graphs, len(graphs) if at_once == "all" else at_once, **given)
 
 
+def _device(method: Method, clients: Sequence[Graph]) -> torch.device:
+    """Where a checkpoint's tensors go: to the clients, or else to the model."""
+    if clients:
+        return clients[0].device
+    return next((t.device for t in method.model.state_dict().values()), torch.device("cpu"))
+
+
 def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
     return list({graph.device for graph in clients if graph.device.type == "cuda"})
 
@@ -212,13 +264,7 @@ def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
             )
 
 
-def _check(
-    clients: Sequence[Graph],
-    num_rounds: int,
-    participation: float,
-    dropouts: Dropouts,
-    config: Mapping[str, Any] | None,
-) -> None:
+def _check_graphs(clients: Sequence[Graph]) -> None:
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
@@ -233,6 +279,11 @@ def _check(
                 f"Expected client {client} to have {widths[0]} features as client 0, "
                 f"but got {width}"
             )
+
+
+def _check(
+    num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
+) -> None:
     if num_rounds < 0:
         raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")
     if not 0 < participation <= 1:

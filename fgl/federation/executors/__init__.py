@@ -9,6 +9,8 @@ from typing import Protocol
 from ..message import Message
 from ..method import State
 
+Value = float | tuple[float, float]  # of a metric: a number, or a sum and what divides it
+
 
 @dataclass
 class Answer:
@@ -49,7 +51,7 @@ class Executor(Protocol):
     padding: float  # share of the nodes that the last round's batches were padded with
 
     @property
-    def states(self) -> Mapping[int, State]:
+    def states(self) -> dict[int, State]:
         """What each client keeps; a client that never took part has no entry."""
         ...
 
@@ -63,6 +65,6 @@ class Executor(Protocol):
         """The new states of `accepted` count; those of the others never were."""
         ...
 
-    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, float]]:
+    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
         """Each client's own score of the model that it deploys; empty where none was asked for."""
         ...

@@ -61,7 +61,7 @@ class Batch(Loop):
             count = -(-len(members) // self.clients_at_once)
             bounds = [len(members) * i // count for i in range(count + 1)]
             groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]
-        size = [graph.num_nodes for graph in self.clients]
+        size = [graph.num_nodes for graph in self.clients.values()]
         slots = sum(len(group) * max(size[c] for c in group) for group in groups)
         self.padding = 1 - sum(size[c] for c in who) / slots if slots else 0.0
         kept = self._cohorts  # those that this round does not use again would grow without bound

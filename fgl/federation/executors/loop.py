@@ -13,9 +13,9 @@ from ..message import Message, Params, compact
 from ..method import Method, State
 from ..seeds import fold_in, stage
 from ..train import Trained, train
-from . import Answer
+from . import Answer, Value
 
-Score = Callable[[Params, Graph], Mapping[str, float]]
+Score = Callable[[Params, Graph], Mapping[str, Value]]
 
 
 class Loop:
@@ -23,10 +23,11 @@ class Loop:
 
     Args:
         method: what they run.
-        clients: every client's graph.
+        clients: every client's graph, or client to graph where only some are here.
         seed: of the run.
         states: what clients kept of an earlier run; default nothing.
-        score: ``(params, graph) -> metrics``, a client's own score of a model; default none.
+        score: ``(params, graph) -> metrics``, a client's own score of a model, each a number or a
+            pair of a sum and what to divide it by; default none.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -42,13 +43,14 @@ class Loop:
     def __init__(
         self,
         method: Method,
-        clients: Sequence[Graph],
+        clients: Sequence[Graph] | Mapping[int, Graph],
         *,
         seed: int,
         states: Mapping[int, State] | None = None,
         score: Score | None = None,
     ) -> None:
-        self.method, self.clients, self.seed = method, clients, seed
+        self.method, self.seed = method, seed
+        self.clients = dict(clients if isinstance(clients, Mapping) else enumerate(clients))
         self.num_clients = len(clients)
         self.states: dict[int, State] = dict(states or {})
         self._score = score
@@ -66,11 +68,11 @@ class Loop:
             self.states[client] = compact(self._new[client])
         self._new.clear()
 
-    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, float]]:
+    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
         if self._score is None:
             return {}
         found = {}
-        for client, graph in enumerate(self.clients):
+        for client, graph in self.clients.items():
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)

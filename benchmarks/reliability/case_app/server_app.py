@@ -1,0 +1,20 @@
+"""The server of a conformance case."""
+
+import torch
+from conformance import case
+from flwr.serverapp import ServerApp
+
+import fgl
+from fgl.federation import Flower
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid, context):
+    torch.set_num_threads(1)
+    how = context.run_config
+    method, task = case(how["method"], how["task"])
+    on = Flower(grid, num_clients=len(task.clients), timeout=how["timeout"])
+    options = {"num_rounds": how["rounds"], "seed": how["seed"], "checkpoint": how["checkpoint"]}
+    fgl.run(method, on=on, **options, callbacks=[lambda record, result: print(record, flush=True)])

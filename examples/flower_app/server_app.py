@@ -1,0 +1,26 @@
+"""The server: it has no graph, and asks the clients for their scores."""
+
+import task
+from flwr.serverapp import ServerApp
+
+import fgl
+from fgl.federation import Flower
+
+app = ServerApp()
+
+
+def tell(record, result):
+    print(f"round {record.round}: {record.metrics}, without {record.dropped}", flush=True)
+
+
+@app.main()
+def main(grid, context):
+    config = context.run_config
+    fgl.run(
+        task.method(config),
+        on=Flower(grid, num_clients=config["num-clients"], timeout=config["timeout"]),
+        num_rounds=config["rounds"],
+        seed=config["seed"],
+        checkpoint=config["checkpoint"] or None,
+        callbacks=[tell],
+    )

@@ -1,0 +1,341 @@
+"""The Flower executor: the bits of the loop, and what happens when nodes fail."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from conformance import case
+from federations import SGD, end, fedavg, graphs, model, same
+
+import fgl
+from fgl.metrics import hit_rows
+
+pytest.importorskip("flwr")
+
+from flower_grid import Grid, apps, kept, spoiled
+from flwr.app import Error
+
+from fgl.federation import Flower, client_app
+
+QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
+KEEPING = replace(SGD, keep_optimizer=True)  # each client's momentum is its state
+
+
+def flower(grid: Grid, **options: Any) -> Flower:
+    return Flower(grid, **{"num_clients": len(grid.apps), **QUICK, **options})
+
+
+def stateful() -> tuple[fgl.Method, list[fgl.Graph]]:
+    return fedavg(model(), KEEPING), graphs()
+
+
+def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: bool = True) -> None:
+    """Bit for bit: messages, the server's state, what the clients keep, and the history."""
+    there, wanted = end(result), end(here)
+    for part in ("outbox", "server", *(["history"] if history else [])):
+        assert same(there[part], wanted[part]), part
+    states = {client: state for client, state in wanted["clients"].items() if state}
+    assert same(kept(root, result.client_states), states)
+
+
+RECIPES = [
+    ("fedavg", "nodes"),
+    ("fgssl", "nodes"),
+    ("fedgl", "overlapping"),
+    ("fedego", "ego"),
+    ("gpfl", "graphs"),
+    ("fedvgae", "own"),
+    ("fedper", "nodes"),
+    ("fedamp", "graphs"),
+    ("fedopt adam", "links"),
+]
+
+
+@pytest.mark.parametrize(("name", "task"), RECIPES)
+def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
+    method, setting = case(name, task)
+    here = fgl.run(method, setting.clients, num_rounds=3, seed=5)
+    grid = Grid(apps(method, setting.clients), state=str(tmp_path))
+    check_equal(fgl.run(method, on=flower(grid), num_rounds=3, seed=5), here, tmp_path)
+
+
+@pytest.mark.parametrize("per_tensor", [False, True])
+def test_without_a_folder_the_node_keeps_the_state(per_tensor: bool) -> None:
+    method, clients = stateful()
+    grid, how = Grid(apps(method, clients)), {"num_rounds": 3, "participation": 0.5}
+    result = fgl.run(method, on=flower(grid, per_tensor=per_tensor), **how)
+    here = fgl.run(method, clients, **how)
+    assert same(end(result)["outbox"], end(here)["outbox"])
+    assert all(len(context.state) <= 3 for context in grid.contexts.values())
+
+
+def nan(message: Any) -> None:
+    message["model"]["convs.0.bias"][0] = torch.nan
+
+
+def without_a_key(message: Any) -> None:
+    del message["num_examples"]
+
+
+def without_a_parameter(message: Any) -> None:
+    del message["model"]["convs.0.bias"]
+
+
+def other_shape(message: Any) -> None:
+    message["model"]["convs.0.bias"] = torch.zeros(1)
+
+
+def other_round(reply: Any) -> Any:
+    reply.content["note"]["round"] = "7"
+    return reply
+
+
+def other_node(reply: Any) -> Any:
+    reply.metadata.__dict__["_src_node_id"] = 103
+    return reply
+
+
+def garbage(reply: Any) -> Any:
+    reply.content["message"]["packed"].data = b"garbage"
+    return reply
+
+
+FAULTS: list[tuple[Callable[[Any], Any], str]] = [
+    (lambda reply: spoiled(reply, nan), "model/convs.0.bias is not finite"),
+    (lambda reply: spoiled(reply, without_a_key), "missing ['num_examples']"),
+    (lambda reply: spoiled(reply, without_a_parameter), "missing ['convs.0.bias']"),
+    (lambda reply: spoiled(reply, other_shape), "to have shape [8], but got [1]"),
+    (garbage, "to be a packed message, but got 7 bytes"),
+    (other_round, "to be of round 1, but got 7"),
+    (other_node, "answered by another node, 103"),
+    (lambda reply: Error(2, "ValueError:<'no'>"), "Flower's error 2: ValueError:<'no'>"),
+    (lambda reply: Error(6, ""), "Flower's error 6"),
+    (lambda reply: None, "no answer in 1 s"),
+]
+
+
+@pytest.mark.filterwarnings("ignore:Round 1, client 2")
+@pytest.mark.parametrize(("fault", "why"), FAULTS)
+def test_a_bad_answer_costs_a_client_its_round_alone(
+    fault: Callable[[Any], Any], why: str, tmp_path: Any
+) -> None:
+    method, clients = stateful()
+    grid = Grid(
+        apps(method, clients),
+        lambda kind, node, times, reply: fault(reply) if (node, times) == (102, 2) else reply,
+        state=str(tmp_path),
+    )
+    timeout = 1.0 if "no answer" in why else 20.0
+    result = fgl.run(method, on=flower(grid, timeout=timeout), num_rounds=4)
+    dropped = [record.dropped for record in result.history]
+    assert why in dropped[1].pop(2)
+    assert dropped == [{}] * 4
+    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    check_equal(result, here, tmp_path, history=False)
+
+
+@pytest.mark.parametrize("code", [3, 4, 5, 8])
+def test_a_lost_answer_is_asked_for_again(code: int, tmp_path: Any) -> None:
+    method, clients = stateful()
+
+    def lose(kind: str, node: int, times: int, reply: Any) -> Any:
+        return Error(code, "lost") if node == 101 and times in (2, 3) else reply
+
+    grid = Grid(apps(method, clients), lose, state=str(tmp_path))
+    result = fgl.run(method, on=flower(grid), num_rounds=3)
+    assert grid.asked.count(("train", 101)) == 5
+    check_equal(result, fgl.run(method, clients, num_rounds=3), tmp_path)
+
+
+def test_an_app_that_raises_says_why(tmp_path: Any) -> None:
+    method, clients = stateful()
+
+    def made(fails: bool) -> fgl.Method:
+        def loss(params: Any, graph: Any, context: Any) -> Any:
+            if fails:
+                raise RuntimeError("no memory")
+            return method.loss(params, graph, context)
+
+        return replace(method, loss=loss)
+
+    grid = Grid([*apps(made(False), clients)[:3], apps(made(True), clients)[3]], state=tmp_path)
+    result = fgl.run(made(False), on=flower(grid), num_rounds=3)
+    for record in result.history:
+        assert "RuntimeError:<'Round" in record.dropped[3]
+        assert "client 3, loss: no memory" in record.dropped[3]
+    here = fgl.run(method, clients, num_rounds=3, dropouts=lambda r, k: k == 3)
+    check_equal(result, here, tmp_path, history=False)
+
+
+def leave_and_return(grid: Grid, node: int, back: Callable[[], None]) -> Any:
+    """A callback: a node is gone after the first round, and back after the second."""
+
+    def tell(record: Any, result: Any) -> None:
+        if record.round == 0:
+            grid.gone.add(node)
+        if record.round == 1:
+            back()
+
+    return tell
+
+
+def test_a_round_does_not_wait_for_a_node_that_is_gone(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients), state=str(tmp_path))
+    tell = leave_and_return(grid, 102, grid.gone.clear)
+    start = time.monotonic()
+    result = fgl.run(method, on=flower(grid, timeout=60.0), num_rounds=4, callbacks=[tell])
+    assert time.monotonic() - start < 50
+    assert [record.dropped for record in result.history] == [
+        {},
+        {2: "its node is not there"},
+        {},
+        {},
+    ]
+    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    check_equal(result, here, tmp_path, history=False)
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_a_client_comes_back_as_another_node(folder: bool, tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
+    tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
+    how = flower(grid, num_clients=4)
+    result = fgl.run(method, on=how, num_rounds=4, callbacks=[tell])
+    dropped = [record.dropped for record in result.history]
+    assert dropped[1] == {2: "its node is not there"}
+    if folder:
+        assert dropped[2:] == [{}, {}]
+        here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+        check_equal(result, here, tmp_path, history=False)
+    else:
+        assert "to have kept its state of round 0, but got none" in dropped[2][2]
+        assert "to have kept its state of round 0, but got none" in dropped[3][2]
+
+
+def test_a_client_that_keeps_nothing_needs_no_folder() -> None:
+    method, clients = fedavg(model()), graphs()
+    grid = Grid(apps(method, clients))
+    tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
+    result = fgl.run(method, on=flower(grid), num_rounds=4, callbacks=[tell])
+    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    assert same(end(result)["outbox"], end(here)["outbox"])
+
+
+def test_a_number_has_one_node(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients), state=str(tmp_path))
+    grid.add(900, like=101)
+    with pytest.warns(UserWarning, match="Expected one client 1, but got nodes 101 and 900"):
+        result = fgl.run(method, on=flower(grid, num_clients=4), num_rounds=2)
+    check_equal(result, fgl.run(method, clients, num_rounds=2), tmp_path)
+    assert ("train", 900) not in grid.asked
+
+
+def test_a_number_out_of_range_is_refused(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients), state=str(tmp_path))
+    with pytest.warns(UserWarning, match="client to be from 0 to 2, but got 3"):
+        result = fgl.run(method, on=flower(grid, num_clients=3), num_rounds=1)
+    assert not result.history[0].dropped
+
+
+def test_names_say_who_is_who(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients), state=str(tmp_path))
+    key = b"102".hex()
+    names = ["clinic 100", "clinic 101", key, "clinic 777"]
+    with pytest.warns(UserWarning, match="Expected client 3 to be the node clinic 777"):
+        result = fgl.run(method, on=flower(grid, names=names, timeout=0.5), num_rounds=1)
+    assert list(result.history[0].dropped) == [3]
+    assert "to be the node clinic 777" in result.history[0].dropped[3]
+
+
+@pytest.mark.parametrize(
+    ("other", "config", "what"),
+    [
+        (fedavg(model(dropout=0.5)), {"weight": 1}, "config"),
+        (fedavg(model(fgl.nn.GAT)), {}, "model"),
+        (fedavg(model(), replace(SGD, num_steps=3)), {}, "num_steps"),
+    ],
+)
+def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: str) -> None:
+    method, clients = fedavg(model()), graphs()
+    made = apps(method, clients)
+    made[1] = client_app(lambda context: (other, clients[1], 1, config))
+    grid = Grid(made)
+    with pytest.warns(UserWarning, match=f"Expected client 1 to have the server's {what}"):
+        result = fgl.run(method, on=flower(grid, timeout=0.5), num_rounds=2)
+    for record in result.history:
+        assert list(record.dropped) == [1]
+        assert f"the server's {what}" in record.dropped[1]
+
+
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
+    method, clients = stateful()
+    for num_rounds in (2, 4):
+        grid = Grid(apps(method, clients), state=str(tmp_path / "states"))
+        on = flower(grid)
+        result = fgl.run(method, on=on, num_rounds=num_rounds, checkpoint=tmp_path / "run")
+    check_equal(result, fgl.run(method, clients, num_rounds=4), tmp_path / "states")
+    with pytest.raises(ValueError, match="to be of this run with seed=1"):
+        fgl.run(method, on=flower(grid), num_rounds=4, checkpoint=tmp_path / "run", seed=1)
+
+
+def rate(method: fgl.Method) -> Any:
+    """Right answers on the training nodes, and how many there are."""
+
+    @torch.no_grad()
+    def score(params: Any, graph: fgl.Graph) -> Any:
+        hit = hit_rows(torch.func.functional_call(method.model, params, graph.inputs), graph.y)
+        return {"rate": (int(hit.sum()), graph.num_nodes), "nodes": float(graph.num_nodes)}
+
+    return score
+
+
+def test_clients_score_where_their_data_are(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Grid(apps(method, clients, score=rate), state=str(tmp_path))
+    result = fgl.run(method, on=flower(grid), num_rounds=3)
+    here = fgl.run(method, clients, num_rounds=3, score=rate(method))
+    check_equal(result, here, tmp_path)
+    assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 20, 31 and 17
+    assert result.history[0].metrics["rate"] * 80 % 1 == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:Round 0, client 1, score")
+def test_a_score_that_fails_is_left_out(tmp_path: Any) -> None:
+    method, clients = stateful()
+
+    def spoil(kind: str, node: int, times: int, reply: Any) -> Any:
+        if kind == "evaluate" and node == 101:
+            reply.content["note"]["metrics"] = '{"rate": "high"}'
+        return reply
+
+    grid = Grid(apps(method, clients, score=rate), spoil, state=str(tmp_path))
+    result = fgl.run(method, on=flower(grid), num_rounds=1)
+    assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 31 and 17
+
+
+def test_what_a_run_elsewhere_does_not_take() -> None:
+    method, clients = stateful()
+    on = flower(Grid(apps(method, clients)))
+    with pytest.raises(ValueError, match="to be left out with on"):
+        fgl.run(method, clients, on=on, num_rounds=1)
+    with pytest.raises(ValueError, match="to be left out with on"):
+        fgl.run(method, on=on, num_rounds=1, clients_at_once="all")
+    with pytest.raises(ValueError, match="clients to be graphs or a task where on is left out"):
+        fgl.run(method, num_rounds=1)
+    for options, why in [
+        ({"num_clients": 0}, "num_clients"),
+        ({"timeout": 0.0}, "timeout"),
+        ({"names": ["one"]}, "names to be 4, one per client, but got 1"),
+    ]:
+        with pytest.raises(ValueError, match=why):
+            flower(on.grid, **options)
