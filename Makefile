@@ -6,12 +6,13 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation test lint types docs check clean
+.PHONY: help demo federation test conformance lint types docs check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
 	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
 	@echo "make test    the tests and every example in a docstring"
+	@echo "make conformance  every method on every task that it claims; make test has a part of it"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
@@ -31,6 +32,10 @@ federation: .venv/extra-examples .venv/extra-flower
 
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+
+conformance: .venv/extra-test
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m 'slow or not slow' \
+	  tests/test_conformance.py
 
 lint: .venv/extra-lint
 	$(BIN)/ruff check

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import CASES, ROWS, K, by_hand, case, known
+from conformance import CASES, ROWS, K, by_hand, case, known, later
 from federations import close, end, same
 
 import fgl
@@ -22,12 +22,17 @@ from fgl.federation.message import leaves
 from fgl.tasks import Task
 
 F32, F64 = torch.float32, torch.float64
+SLOW = pytest.mark.slow
 
 
 def rows(keep: Callable[[str, str], bool] = lambda name, task: True) -> Any:
     """A test of every row on every task, or of those that are kept."""
-    chosen = [pair for pair in CASES if keep(*pair)]
-    return pytest.mark.parametrize(("name", "task"), chosen, ids=[" | ".join(c) for c in chosen])
+    chosen = [
+        pytest.param(*pair, id=" | ".join(pair), marks=SLOW if later(*pair) else ())
+        for pair in CASES
+        if keep(*pair)
+    ]
+    return pytest.mark.parametrize(("name", "task"), chosen)
 
 
 @pytest.fixture(autouse=True)
@@ -156,9 +161,10 @@ def test_names_of_the_clients(name: str, task: str) -> None:
 def resumes() -> Iterator[Any]:
     """Every row; in batches those that are no compositions."""
     for name, task in CASES:
-        yield pytest.param(name, task, 1, id=f"{name} | {task} | loop")
+        marks = SLOW if later(name, task) else ()
+        yield pytest.param(name, task, 1, id=f"{name} | {task} | loop", marks=marks)
         if " of " not in name:
-            yield pytest.param(name, task, "all", id=f"{name} | {task} | batch")
+            yield pytest.param(name, task, "all", id=f"{name} | {task} | batch", marks=marks)
 
 
 @pytest.mark.parametrize(("name", "task", "at_once"), list(resumes()))

@@ -125,7 +125,7 @@ def draw(
 def fgssl() -> None:
     methods = ("Global", "FedAvg", "FedProx", "FedOpt", "FGSSL")
     names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-    panels = [Panel(title, "fgssl-table1", name, methods) for name, title in names.items()]
+    panels = [Panel(title, "fgssl-capped-table1", name, methods) for name, title in names.items()]
     series = {"5": "5 clients", "7": "7 clients", "10": "10 clients"}
     draw("fgssl", [panels], series, "accuracy, %")
 
