@@ -9,6 +9,7 @@ of the page.
 
 from __future__ import annotations
 
+import argparse
 import functools
 import statistics
 from collections.abc import Mapping
@@ -72,7 +73,8 @@ def said(figure: Figure) -> str:
         return f"{where(figure)}: no runs yet"
     mean, error = spread(found)
     one = "one draw, five folds" if TABLES[figure.table].folds else "one run"
-    counted = f"± {error:.1f}, {len(found)} runs" if len(found) > 1 else one
+    what = "draws" if TABLES[figure.table].folds else "runs"
+    counted = f"± {error:.1f}, {len(found)} {what}" if len(found) > 1 else one
     there = f"; paper {paper:+.1f}" if paper is not None else ""
     return f"{where(figure)} {mean:+.1f} ({counted}{there})"
 
@@ -129,6 +131,7 @@ def draw() -> None:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     publish("claims", text())
     draw()
 
