@@ -84,6 +84,7 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
             "up": run["bytes_up"] / run["rounds"] / run["clients"] / 1e6,
             "down": run["bytes_down"] / run["rounds"] / run["clients"] / 1e6,
             "seconds": run["seconds_per_round"],
+            "before": run.get("bytes_before", 0) / run["clients"] / 1e6,
         }
         for seed, run in there.items()
         if run is not None
@@ -92,7 +93,7 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
 
 def table(found: Found, task: str) -> str:
     """A task's methods, a line each."""
-    heads = ["method", "test", "against FedAvg", "own nodes", "MB up", "MB down"]
+    heads = ["method", "test", "against FedAvg", "own nodes", "MB up", "MB down", "MB before"]
     heads += ["seconds a round", "chosen"]
     if not COLUMNS[task].own:
         heads.remove("own nodes")
@@ -121,7 +122,7 @@ def line(found: Found, name: str, task: str, mine: Any, base: Any) -> list[str]:
     gain = "" if name == "FedAvg" else paired(gains(mine, base, "test"))[0]
     chosen = ", ".join(f"{key} {value}" for key, value in (best(found, name, task) or {}).items())
     own = [f"{mean('own'):.1f}"] if COLUMNS[task].own else []
-    cost = [f"{mean(key):.3g}" for key in ("up", "down")] + [f"{mean('seconds'):.2g}"]
+    cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")] + [f"{mean('seconds'):.2g}"]
     return [name, f"{mean('test'):.1f}{spread}", gain, *own, *cost, chosen]
 
 

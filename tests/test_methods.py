@@ -158,6 +158,17 @@ def test_drawn_models_give_way_to_what_the_server_sends(name: str) -> None:
     assert same(dict(params), dict(sent["model"]))
 
 
+@pytest.mark.parametrize("wrap", [local, own_models, methods.fedamp])
+def test_a_kept_model_is_deployed_as_the_inner_method_does(wrap: Any) -> None:
+    """GraphFL's clients adapt the model that they use, whoever keeps it."""
+    inner = methods.graphfl(FEDAVG, adapt_steps=1, adapt_lr=0.5)
+    result = run(wrap(inner), CLIENTS, num_rounds=1)
+    state, own = result.client_states[1], CLIENTS[1]
+    used = wrap(inner).deploy(result.outbox[1], state, own)
+    assert not same(dict(used), dict(state["model"]))
+    assert same(dict(used), dict(inner.deploy({"model": state["model"]}, {}, own)))
+
+
 def test_uniform_mixing_is_the_mean_of_updates() -> None:
     weigh = replace(FEDAVG, send=lambda p, c, s, g: ({"model": p}, s))
     result = run(mix_updates(weigh, uniform), CLIENTS, num_rounds=1)

@@ -279,3 +279,15 @@ def test_the_mean_does_not_depend_on_the_order_of_clients() -> None:
     one = method.aggregate(Inbox(uploads, 4), state)[1]
     two = method.aggregate(Inbox(dict(reversed(uploads.items())), 4), state)[1]
     assert same(one, two)
+
+
+def test_a_client_without_examples_moves_neither_model_nor_control() -> None:
+    """Its model has no weight, and its control stays 0."""
+    idle = graph(12).replace(train_mask=torch.zeros(12, dtype=torch.bool))
+    plain = fedavg(model(dropout=0.0), SGD)
+    with_idle = fgl.run(scaffold(plain), [*graphs(), idle], num_rounds=1)
+    without = fgl.run(scaffold(plain), graphs(), num_rounds=1)
+    for name, value in without.outbox[0]["model"].items():  # type: ignore[union-attr]
+        close(with_idle.outbox[0]["model"][name], value)  # type: ignore[index]
+    own: Any = with_idle.client_states[len(graphs())]["control"]
+    assert not any(value.any() for value in own.values())

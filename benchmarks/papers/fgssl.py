@@ -188,11 +188,12 @@ TUNING = [
     ),
 ]
 # The trial of the best validation accuracy, mean of two seeds; test_reproduce.py checks it.
-# Of equal trials the first counts.
-CHOSEN: ByDataset = {"cora": {"lr": 0.5}, "citeseer": {"lr": 0.25}}
+# Of equal trials the first counts. PubMed was not searched: its optimiser is the other split's.
+CHOSEN: ByDataset = {"cora": {"lr": 0.5}, "citeseer": {"lr": 0.25}, "pubmed": ADAM}
 CHOSEN_FGSSL: ByDataset = {
     "cora": {"lr": 0.25, "lambda_c": 0.5, "lambda_d": 5.0},
     "citeseer": {"lr": 0.5, "lambda_c": 0.5, "lambda_d": 25.0},
+    "pubmed": ADAM,
 }
 BY_TRIALS = Chosen(RANDOM, fedavg=CHOSEN, fgssl=CHOSEN_FGSSL)
 

@@ -31,7 +31,7 @@ def fedamp(
     it trained, and uses it. A client that is absent counts for nobody in this round.
 
     Args:
-        fedavg: what clients train and send.
+        fedavg: what clients train and send; what its server makes of that does not matter.
         sigma: squared distance of two models at which attention falls to 1 / e, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
@@ -65,7 +65,7 @@ def heurfedamp(
     round, as in that public code.
 
     Args:
-        fedavg: what clients train and send.
+        fedavg: what clients train and send; what its server makes of that does not matter.
         own: xi_ii, a client's weight of its own model, in [0, 1].
         scale: how sharp the others' weights are, at least 0.
         penalty: lambda, at least 0.
@@ -127,7 +127,8 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         kept: Any = state.get("model")
-        return fedavg.deploy(message, state, graph) if kept is None else kept
+        own = {} if kept is None else {"model": kept}
+        return fedavg.deploy({**message, **own}, state, graph)
 
     made = replace(fedavg, receive=receive, loss=loss, send=send)
     return replace(made, aggregate=aggregate, deploy=deploy)

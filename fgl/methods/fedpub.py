@@ -45,7 +45,7 @@ def fedpub(
     1. Masks and statistics of batch norm stay. An absent client counts for nobody in this round.
 
     Args:
-        fedavg: what clients train, send and use.
+        fedavg: what clients train, send and use; what its server makes of that does not matter.
         probes: the common random graph, a collection where clients have one; see `proxy_graph`.
         sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
             least 0.

@@ -37,7 +37,8 @@ def local(fedavg: Method) -> Method:
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         kept: Any = state.get("model")
-        return fedavg.deploy(message, state, graph) if kept is None else kept
+        own = {} if kept is None else {"model": kept}
+        return fedavg.deploy({**message, **own}, state, graph)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         return {client: {} for client in inbox}, state

@@ -69,7 +69,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         sent: Any = {} if draw or "model" in state else message.get("model", {})
-        return {**own(state), **sent}
+        return fedavg.deploy({**message, "model": {**own(state), **sent}}, state, graph)
 
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)
     return replace(method, aggregate=aggregate) if draw else method

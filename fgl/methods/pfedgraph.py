@@ -30,7 +30,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     round on. A client that is absent counts for nobody in this round.
 
     Args:
-        fedavg: what clients train, send and use.
+        fedavg: what clients train, send and use; what its server makes of that does not matter.
         prior: lambda, above 0: how much the shares of the examples count. Large, it is FedAvg.
         attraction: mu, how much a model is drawn to the direction of its mix. The public code adds
             the term to the loss, so it pushes models away: a negative number does that.

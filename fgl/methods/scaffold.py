@@ -34,7 +34,7 @@ def scaffold(
       ``"gradient"``): also with momentum and Adam, whose steps are no gradients; it takes one more
       gradient for each minibatch.
 
-    All clients weigh the same: ``theta += eta_g mean_i (theta_i - theta^t)`` and
+    All clients with an example weigh the same: ``theta += eta_g mean_i (theta_i - theta^t)`` and
     ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double. What
     does not travel, as with FedPer, is not corrected.
 
@@ -83,7 +83,8 @@ def scaffold(
         zeros = {name: torch.zeros_like(params[name]) for name in sent if name in names}
         common = {**zeros, **context["control"]}
         own, start = {**zeros, **own}, context["start"]
-        if not context["trained"]["num_steps"]:
+        examples: Any = message["num_examples"]
+        if not context["trained"]["num_steps"] or not examples:
             shift = zeros  # nothing was learned of the gradient
         elif by_path:
             scale = 1 / (eta * int(context["trained"]["num_steps"]))  # type: ignore[operator]
@@ -92,7 +93,7 @@ def scaffold(
             grads = mean_gradient(fedavg, start, graph, context)
             shift = {name: grads[name] - own[name] for name in zeros}
         new = {name: own[name] + shift[name] for name in zeros}
-        message = {**message, "num_examples": torch.tensor(1), "shift": shift}
+        message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**kept, "control": new}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
