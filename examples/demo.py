@@ -60,7 +60,8 @@ def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
     why = " (Cora is not here, and no download answered)" * (dataset != "cora")
     print(f"Training on {dataset}{why}: 5 clients, {rounds} rounds.")
     task = tasks.Nodes(dataset=dataset).load(seed=0)
-    weights = fgssl.PRESETS.get(dataset, {})
+    preset = fgssl.PRESETS.get(dataset, {})
+    weights = {name: value for name, value in preset.items() if name.startswith("lambda")}
     methods = {"FedAvg": task.fedavg, "FGSSL": fgssl.fgssl(task.fedavg, **weights)}
     table, results = ["method     last  best val  s/round  MB up"], {}
     for name, method in methods.items():
