@@ -16,6 +16,18 @@ from fgl.federation import client_app
 from fgl.federation.executors.node import Folder
 from fgl.federation.packed import pack, unpack
 
+# Methods of the conformance table that are run over Flower, each on a task.
+RECIPES = [
+    ("fgssl", "nodes"),
+    ("fedgl", "overlapping"),
+    ("fedego", "ego"),
+    ("gpfl", "graphs"),
+    ("fedvgae", "own"),
+    ("fedper", "nodes"),
+    ("fedamp", "graphs"),
+    ("fedopt adam", "links"),
+]
+
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.
 Fault = Callable[[str, int, int, Message], Message | Error | None]
 

@@ -17,7 +17,7 @@ from fgl.metrics import hit_rows
 
 pytest.importorskip("flwr")
 
-from flower_grid import Grid, apps, kept, spoiled
+from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
@@ -43,20 +43,7 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
     assert same(kept(root, result.client_states), states)
 
 
-RECIPES = [
-    ("fedavg", "nodes"),
-    ("fgssl", "nodes"),
-    ("fedgl", "overlapping"),
-    ("fedego", "ego"),
-    ("gpfl", "graphs"),
-    ("fedvgae", "own"),
-    ("fedper", "nodes"),
-    ("fedamp", "graphs"),
-    ("fedopt adam", "links"),
-]
-
-
-@pytest.mark.parametrize(("name", "task"), RECIPES)
+@pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
     here = fgl.run(method, setting.clients, num_rounds=3, seed=5)

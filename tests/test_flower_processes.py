@@ -9,17 +9,7 @@ import pytest
 pytest.importorskip("flwr")
 
 from federations import script
-
-RECIPES = [
-    ("fgssl", "nodes"),
-    ("fedgl", "overlapping"),
-    ("fedego", "ego"),
-    ("gpfl", "graphs"),
-    ("fedvgae", "own"),
-    ("fedper", "nodes"),
-    ("fedamp", "graphs"),
-    ("fedopt adam", "links"),
-]
+from flower_grid import RECIPES
 
 
 @pytest.mark.slow

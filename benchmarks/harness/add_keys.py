@@ -10,7 +10,6 @@ command the key stays, and ``now`` becomes the command of today, since presets m
 
 from __future__ import annotations
 
-import functools
 import json
 import shlex
 import sys
@@ -25,7 +24,7 @@ from papers import TABLES, fedego, fedgl, fedvgae, fgssl, gpfl
 
 from fgl import tasks
 from fgl.experiment import Run
-from harness.commands import command
+from harness.commands import command, find
 from harness.machine import RESULTS
 from harness.rows import (
     Experiment,
@@ -39,7 +38,6 @@ from harness.rows import (
     local,
     moon,
     ring,
-    spelled,
 )
 
 Flags = dict[str, Any]
@@ -229,27 +227,11 @@ READERS: dict[str, Callable[[Flags], Experiment]] = {
 }
 
 
-MOST_RUNS = 30  # of a row
-
-
-@functools.cache
-def of_rows() -> dict[str, Experiment]:
-    """Key to experiment of all rows of all tables."""
-    found: dict[str, Experiment] = {}
-    for table in TABLES.values():
-        for row in table.rows:
-            for dataset, clients in row.paper:
-                for number in range(table.first, table.first + MOST_RUNS):
-                    made = table.at(row, dataset, clients, number)
-                    found.setdefault(spelled(made.key), made)
-    return found
-
-
 def with_key(entry: dict[str, Any]) -> dict[str, Any]:
     """A line with its key first, and the command that makes it now."""
     if "command" not in entry:
-        known = of_rows().get(spelled(entry["key"]))
-        return entry if known is None else {**entry, "now": command(known, TABLES)}
+        found = find(entry["key"], TABLES)
+        return entry if found is None else {**entry, "now": command(found[3], TABLES)}
     made = old_run(entry["command"])
     rest = {name: value for name, value in entry.items() if name not in ("key", "now", "command")}
     now = command(made, TABLES)

@@ -9,7 +9,7 @@ from typing import Any
 from fgl.experiment.flags import Flag, flags_of, option, preset_for, presets_of
 
 from .machine import example
-from .rows import BASELINES, Experiment, Row, Table, flat, spelled
+from .rows import BASELINES, FOLDS, Experiment, Row, Table, flat, spelled
 
 RECIPES = ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
 VGAE = {"links": "links", "own-nodes": "nodes"}  # the task in FedVGAE's own words
@@ -72,19 +72,23 @@ def main_of(experiment: Experiment) -> tuple[str, Any, Any] | None:
 
 def of_tables(experiment: Experiment, tables: Mapping[str, Table]) -> str | None:
     """``python benchmarks/reproduce.py TABLE ...``, of the first table that has the run."""
-    key = spelled(experiment.key)
-    setting, run = experiment.setting, experiment.run
+    found = find(experiment.key, tables)
+    return None if found is None else of_row(*found)
+
+
+def find(
+    key: Mapping[str, Any], tables: Mapping[str, Table]
+) -> tuple[str, Table, Row, Experiment, int] | None:
+    """The first table that has the run of a key: its name, itself, the row, the run, its number."""
+    where = key["dataset"], key["clients"]
     for name, table in tables.items():
+        number = key["seed"] * FOLDS + key.get("fold", 0) if table.folds else key["seed"]
         for row in table.rows:
-            for dataset, clients in row.paper:
-                number = run.seed * 5 + setting.fold if table.folds else run.seed
-                if (dataset, clients) != (setting.dataset, experiment.clients):
-                    continue
-                if number < table.first:
-                    continue
-                made = table.at(row, dataset, clients, number, rounds=run.rounds)
-                if spelled(made.key) == key:
-                    return of_row(name, table, row, made, number)
+            if where not in row.paper or number < table.first:
+                continue
+            made = table.at(row, *where, number, rounds=key["rounds"])
+            if spelled(made.key) == spelled(key):
+                return name, table, row, made, number
     return None
 
 

@@ -19,7 +19,7 @@ from torch.func import functional_call
 from fgl import Graph, Method, aggregate, ego, methods, tasks
 from fgl.federation import Broadcast, check_model, in_mode, minimise
 from fgl.losses import distance_per_entry, soft_cross_entropy
-from fgl.nn import SAGEConv, child_mean
+from fgl.nn import EgoSAGE, SAGEConv, child_mean
 from fgl.nn.layers import dropout
 from fgl.personalize import is_distribution, label_distribution, part, rest
 from fgl.tasks.ego_nodes import one_hot
@@ -108,12 +108,7 @@ class SAGEThenMLP(nn.Module):
         self.head = nn.Linear(hidden_channels, out_channels, bias=False)
         self.reset_parameters()
 
-    def reset_parameters(self) -> None:
-        """Draw all parameters anew, as `fgl.nn.EgoSAGE` does."""
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                layer.reset_parameters()
-                nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+    reset_parameters = EgoSAGE.reset_parameters  # the same draw
 
     def forward(
         self, x: Any, edges: Any = None, *, trees: Tensor | None = None, reduce: bool = False

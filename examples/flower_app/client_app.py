@@ -1,4 +1,4 @@
-"""A client: Flower starts it on the client's machine for every message."""
+"""A client: Flower starts it on its machine."""
 
 import task
 
@@ -6,10 +6,16 @@ from fgl.federation import client_app
 
 
 def build(context):
-    """The method, this client's graph, and who it is: its SuperNode's config says so."""
+    """The method, the client's graph, its number.
+
+    The config of its SuperNode says which.
+    """
     node = context.node_config
-    client, folder = node["partition-id"], node.get("graphs", context.run_config["graphs"])
-    return task.method(context.run_config), task.graph(folder, client), client
+    run = context.run_config
+    client = node["partition-id"]
+    folder = node.get("graphs", run["graphs"])
+    graph = task.graph(folder, client)
+    return task.method(run), graph, client
 
 
 app = client_app(build, score=task.score)

@@ -22,28 +22,15 @@ def write_whole(path: Path, content: bytes) -> None:
         ...     pathlib.Path(folder, "a").read_bytes()
         b'hello'
     """
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            _sync(file)
+    with _beside(path, content) as partial:
         os.replace(partial, path)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
     _sync_folder(path.parent)
 
 
 def try_writing(path: Path, content: bytes) -> None:
     """Write what `write_whole` would, and take it away again: an error comes now, not later."""
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            file.write(content)
-            _sync(file)
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)
+    with _beside(path, content):
+        pass
 
 
 def write_at(path: Path, position: int, content: bytes) -> None:
@@ -75,6 +62,20 @@ def only_one(folder: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
+
+
+@contextmanager
+def _beside(path: Path, content: bytes) -> Iterator[Path]:
+    """A synced file beside `path`, which is gone at the end unless it was given a name."""
+    partial = path.with_name(f"{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            file.write(content)
+            _sync(file)
+        yield partial
+    finally:
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
 
 
 def _sync(file: IO[bytes]) -> None:

@@ -288,6 +288,24 @@ def trainable(method: Method) -> set[str]:
     return names | set(method.personal)
 
 
+def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
+    """The loss's gradient at `params`, by name; without the tensors that it does not depend on.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> list(gradient(method, method.initial(), graph, {}))[:1]
+        ['convs.0.bias']
+    """
+    names = trainable(method)
+    leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
+    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    with torch.enable_grad():
+        loss = method.loss(leaves, graph, context)
+        found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(wanted, found, strict=True) if grad is not None}
+
+
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
     """Training mode, gradients and a seed of its own; all put back at the end."""

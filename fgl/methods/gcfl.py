@@ -12,10 +12,10 @@ from torch import Tensor
 
 from ..aggregate import mean
 from ..checks import check_choice, check_number
-from ..client_network import dtw_distances, min_cut
+from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
-from ..federation.train import trainable
+from ..federation.train import gradient
 from ..graph import Graph
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -37,8 +37,7 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    unit: Tensor = updates / updates.norm(dim=1, keepdim=True).clamp(min=1e-12)
-    return (unit @ unit.T + 1).clamp(0, 2)
+    return (similarity(updates, centre=False) + 1).clamp(0, 2)
 
 
 def trends(updates: Tensor, sequences: Tensor, *, standardize: bool = False) -> Tensor:
@@ -228,14 +227,9 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
     batches = method.train.batches
     steps = iter(batches(graph, context) if batches else ())
     seen, given = next(steps, (graph, context))
-    names = trainable(method)
-    leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
-    with torch.enable_grad():
-        loss = method.loss(leaves, seen, given)
-    wanted = [leaf for leaf in leaves.values() if leaf.requires_grad]
-    found = torch.autograd.grad(loss, wanted, allow_unused=True)
-    flat = [grad.flatten() for grad in found if grad is not None]
-    return torch.cat([*flat, flat[0].new_zeros(1)]).norm() if flat else loss.new_zeros(())
+    flat = [grad.flatten() for grad in gradient(method, params, seen, given).values()]
+    length: Tensor = torch.cat([*flat, next(iter(params.values())).new_zeros(1)]).norm()
+    return length
 
 
 def flat_updates(inbox: Inbox) -> Tensor:
@@ -246,8 +240,7 @@ def flat_updates(inbox: Inbox) -> Tensor:
         >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
         tensor([[ 0., -1., -1.,  0.]])
     """
-    changes = inbox.changes("model").values()
-    return torch.cat([each.flatten(1) for each in changes if each.is_floating_point()], dim=1)
+    return flat_parameters(inbox.changes("model"))
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

@@ -13,7 +13,7 @@ from ..checks import check_choice, check_number
 from ..federation import Broadcast, Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.minibatches import local_steps
-from ..federation.train import trainable
+from ..federation.train import gradient, trainable
 from ..graph import Graph
 from .fedopt import fedopt
 
@@ -126,17 +126,13 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
         ['convs.0.bias']
     """
     names = trainable(method)
-    leaves = {n: p.detach().clone().requires_grad_() for n, p in params.items() if n in names}
-    total = {name: torch.zeros_like(leaf) for name, leaf in leaves.items()}
+    total = {name: torch.zeros_like(value) for name, value in params.items() if name in names}
     steps = local_steps(method.train, graph, context)
     if steps and all(step is steps[0] for step in steps):
         steps = steps[:1]  # all of the client, in every step
     for seen, given in steps:
-        with torch.enable_grad():
-            loss = method.loss({**params, **leaves}, seen, given)
-            found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
-        for name, grad in zip(leaves, found, strict=True):
-            total[name] = total[name] if grad is None else total[name] + grad / len(steps)
+        for name, grad in gradient(method, params, seen, given).items():
+            total[name] = total[name] + grad / len(steps)
     return total
 
 
