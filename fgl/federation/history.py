@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .message import Message
 from .method import State
@@ -21,7 +22,7 @@ class Round:
         zero_weight: participants without a training node.
         loss: mean local loss of the clients that counted and have a training node.
         padding: share of the nodes that cohorts were padded with.
-        bytes_down, bytes_up: size of all messages that crossed the wire.
+        bytes_down, bytes_up: size of all messages that crossed the wire, malformed ones left out.
         seconds: from broadcast to the end of evaluation; rounds are equal in spite of it.
         metrics: what `evaluate` returned.
 
@@ -51,6 +52,8 @@ class Result:
         server_state: what the server keeps.
         client_states: what each client keeps.
         history: one `Round` per round.
+        form: what most clients' uploads were in the first round that counted: names, dtypes and
+            shapes, with which later uploads are compared.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, []).history
@@ -61,3 +64,4 @@ class Result:
     server_state: State
     client_states: dict[int, State]
     history: list[Round]
+    form: dict[str, Any] = field(default_factory=dict)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..federation import Message, Params
+from ..federation import Message, Method, Params
 from ..federation.method import State
 from ..graph import Graph
 
@@ -21,3 +23,19 @@ def send_by_nodes(
 def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     """FedAvg's send, where all clients weigh the same."""
     return {"model": params, "num_examples": torch.tensor(1)}, state
+
+
+def accept_equal(message: Message, client: int, state: State) -> None:
+    """The server's check where all clients weigh the same: 1, or 0 of one without examples."""
+    count: Any = message.get("num_examples")
+    if count is not None and not bool((count == 1) | (count == 0)):
+        raise ValueError(f"Expected num_examples to be 0 or 1, but got {count}")
+
+
+def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
+    """The method, in which nobody can say more examples than the largest client has.
+
+    An example is a node, or a graph where clients hold collections.
+    """
+    sizes = [own.num_nodes if own.batch is None else own.num_graphs for own in clients]
+    return replace(fedavg, max_examples=max(sizes, default=0))
