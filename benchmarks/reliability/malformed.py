@@ -3,15 +3,15 @@
     python benchmarks/reliability/malformed.py --json benchmarks/results/malformed.json
     python benchmarks/reliability/malformed.py --only fedgl --kinds "fewer rows" --verbose
 
-Every method of the conformance table trains for a round or two. Then one client's upload is changed
-on its way to the server, and the round is played with it, once for each kind of change. In the loop
-that is done in round 1, in a batch in round 0, when the server has seen no upload yet. What can come
-of it:
+Every method of the conformance table trains for a round or two. Then one client's upload is
+changed on its way to the server, and the round is played with it, once for each kind of change. In
+the loop that is done in round 1, in a batch in round 0, when the server has seen no upload yet.
+What can come of it:
 
     refused     the client loses its round; all is bit-equal to the round without it
     harmless    not noticed, and all is bit-equal to the round with the honest upload
     changed     not noticed, and the result is another one: listed by kind
-    blamed      an honest client is dropped, in this round or in the next one
+    blamed      another client is dropped, in this round or in the next one
     ended       an error ends the federation, in this round or in the next one
     unequal     the client is refused, but something else is not as it was
 """
@@ -31,14 +31,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).parents[1]), str(Path(__file__).parents[2] / "tests")]
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import CASES, case, later
 from harness.machine import machine, write
 from reliability.crash import equal
 
-import fgl
 from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
 from fgl.federation.message import leaves
 from fgl.federation.round import Plan, play
@@ -231,6 +231,14 @@ def constant(make: Callable[[], Any]) -> Any:
     return lambda message, rng: make()
 
 
+def doubled(t: torch.Tensor) -> torch.Tensor:
+    return torch.cat([t[:1], t[:1], t[2:]])
+
+
+def one_more(t: torch.Tensor) -> torch.Tensor:
+    return entry(float(t.reshape(-1)[t.numel() // 2]) + 1)(t)
+
+
 def nest(t: torch.Tensor) -> Any:
     return torch.nested.nested_tensor([t.reshape(-1), t.reshape(-1)])
 
@@ -288,14 +296,14 @@ KINDS: dict[str, Any] = {
     "model times 1e15": scaled(1e15),
     "integer negative": leaf(entry(-1), whole),
     "integer huge": leaf(entry(2**62), whole),
-    "integer doubled": leaf(lambda t: torch.cat([t[:1], t[:1], t[2:]]), lambda t: whole(t) and rows(t)),
+    "integer doubled": leaf(doubled, lambda t: whole(t) and rows(t)),
     "num_examples -1": counted(lambda t: t - t - 1),
     "num_examples 1e9": counted(lambda t: torch.full_like(t, 10**9)),
     "num_examples 2^62": counted(lambda t: torch.full_like(t, 2**62)),
     "num_examples float": counted(lambda t: t.float()),
     "num_examples a vector": counted(lambda t: t.repeat(2)),
     "num_examples 0": counted(torch.zeros_like),
-    "one number 1 more": leaf(lambda t: entry(float(t.reshape(-1)[t.numel() // 2]) + 1)(t), floating),
+    "one number 1 more": leaf(one_more, floating),
     "all zero": leaf(torch.zeros_like, floating),
     "other sign": leaf(torch.neg, floating),
     "square matrix transposed": leaf(lambda t: t.mT.contiguous(), square),
@@ -363,21 +371,21 @@ class Cell:
         if blamed:
             return "blamed", str(blamed)
         if LIAR in record.dropped:
-            same = ending(result) == ending(self.absent)
+            same = Ending(result) == Ending(self.absent)
             return ("refused" if same else "unequal"), record.dropped[LIAR]
-        if ending(result) == ending(self.honest):
+        if Ending(result) == Ending(self.honest):
             return "harmless", ""
         try:
             after = self.step(result).history[-1]
         except Exception:
             return "ended", "next round: " + traceback.format_exc(limit=-4)
-        if after.dropped:
+        if set(after.dropped) - {LIAR}:
             return "blamed", f"next round: {after.dropped}"
         return "changed", ""
 
 
-class ending:
-    """What a round leaves behind, to compare bit for bit; who was dropped, and why, is not of it."""
+class Ending:
+    """What a round leaves behind, bit for bit; who was dropped, and why, is not of it."""
 
     def __init__(self, result: Result) -> None:
         outbox = [result.outbox[0]] if isinstance(result.outbox, Broadcast) else [
@@ -413,8 +421,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
                 kinds[kind][found] += 1
                 methods[name][found] += 1
                 if found in ("ended", "blamed", "unequal") or args.verbose:
-                    where = {"method": name, "task": task, "kind": kind, "round": cell.rounds}
-                    bad.append({**where, "executor": "batch" if batch else "loop", "found": found, "why": why[-600:]})  # fmt: skip
+                    where = {"method": name, "task": task, "kind": kind, "batch": batch}
+                    bad.append({**where, "found": found, "why": why[-600:]})
                     print(*bad[-1].values(), sep=" | ", flush=True)
         total = sum(sum(each.values()) for each in kinds.values())
         print(f"{number + 1}/{len(CASES)} {name} {task}: {total}", file=sys.stderr, flush=True)
@@ -448,7 +456,7 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
     found = measure(args)
     print({key: found[key] for key in ("mutations", "found")})
     if args.json:
-        write(args.json, found)
+        write(found, args.json)
     return found
 
 

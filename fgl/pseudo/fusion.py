@@ -183,7 +183,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
 
 
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
-    """A server's `accept`: `check_upload` of every message, about the same nodes every time.
+    """A server's `accept`: `check_upload` of every message, about as many nodes as before.
 
     Args:
         num_nodes: of the federation.
@@ -204,10 +204,10 @@ def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) ->
             got = message["predictions"].dtype
             raise TypeError(f"Expected predictions to be {like.dtype}, but got {got}")
         before = state.get("nodes", {}).get(str(client))
-        if before is not None and not torch.equal(before, message["node_id"]):
+        if before is not None and len(message["node_id"]) < len(before):
             raise ValueError(
                 f"Expected node_id to be the {len(before)} nodes that the client had before, "
-                f"but got {len(message['node_id'])} that are others"
+                f"but got {len(message['node_id'])}"
             )
 
     return accept
