@@ -136,11 +136,12 @@ def _aggregated(
         for client in uploads if len(uploads) > 1 else ():
             with suppress(Exception):
                 without[client] = attempt({k: uploads[k] for k in uploads if k != client})
+        why = error.__cause__ if isinstance(error.__cause__, type(error)) else error
         if len(without) == 1:
             ((client, made),) = without.items()
-            return made, {client: error}
+            return made, {client: why}
         if isinstance(error, Diverged):  # nobody in particular: the old model stays
-            return None, dict.fromkeys(uploads, error)
+            return None, dict.fromkeys(uploads, why)
         raise
 
 
