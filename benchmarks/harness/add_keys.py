@@ -230,12 +230,21 @@ READERS: dict[str, Callable[[Flags], Experiment]] = {
 def with_key(entry: dict[str, Any]) -> dict[str, Any]:
     """A line with its key first, and the command that makes it now."""
     if "command" not in entry:
+        entry = {**entry, "key": _renewed(entry)}
         found = find(entry["key"], TABLES)
         return entry if found is None else {**entry, "now": command(found[3], TABLES)}
     made = old_run(entry["command"])
     rest = {name: value for name, value in entry.items() if name not in ("key", "now", "command")}
     now = command(made, TABLES)
     return {"key": made.key, "now": now, "command": entry["command"], **rest}
+
+
+def _renewed(entry: dict[str, Any]) -> dict[str, Any]:
+    """The key of a run whose method has an option more now, which it did not report."""
+    key: dict[str, Any] = entry["key"]
+    if key["method"] == "augmented_fedavg" and "reduction" not in entry["config"]:
+        return {**key, "settings": {**key["settings"], "reduction": "sum"}}
+    return key
 
 
 def main() -> None:
