@@ -13,6 +13,7 @@ import torch
 
 from ..graph import Graph
 from .checkpoint import Folder, opened
+from .collector import young_only
 from .executors import Executor
 from .executors.batch import Batch
 from .executors.choice import choose
@@ -167,7 +168,8 @@ def run(
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch)
         while len(result.history) < num_rounds:
-            with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
+            rng = torch.random.fork_rng(_cuda(graphs))
+            with rng, in_mode(method.model, False), young_only():
                 record = play(guarded, executor, result, plan)
             result.history.append(record)
             if folder is not None:
