@@ -113,6 +113,7 @@ class Nodes:
     """
 
     padding = 0.0
+    refused = ""
 
     def __init__(
         self,
