@@ -198,7 +198,7 @@ def test_a_bad_upload_costs_its_client_the_round(what: str, at: tuple[int, int])
     """Whoever comes first: bit-equal to the run in which that client was absent."""
     change, _, text = BAD_UPLOADS[what]
     with pytest.warns(UserWarning, match=f"Round {at[0]}, client {at[1]}: Expected .*{text}"):
-        got = fgl.run(sending(change, at=at), graphs(), num_rounds=2)
+        got = fgl.run(sending(change, at=at), graphs(), num_rounds=2, clients_at_once=1)
     assert [list(record.dropped) for record in got.history] == [
         [at[1]] if index == at[0] else [] for index in range(2)
     ]
@@ -236,7 +236,9 @@ def test_one_huge_number_drops_the_client(value: float, rule: Any) -> None:
 
     method = fedopt(model(), rule=rule)
     with pytest.warns(UserWarning, match="Round 1, client 0: model changed by .* over 1000 times"):
-        got = fgl.run(sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2)
+        got = fgl.run(
+            sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2, clients_at_once=1
+        )
     want = by_hand(method, graphs(), num_rounds=2, absent=lambda *where: where == (1, 0))
     assert same(dict(got.outbox), want.outbox)
     assert same(dict(got.server_state), want.server_state)
@@ -247,7 +249,9 @@ def test_a_bound_can_be_taken_away() -> None:
         return weights(**{WEIGHT: message["model"][WEIGHT] * 1e6})(message)
 
     method = replace(fedopt(model()), max_change=float("inf"))
-    got = fgl.run(sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2)
+    got = fgl.run(
+        sending(spoil, at=(1, 0), method=method), graphs(), num_rounds=2, clients_at_once=1
+    )
     assert not got.history[1].dropped
 
 
@@ -258,11 +262,15 @@ def test_a_server_that_grows_too_far_keeps_its_old_model(value: float) -> None:
     def spoil(message: dict[str, Any]) -> dict[str, Any]:
         return weights(**{WEIGHT: torch.full((8, 6), value)})(message)
 
-    alone: Any = {"num_rounds": 2, "dropouts": lambda index, client: index == 1 and client != 0}
+    alone: Any = {
+        "num_rounds": 2,
+        "clients_at_once": 1,
+        "dropouts": lambda index, client: index == 1 and client != 0,
+    }
     text = r"Round 1, client 0: Expected outbox\[3\]\['model'\] to grow by at most 1000, but got"
     with pytest.warns(UserWarning, match=text):
         got = fgl.run(sending(spoil, at=(1, 0), method=fedavg(model())), graphs(), **alone)
-    want = fgl.run(fedavg(model()), graphs(), num_rounds=1)
+    want = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=1)
     assert same(dict(got.outbox), dict(want.outbox))
     assert same(dict(got.server_state), dict(want.server_state))
     assert sorted(got.history[1].dropped) == [0, 1, 2, 3]
@@ -282,7 +290,7 @@ def test_who_alone_spoils_the_aggregate_is_refused() -> None:
 
     broken = sending(lie, at=(0, 3), method=replace(method, aggregate=aggregate))
     with pytest.warns(UserWarning, match="Round 0, client 3: .*'w'"):
-        got = fgl.run(broken, graphs(), num_rounds=1)
+        got = fgl.run(broken, graphs(), num_rounds=1, clients_at_once=1)
     want = by_hand(method, graphs(), num_rounds=1, absent=lambda *where: where == (0, 3))
     assert same(dict(got.outbox), want.outbox)
     with pytest.raises(KeyError):
@@ -443,7 +451,7 @@ def weighted(*numbers: float) -> Method:
 def test_weights_that_nobody_can_have_are_refused(numbers: Any, most: int, bad: Any) -> None:
     method = replace(weighted(*numbers), max_examples=most)
     with pytest.warns(UserWarning, match="Expected num_examples to be from 0 to 10, but got"):
-        got = fgl.run(method, graphs(), num_rounds=1)
+        got = fgl.run(method, graphs(), num_rounds=1, clients_at_once=1)
     assert list(got.history[0].dropped) == bad
     gone = by_hand(method, graphs(), num_rounds=1, absent=lambda index, client: client in bad)
     assert same(dict(got.outbox), gone.outbox)

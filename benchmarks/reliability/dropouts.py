@@ -63,7 +63,7 @@ def holds(index: int) -> bool:
     """Whether a run with a schedule is what its parts make by hand."""
     fails = schedule(index)
     method, clients = small(index)
-    got = fgl.run(method, clients, num_rounds=ROUNDS, seed=index, dropouts=fails)
+    got = fgl.run(method, clients, num_rounds=ROUNDS, seed=index, dropouts=fails, clients_at_once=1)
     want = by_hand(*small(index), ROUNDS, seed=index, absent=fails)
     return equal(end(got), end(want))
 
@@ -82,9 +82,11 @@ def spoiled(index: int, bad: set[int]) -> bool:
             message = {**message, "model": model}
         return message, new
 
-    got = fgl.run(replace(method, send=send), clients, num_rounds=ROUNDS, seed=index)
+    got = fgl.run(
+        replace(method, send=send), clients, num_rounds=ROUNDS, seed=index, clients_at_once=1
+    )
     fails = lambda round_, client: round_ == ROUNDS - 1 and client in bad  # noqa: E731
-    want = fgl.run(*small(index), num_rounds=ROUNDS, seed=index, dropouts=fails)
+    want = fgl.run(*small(index), num_rounds=ROUNDS, seed=index, dropouts=fails, clients_at_once=1)
     return equal(end(got), end(want)) and set(got.history[-1].dropped) == bad
 
 

@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import argparse
 import copy
+import json
 import math
 import sys
-import time
 import traceback
 import warnings
 from collections import Counter, defaultdict
@@ -35,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
-from conformance import CASES, case, later
+from conformance import ROWS, case
 from harness.machine import machine, write
 from reliability.crash import equal
 
@@ -399,44 +399,65 @@ class Ending:
         return equal(one[:4], two[:4]) and (one[4] == two[4] or math.isnan(one[4] + two[4]))
 
 
-def measure(args: argparse.Namespace) -> dict[str, Any]:
-    """All mutations: counts by kind and by method, and what should not be."""
+def cells(args: argparse.Namespace) -> list[tuple[str, str, bool]]:
+    """Methods, tasks, and whether in a batch: each method on its first task, compositions in one."""
+    found = []
+    for number, (name, row) in enumerate(ROWS.items()):
+        for task in row.tasks if args.all else row.tasks[:1]:
+            both = args.all or " of " not in name
+            found += [(name, task, batch) for batch in (False, True) if both or batch == number % 2]
+    own, of = map(int, args.shard.split("/"))
+    return [each for each in found if args.only in each[0]][own::of]
+
+
+def report(outcomes: Sequence[Mapping[str, Any]], bad: Sequence[Any]) -> dict[str, Any]:
+    """Counts by kind and by method, and what should not be."""
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     methods: dict[str, Counter[str]] = defaultdict(Counter)
-    bad: list[dict[str, str]] = []
-    start = time.monotonic()
-    for number, (name, task) in enumerate(CASES):
-        if (args.only and args.only not in name) or (not args.all and later(name, task)):
-            continue
-        for batch in (False, True):
-            cell = Cell(name, task, batch)
-            for kind in args.kinds or KINDS:
-                rng = torch.Generator().manual_seed(fold_in(0, name, task, kind))
-                copied = {k: dict(v) if isinstance(v, dict) else v for k, v in cell.message.items()}
-                try:
-                    upload = KINDS[kind](copied, rng)
-                except (Unfit, RuntimeError, NotImplementedError, TypeError, ValueError):
-                    continue  # no place for it, or torch cannot make such a tensor
-                found, why = cell.outcome(upload)
-                kinds[kind][found] += 1
-                methods[name][found] += 1
-                if found in ("ended", "blamed", "unequal") or args.verbose:
-                    where = {"method": name, "task": task, "kind": kind, "batch": batch}
-                    bad.append({**where, "found": found, "why": why[-600:]})
-                    print(*bad[-1].values(), sep=" | ", flush=True)
-        total = sum(sum(each.values()) for each in kinds.values())
-        print(f"{number + 1}/{len(CASES)} {name} {task}: {total}", file=sys.stderr, flush=True)
-        if time.monotonic() - start > 60 * args.minutes:
-            break
+    for each in outcomes:
+        for kind, found in each["found"].items():
+            kinds[kind][found] += 1
+            methods[each["method"]][found] += 1
     together: Counter[str] = sum(kinds.values(), Counter())
     return {
         "mutations": sum(together.values()),
         "found": dict(together.most_common()),
         "kinds": {kind: dict(kinds[kind]) for kind in KINDS if kind in kinds},
-        "methods": {name: dict(each) for name, each in methods.items()},
-        "bad": bad,
+        "methods": {name: dict(each) for name, each in sorted(methods.items())},
+        "bad": list(bad),
+        "cells": list(outcomes),
         "machine": machine(),
     }
+
+
+def measure(args: argparse.Namespace) -> dict[str, Any]:
+    """All mutations of the cells that no part has yet; what is there is written after each cell."""
+    parts = [json.loads(path.read_text()) for path in args.parts if path.exists()]
+    outcomes = [each for part in parts for each in part["cells"]]
+    bad = [each for part in parts for each in part["bad"]]
+    done = {(each["method"], each["task"], each["batch"]) for each in outcomes}
+    for name, task, batch in [] if args.merge else cells(args):
+        if (name, task, batch) in done:
+            continue
+        cell, found = Cell(name, task, batch), {}
+        for kind in args.kinds or KINDS:
+            rng = torch.Generator().manual_seed(fold_in(0, name, task, kind))
+            copied = {k: dict(v) if isinstance(v, dict) else v for k, v in cell.message.items()}
+            try:
+                upload = KINDS[kind](copied, rng)
+            except (Unfit, RuntimeError, NotImplementedError, TypeError, ValueError):
+                continue  # no place for it, or torch cannot make such a tensor
+            found[kind], why = cell.outcome(upload)
+            if found[kind] in ("ended", "blamed", "unequal") or args.verbose:
+                where = {"method": name, "task": task, "kind": kind, "batch": batch}
+                bad.append({**where, "found": found[kind], "why": why[-600:]})
+                print(*bad[-1].values(), sep=" | ", flush=True)
+        outcomes.append({"method": name, "task": task, "batch": batch, "found": found})
+        write(report(outcomes, bad), args.json)
+        print(
+            name, task, batch, sum(len(o["found"]) for o in outcomes), file=sys.stderr, flush=True
+        )
+    return report(outcomes, bad)
 
 
 def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
@@ -446,8 +467,10 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
     add = parser.add_argument
     add("--only", default="", help="methods whose name has this in it")
     add("--kinds", nargs="+", choices=list(KINDS), metavar="KIND")
-    add("--all", action="store_true", help="all cells, those of `make conformance` too")
-    add("--minutes", type=float, default=math.inf, help="end after the cell that passes these")
+    add("--all", action="store_true", help="all tasks of a method, and compositions in both")
+    add("--shard", default="0/1", help="of so many processes, this one")
+    add("--parts", nargs="+", type=Path, default=[], help="files with cells that are done")
+    add("--merge", action="store_true", help="run nothing, write what the parts have")
     add("--verbose", action="store_true", help="print every outcome")
     add("--json", type=Path)
     args = parser.parse_args(argv)
@@ -455,8 +478,7 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
     warnings.simplefilter("ignore")
     found = measure(args)
     print({key: found[key] for key in ("mutations", "found")})
-    if args.json:
-        write(found, args.json)
+    write(found, args.json)
     return found
 
 

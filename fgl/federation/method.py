@@ -114,7 +114,8 @@ class Method:
             is refused. Tasks know it; default no bound.
         max_change: an upload is refused whose change of an entry, a root mean square, is over so
             many times the round's median, and larger than what was sent; so is an outbox or state
-            of the server that grows by more. ``math.inf`` for no bound.
+            of the server that grows by more. Its square bounds entries of which nothing was sent.
+            ``math.inf`` for no bound.
 
     Raises:
         ValueError: if `exchange` is not positive, or `personal` has a name of the model.

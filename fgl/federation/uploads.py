@@ -220,7 +220,7 @@ def changes(message: Message, sent: Message) -> dict[str, tuple[float, float]]:
         sent: what went; where it lacks an entry, it counts as 0.
 
     Returns:
-        Key to how far it is, and how large it was: 1 where nothing of it was sent. Keys without a
+        Key to how far it is, and how large it was: 0 where nothing of it was sent. Keys without a
         floating-point tensor, and ``"num_examples"``, have none.
 
     Raises:
@@ -246,7 +246,7 @@ def changes(message: Message, sent: Message) -> dict[str, tuple[float, float]]:
             before = torch.cat([tensor.reshape(-1) for tensor in like]).to(flat.device)
             moved, size = _root_mean_square(flat - before), _root_mean_square(before)
         else:
-            moved, size = _root_mean_square(flat), 1.0
+            moved, size = _root_mean_square(flat), 0.0
         if not math.isfinite(moved):
             bad = first_not_finite({key: value})
             if bad is not None:
@@ -282,7 +282,11 @@ def _root_mean_square(flat: Tensor) -> float:
 def _too_far(
     moved: Mapping[int, Mapping[str, tuple[float, float]]], most: float
 ) -> dict[int, Diverged]:
-    """Whose change is over `most` times the median of the round, and larger than what was sent."""
+    """Whose change is over `most` times the median of the round, and larger than what was sent.
+
+    Of an entry that was not sent, such as a network's output, the bound is ``most ** 2``, and 1: what
+    several layers make of a change is a product.
+    """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
         far = {client: each[key][0] for client, each in moved.items() if key in each}
@@ -291,11 +295,13 @@ def _too_far(
             continue
         median = some[(len(some) - 1) // 2]
         for client, value in far.items():
-            if value > most * median and value > moved[client][key][1]:
+            was = moved[client][key][1]
+            times = most if was else most**2
+            if value > times * median and value > (was or 1.0):
                 found.setdefault(
                     client,
                     Diverged(
-                        f"{key} changed by {value:.4g}, which is over {most:g} times the median, "
+                        f"{key} changed by {value:.4g}, which is over {times:g} times the median, "
                         f"{median:.4g}"
                     ),
                 )

@@ -166,8 +166,6 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
         got = f"{ids.dtype} {list(ids.shape)}"
         raise ValueError(f"Expected node_id to be int64 and have shape [{own}], but got {got}")
     predictions = message["predictions"]
-    if not message["embeddings"].square().sum().isfinite():  # nothing would be like them
-        raise ValueError("Expected embeddings to be of finite length, but got larger ones")
     for key in ("predictions", "embeddings"):
         if message[key].dtype != predictions.dtype or not predictions.is_floating_point():
             raise ValueError(f"Expected {key} to be floating point, but got {message[key].dtype}")
@@ -180,6 +178,8 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
             f"Expected predictions to be probabilities, but got row {row} "
             f"with sum {float(total[row]):.4f}"
         )
+    if not message["embeddings"].square().sum().isfinite():  # nothing would be like them
+        raise ValueError("Expected embeddings to be of finite length, but got larger ones")
 
 
 def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
