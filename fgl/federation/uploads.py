@@ -284,8 +284,8 @@ def _too_far(
 ) -> dict[int, Diverged]:
     """Whose change is over `most` times the median of the round, and larger than what was sent.
 
-    Of an entry that was not sent, such as a network's output, the bound is ``most ** 2``, and 1: what
-    several layers make of a change is a product.
+    Of an entry that was not sent, such as a network's output, the bound is ``most ** 2``, and 1:
+    what several layers make of a change is a product.
     """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
