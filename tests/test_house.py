@@ -21,6 +21,7 @@ FLOORS: dict[str, set[str]] = {
     "checks": set(),
     "sparse": {"checks"},
     "aggregate": {"checks"},
+    "privacy": {"checks"},
     "personalize": {"checks"},
     "metrics": {"checks"},
     "losses": {"checks", "sparse"},

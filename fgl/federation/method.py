@@ -103,6 +103,8 @@ class Method:
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
         exchange: so many rounds in a row have the same participants.
+        silent: whether clients tell nothing beside their messages: neither their losses nor their
+            numbers of examples, which a history shows otherwise.
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
             weights. The params that `receive` returns have them too, and the loss and `send` see
             them there; no message's model has them, nor what `deploy` returns.
@@ -125,6 +127,7 @@ class Method:
     train: Training
     accept: Accept
     exchange: int = 1
+    silent: bool = False
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
 
     def __post_init__(self) -> None:

@@ -10,9 +10,11 @@ from .attacks import (
     scaled_updates,
 )
 from .robust import robust
+from .secure_sum import clients_summed, secure_sum, summed_rounds
 
 __all__ = [
     "attacked",
+    "clients_summed",
     "flipped_labels",
     "heavy",
     "little_is_enough",
@@ -20,4 +22,6 @@ __all__ = [
     "noise",
     "robust",
     "scaled_updates",
+    "secure_sum",
+    "summed_rounds",
 ]
