@@ -62,10 +62,10 @@ def flat(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def unflat(words: Tensor, like: Mapping[str, Tensor]) -> Params:
-    """The words in their places."""
+    """The words in their places, with the names in the order of `like`."""
     order = sorted(like)
-    each = words.split([like[path].numel() for path in order])
-    return {path: part.view(like[path].shape) for path, part in zip(order, each, strict=True)}
+    each = dict(zip(order, words.split([like[path].numel() for path in order]), strict=True))
+    return {path: each[path].view(value.shape) for path, value in like.items()}
 
 
 def as_message(paths: Mapping[str, Tensor]) -> Message:
