@@ -145,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"  farthest from the plain mean: {found['farthest_in_last_digits']:.3f} last digits")
     report["machine"] = machine()
     if args.json:
-        write(args.json, report)
+        write(report, args.json)
     return 0 if all(c["farthest_in_last_digits"] <= 0.51 for c in report["cases"]) else 1
 
 
