@@ -632,6 +632,51 @@ def test_a_threshold_of_half_is_refused() -> None:
         fgl.run(secure_sum(tiny(), threshold=2), lines(4), num_rounds=1)
 
 
+def test_who_is_not_in_the_exchange_is_refused() -> None:
+    method = secure_sum(tiny(), threshold=2)
+    known: Any = {"phase": torch.tensor(2), "clients": torch.tensor([0, 2, 3])}
+    known["here"] = torch.tensor([True, False, True])
+    for client, said in ((0, "its own are not"), (1, "but got client 1"), (2, "but got client 2")):
+        with pytest.raises(ValueError, match=said):
+            method.accept({"phase": torch.tensor(2), "secure": {}}, client, {"secure": known})
+
+
+def spoiled(tensor: Tensor, how: str) -> Tensor:
+    """What a hostile client makes of a tensor that it should send."""
+    if how == "zeros":
+        return torch.zeros_like(tensor)
+    if how == "drawn":
+        return torch.randint_like(tensor, 200)
+    return tensor.flatten().flip(0).view_as(tensor)
+
+
+@pytest.mark.parametrize("how", ["zeros", "drawn", "turned"])
+@pytest.mark.parametrize("phase", range(4))
+@pytest.mark.filterwarnings("ignore:Secure sum", "ignore:Round .* client 3")
+def test_a_hostile_client_can_stop_rounds_but_not_the_run(phase: int, how: str) -> None:
+    summed = secure_sum(tiny(), threshold=3)
+    answers = [0]
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        answers[0] += own.num_nodes == 4
+        try:
+            message, state = summed.send(params, context, state, own)
+        except ValueError:  # its own key is not in the list
+            assert own.num_nodes == 4
+            return {"phase": torch.tensor(1), "secure": {}}, state
+        if own.num_nodes == 4 and answers[0] <= 4 and message["phase"] == phase:
+            secure = {k: spoiled(v, how) for k, v in message["secure"].items()}  # type: ignore[union-attr]
+            message = {**message, "secure": secure}
+        return message, state
+
+    got = fgl.run(replace(summed, send=send), lines(4), num_rounds=8, watch=clients_summed)
+    want = fgl.run(tiny(), lines(4), num_rounds=1).outbox[0]["model"]
+    assert got.history[-1].metrics == {"clients_summed": 4}  # the second exchange is an honest one
+    for name, value in got.outbox[0]["model"].items():  # type: ignore[union-attr]
+        assert float((value - want[name]).abs().max()) < 1  # type: ignore[index]
+    assert got.history[3].metrics["clients_summed"] in (0, 3, 4)
+
+
 BYTE = torch.zeros(64, dtype=torch.uint8)
 MALFORMED: list[tuple[int, Any, str]] = [
     (0, {"model": {}}, "an answer of a secure sum, but got keys"),
@@ -644,6 +689,7 @@ MALFORMED: list[tuple[int, Any, str]] = [
     (0, {"phase": torch.tensor(0), "secure": {}}, "Expected 'keys', but got"),
     (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE[1:]}}, r"of shape \[64\]"),
     (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE.long()}}, "uint8"),
+    (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE}}, "computing shared key"),
     (1, {"phase": torch.tensor(1), "secure": {"letters": BYTE}}, r"of shape \[3, 92\]"),
     (2, {"phase": torch.tensor(2), "secure": {}}, "the client says that its own are not"),
     (2, {"phase": torch.tensor(2), "secure": {"model/w": BYTE}}, "but got 'model/w'"),

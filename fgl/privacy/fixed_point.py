@@ -101,7 +101,9 @@ def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Ten
     total: np.ndarray | None = None
     for sign, some in ((1, words), (-1, minus)):
         for word in some:
-            other = word.contiguous().numpy().view(np.uint64)  # its sums wrap, as C defines them
+            other = (
+                word.cpu().contiguous().numpy().view(np.uint64)
+            )  # its sums wrap, as C defines them
             if total is None:
                 total = np.zeros_like(other)
             total = total + other if sign > 0 else total - other

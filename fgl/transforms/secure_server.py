@@ -67,7 +67,7 @@ class Server:
         if given != phase:
             said = NAMES[int(given)] if 0 <= given < ROUNDS else f"phase {int(given)}"
             raise ValueError(f"Expected {NAMES[phase]} of this exchange, but got {said}")
-        number = len(known.get("clients", ()))
+        number = _check_member(client, known)
         if phase == MASKED:
             self._check_masked(told)
             return
@@ -76,12 +76,15 @@ class Server:
         if set(told) != {NAMES[phase]}:
             raise ValueError(f"Expected {NAMES[phase]!r}, but got {list(told)}")
         _check_tensor(NAMES[phase], told[NAMES[phase]], torch.uint8, sizes[phase])
+        if phase == KEYS:
+            for public in told["keys"].view(2, parts.KEY):
+                parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
 
     def _check_masked(self, told: Mapping[str, Tensor]) -> None:
         if not told:
             raise ValueError(
-                f"Expected values that are finite and at most {self.terms.bound:g} in size, "
-                "but got none: the client says that its own are not"
+                f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
+                "many examples as can be summed, but got none: the client says that its own are not"
             )
         known = dict(leaves({"model": self.method.model.state_dict()}))
         for path, value in told.items():
@@ -105,7 +108,9 @@ class Server:
         steps = (self._keys, self._letters, self._masked, self._shares)
         try:
             if phase != place:
-                raise CannotSum(f"Expected an answer of {NAMES[place]}, but got none in a round")
+                raise CannotSum(
+                    f"Expected {NAMES[phase]} in every exchange, but got none in a round"
+                )
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, parts.CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
@@ -122,7 +127,7 @@ class Server:
         check_half(self.terms.threshold, len(inbox))
         self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
-        keys = torch.stack([part(inbox[client])["keys"] for client in inbox])
+        keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
         sent: dict[str, Any] = {path: tensor for path, tensor in leaves(_common(inbox))}
@@ -149,7 +154,7 @@ class Server:
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
         known: Any = state[ASKED]
-        heard = _of_one_layout(inbox, self.terms.threshold)
+        heard = _of_one_layout(inbox)
         self._enough(len(heard), "masked uploads")
         sent = _present(heard, known)
         each = [part(heard[client]) for client in heard]
@@ -203,8 +208,17 @@ class Server:
         return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), at)
 
 
+def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
+    """Who was lost on the way cannot answer; how many began."""
+    clients = known["clients"].tolist() if "clients" in known else []
+    asked = known.get("sent", known.get("here"))
+    if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
+        raise ValueError(f"Expected a client of this exchange, but got client {client}")
+    return len(clients)
+
+
 def _check_tensor(name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    if value.dtype != dtype or value.shape != shape:
+    if value.dtype != dtype or value.shape != shape or value.layout != torch.strided:
         raise ValueError(
             f"Expected {name} to be {dtype} of shape {list(shape)}, "
             f"but got {value.dtype} {list(value.shape)}"
@@ -244,7 +258,7 @@ def _common(inbox: Inbox) -> Message:
     return sent[0]
 
 
-def _of_one_layout(inbox: Inbox, threshold: int) -> Inbox:
+def _of_one_layout(inbox: Inbox) -> Inbox:
     """Those whose tensors have the names and shapes that most have; others cannot be added."""
     kinds: dict[Any, list[int]] = {}
     for client, message in inbox.items():
@@ -252,7 +266,7 @@ def _of_one_layout(inbox: Inbox, threshold: int) -> Inbox:
         kinds.setdefault(kind, []).append(client)
     most = max(kinds.values(), key=len)
     others = [client for client in inbox if client not in most]
-    if len(most) < threshold <= len(inbox):
+    if len(kinds) == len(inbox) > 2:  # no hostile client does that, but a method may
         raise ValueError(
             f"Expected the clients' tensors to have the same names and shapes, but got {len(kinds)}"
             " kinds: what is summed cannot be ragged"
