@@ -204,8 +204,8 @@ class Server:
             client: {**message, "num_examples": torch.tensor(weight if not place else 0)}
             for place, client in enumerate(summed)
         }
-        at = None if inbox.round is None else inbox.round // ROUNDS
-        return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), at)
+        exchange = None if inbox.round is None else inbox.round // ROUNDS
+        return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), exchange)
 
 
 def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
