@@ -124,7 +124,7 @@ COLUMNS = {
     "louvain-nodes": Column(
         "Louvain nodes, Cora",
         NodesBothWays(dataset="cora"),
-        Run(rounds=100),
+        Run(rounds=100, clients_at_once=1),
         "test_accuracy",
         "val_accuracy",
         "local_accuracy",
@@ -133,7 +133,7 @@ COLUMNS = {
     "overlapping-nodes": Column(
         "Overlapping nodes, CiteSeer",
         tasks.OverlappingNodes(dataset="citeseer"),
-        Run(rounds=100),
+        Run(rounds=100, clients_at_once=1),
         "test_accuracy",
         "val_accuracy",
         "local_accuracy",
