@@ -99,9 +99,8 @@ def corrected(table: Table, found: Scored, datasets: Sequence[str]) -> str:
     if len(tested) < 2:
         return ""
     adjusted = holm(list(tested.values()))
-    left = [
-        f"{name} ({p:.3f})" for name, p in zip(tested, adjusted, strict=True) if p < SIGNIFICANT
-    ]
+    each = zip(tested, adjusted, strict=True)
+    left = [f"{name} ({said_of(p)})" for name, p in each if p < SIGNIFICANT]
     said = "none is below .05" if not left else f"these are below .05: {'; '.join(left)}"
     return f"\n{len(tested)} differences were tested. Corrected for their number (Holm), {said}.\n"
 
@@ -216,4 +215,9 @@ def paired(values: Mapping[int, float], folds: bool = False) -> tuple[str, str]:
         return f"{gain}{inside}", ""
     error = statistics.stdev(each) / len(each) ** 0.5
     p: Any = p_value(values, folds)
-    return f"{gain} ± {error:.2f}", f"{p:.3f}" if p >= 0.0005 else "< 0.001"
+    return f"{gain} ± {error:.2f}", said_of(p)
+
+
+def said_of(p: float) -> str:
+    """A p-value as it is printed."""
+    return f"{p:.3f}" if p >= 0.0005 else "< 0.001"
