@@ -244,17 +244,17 @@ def drawn(
     entry = (shift.repeat_interleave(count, output_size=size) + place).int()
     many = (degree > count).nonzero().squeeze(1)
     if many.numel():
-        rest = degree.index_select(0, many) - (fanout - 1)
+        rest = degree.index_select(0, many).long() - fanout
         draws = torch.randint(
             2**BITS, (fanout, many.numel()), generator=generator, device=begin.device
         )
         chosen = torch.empty_like(draws)
         for k in range(fanout):
-            last = rest + (k - 1)
+            last = rest + k
             torch.mul(draws[k], last + 1, out=chosen[k]).bitwise_right_shift_(BITS)
             if k:
-                again = (chosen[:k] == chosen[k]).any(0)
-                torch.where(again, last.long(), chosen[k], out=chosen[k])
+                again = (chosen[:k] == chosen[k]).view(torch.uint8).amax(0)  # 5 times faster than any
+                torch.where(again.bool(), last, chosen[k], out=chosen[k])
         first = total.index_select(0, many) - fanout
         where = torch.arange(fanout, device=begin.device)[:, None] + first
         chosen += begin.index_select(0, many)

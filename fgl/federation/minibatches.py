@@ -32,18 +32,18 @@ class Steps(Sequence[Step]):
     """
 
     def __init__(self, count: int, make: Callable[[int], Step]) -> None:
-        self.count = count
+        self.size = count
         self.make = make
 
     def __len__(self) -> int:
-        return self.count
+        return self.size
 
     @overload
     def __getitem__(self, number: int) -> Step: ...
     @overload
     def __getitem__(self, number: slice) -> Steps: ...
     def __getitem__(self, number: int | slice) -> Step | Steps:
-        chosen = range(self.count)[number]
+        chosen = range(self.size)[number]
         if isinstance(chosen, range):
             return Steps(len(chosen), lambda other: self.make(chosen[other]))
         return self.make(chosen)
