@@ -28,11 +28,12 @@ FLOORS: dict[str, set[str]] = {
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
-FLOORS["augment"] = FLOORS["ego"] = FLOORS["properties"] = FLOORS["data"] = {
+FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
     "sparse",
     "graph",
 }
+FLOORS["blocks"] = {"checks", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 PRIMITIVES = set(FLOORS)

@@ -41,7 +41,8 @@ class Training:
         num_steps: local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
             step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
-            neighbours, negative edges. Drawn before the first step, from torch's global generator.
+            neighbours, negative edges. Drawn before the first step, from torch's global generator;
+            `Steps` are made one by one.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
