@@ -9,15 +9,21 @@ from .attacks import (
     noise,
     scaled_updates,
 )
+from .clipped import clipped
+from .gaussian import central_gaussian, local_gaussian, privacy_spent
 from .robust import robust
 
 __all__ = [
     "attacked",
+    "central_gaussian",
+    "clipped",
     "flipped_labels",
     "heavy",
     "little_is_enough",
+    "local_gaussian",
     "negated_models",
     "noise",
+    "privacy_spent",
     "robust",
     "scaled_updates",
 ]
