@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -114,17 +115,33 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
         >>> bool(standard_normal(torch.Size([1000])).abs().max() < 9.2)
         True
     """
-    count = math.prod(shape)
-    if unprotected is None:
-        bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-    else:
-        halves = torch.randint(
-            2**32, (2 * count,), generator=unprotected, device=unprotected.device
-        )
-        bits = halves.cpu().numpy().astype(np.uint32).view(np.uint64)
+    bits = _bits(math.prod(shape), unprotected)
     size = -ndtri(((bits >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-64)
     values = np.where(bits & np.uint64(1), size, -size)
     return torch.from_numpy(values).view(shape)
+
+
+def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
+    """Numbers of the operating system, uniform in [0, 1), float64 on the CPU.
+
+    Args:
+        shape: of the tensor.
+        unprotected: a generator to take the bits from instead.
+
+    Example:
+        >>> bool(uniform(torch.Size([1000])).max() < 1)
+        True
+    """
+    bits = _bits(math.prod(shape), unprotected)
+    return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53).view(shape)
+
+
+def _bits(count: int, unprotected: torch.Generator | None) -> Any:
+    """So many times 64 random bits, uint64 ``[count]``."""
+    if unprotected is None:
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    halves = torch.randint(2**32, (2 * count,), generator=unprotected, device=unprotected.device)
+    return halves.cpu().numpy().astype(np.uint32).view(np.uint64)
 
 
 def noisy_shares(

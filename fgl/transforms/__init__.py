@@ -11,6 +11,7 @@ from .attacks import (
 )
 from .clipped import clipped
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
+from .per_example import per_example_gaussian
 from .robust import robust
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "local_gaussian",
     "negated_models",
     "noise",
+    "per_example_gaussian",
     "privacy_spent",
     "robust",
     "scaled_updates",

@@ -59,7 +59,7 @@ def local_gaussian(
 
     Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
     """
-    generator = _checked(length, noise_multiplier, delta, unprotected)
+    generator = checked(length, noise_multiplier, delta, unprotected)
     base, names = clipped(method, length=length), trainable(method)
     sigma = 2 * length * noise_multiplier
 
@@ -74,7 +74,7 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    return _counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+    return counted(replace(base, send=send), noise_multiplier=told, delta=delta)
 
 
 def central_gaussian(
@@ -110,7 +110,7 @@ def central_gaussian(
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    generator = _checked(length, noise_multiplier, delta, unprotected)
+    generator = checked(length, noise_multiplier, delta, unprotected)
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
@@ -125,18 +125,18 @@ def central_gaussian(
 
     told = 0.0 if unprotected else noise_multiplier
     made = robust(clipped(method, length=length), rule)
-    return _counted(made, noise_multiplier=told, delta=delta)
+    return counted(made, noise_multiplier=told, delta=delta)
 
 
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 
-    Epsilon is that of the client who took part most often, at client level: it bounds what all
-    messages together tell of all the data of one client. What is written beside them, losses and
-    scores, is not covered.
+    Epsilon is that of the client who took part most often. At client level it bounds what all
+    messages together tell of all the data of one client; with `per_example_gaussian` what they
+    tell of one example. What is written beside them, losses and scores, is not covered.
 
     Args:
-        state: the server's, of a method of `local_gaussian` or `central_gaussian`.
+        state: the server's, of a method of `local_gaussian` and its like.
 
     Returns:
         ``"epsilon"``, infinite where the noise protects nothing, and ``"delta"``.
@@ -160,13 +160,17 @@ def privacy_spent(state: State) -> dict[str, float]:
         )
     known: Any = state["privacy"]
     noise, delta = float(known["noise_multiplier"]), float(known["delta"])
-    rounds = int(known["rounds"].max())
-    return {"epsilon": epsilon(noise_multiplier=noise, rounds=rounds, delta=delta), "delta": delta}
+    times = int(known["rounds"].max()) * int(known.get("steps", 1))
+    rate = float(known.get("sample_rate", 1.0))
+    spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
+    return {"epsilon": spent, "delta": delta}
 
 
-def _counted(method: Method, *, noise_multiplier: float, delta: float) -> Method:
-    """The method whose server counts in how many rounds each client took part."""
-    numbers = {"noise_multiplier": noise_multiplier, "delta": delta}
+def counted(method: Method, **numbers: float) -> Method:
+    """The method whose server counts in how many rounds each client took part.
+
+    Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
+    """
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -194,7 +198,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
         return gaussian(update, sigma=sigma, unprotected=generator)
 
 
-def _checked(
+def checked(
     length: float, noise_multiplier: float, delta: float, unprotected: bool
 ) -> torch.Generator | None:
     """Where noise is drawn from: None is the operating system."""
