@@ -50,7 +50,7 @@ NAMES = {  # as they are written, where not as they are called
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
-    "central-gaussian": "central noise", "fedsage-plus-generators": "FedSage+, its generators",
+    "central-gaussian": "central noise", "fedsage-plus-generators": "FedSage+ (generators)",
 }  # fmt: skip
 
 
@@ -94,7 +94,9 @@ OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
 
 
 def generators(task: Task) -> Any:
-    model = fgl.nn.NeighbourGenerator(task.clients[0].num_features, 128, 7)
+    """FedSage+'s generators, smaller than the paper's."""
+    width = task.clients[0].num_features
+    model = fgl.nn.NeighbourGenerator(width, 64, 7, latent=16, widths=(64, 64))
     made = tasks.generator_task(task.clients, model, fgl.Training())
     return methods.fedsage_plus(made.fedavg), made
 
@@ -107,14 +109,55 @@ def fedgl(task: Task) -> Method:
 
 def gpfl(task: Task) -> Method:
     recipe = example("gpfl")
-    method: Method = recipe.gpfl(
-        task.fedavg, recipe.random_graphs(task.clients[0].num_features, 0)
-    )
+    method: Method = recipe.gpfl(task.fedavg, recipe.random_graphs(task.clients[0].num_features, 0))
     return method
 
 
+EXACT = "read as it is"
 READS: dict[str, str] = {  # by direction and key, or by method, direction and key
-    "up model": "which features the client's nodes have (98 to 100 %, `leaks.py`); of few examples the labels",
+    "up model": "which features the client's nodes have (`leaks.py`); of few examples the labels",
+    "local-gaussian up model": "little, by as much as epsilon says",
+    "central-gaussian up model": "by the server as much as without noise: it is trusted here",
+    "clipped up model": "as much as without clipping",
+    "fedego up model": "the reduction layer alone: which features the client's nodes have",
+    "fedstar up model": "the channel of structure alone: of features nothing, of degrees something",
+    "fedvgae up model": "the encoder: which features the client's nodes have",
+    "up num_examples": "how many training examples the client has, exactly",
+    "fedego up num_examples": "nothing, it is 1",
+    "clipped up num_examples": "nothing, it is 1",
+    "local-gaussian up num_examples": "nothing, it is 1",
+    "central-gaussian up num_examples": "nothing, it is 1",
+    "up shift": "a gradient at a model that the server knows: as much as the model tells",
+    "up own": "which weights moved most: in the first layer they name features",
+    "up embedding": "the mean answer to a known graph: a fingerprint of the model",
+    "up answers": "the answers to known graphs: a fingerprint of the model",
+    "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
+    "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
+    "up predictions": "the labels of the training nodes (`leaks.py`)",
+    "up embeddings": "the logits, so the labels, as from the predictions",
+    "fedego up embeddings": "means over at least a batch of ego-graphs; of a single one every "
+    "word of its nodes (`leaks.py`)",
+    "fedego up labels": "position 0 is the client's class histogram, exactly (`leaks.py`)",
+    "up made": "what its generator makes for its training nodes: what it learned of their features",
+    "up count": "how many neighbours its generator misses at each training node",
+    "up pulls": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
+    "down model": "what all clients know together; any of them may ask it about a node or graph",
+    "down num_clients": "how many clients took part",
+    "down control": "the mean gradient of all clients",
+    "down direction": "where the other clients' models differ from the own one",
+    "down labels": "what the server believes of the client's nodes, from others' predictions",
+    "down row": "which nodes the server joins: alike in others' embeddings",
+    "down col": "see row",
+    "down weight": "how alike they are",
+    "down head": "what the server learned from all uploads",
+    "down distribution": "the class shares of all clients together",
+    "down stage": "which part of the exchange this is",
+    "down pull": "the sum of what others sent as pulls",
+    "down made": "what the others sent as made",
+    "down count": "what the others sent as count",
+    "down owners": "how many clients took part",
+    "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
+    "scaled",
 }
 
 
@@ -124,7 +167,7 @@ def flow(name: str, rounds: int = 2) -> Iterator[tuple[str, str, str, int]]:
     loaded = SMALL[kind].load(0)
     made = make(loaded)
     method, task = made if isinstance(made, tuple) else (made, loaded)
-    yield from exchanged(method, task, rounds)
+    yield from exchanged(method, task, 3 if method.exchange > 1 else rounds)
     if task.bytes_before and name != "fedsage-plus":  # its generators are a row of their own
         yield BEFORE, "all messages", "", task.bytes_before
 
@@ -167,3 +210,35 @@ def reading(name: str, way: str, key: str) -> str:
         if known in READS:
             return READS[known]
     raise ValueError(f"Expected READS to say what can be read from {way} {key} of {name}")
+
+
+def rows(found: Mapping[str, list[tuple[str, str, str, int]]]) -> list[str]:
+    """The lines of the table; methods whose messages are alike share them."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name, parts in found.items():
+        said = tuple((*part, reading(name, *part[:2])) for part in parts)
+        alike.setdefault(said, []).append(NAMES.get(name, name))
+    lines = []
+    for said, names in alike.items():
+        for way, key, shape, size, text in said:
+            lines.append(f"| {', '.join(names)} | {way} | `{key}` | {shape} | {size:,} | {text} |")
+            names = [""]
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = {}
+    for name in cases():
+        found[name] = list(flow(name))
+        print(name, flush=True)
+    head = "| method | way | key | shape | bytes | what can be read from it |"
+    publish("wire", "\n".join([head, "|---" * 6 + "|", *rows(found)]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
