@@ -15,6 +15,7 @@ from conformance import ROWS, K, case, known
 from federations import close, same
 
 import fgl
+import fgl.experiment
 from fgl import methods, privacy
 from fgl.federation import Inbox, Method
 from fgl.privacy.gaussian import grid_step
@@ -249,6 +250,10 @@ def test_epsilon_is_in_the_history_of_who_took_part_most(kind: str) -> None:
     assert times.max() < 5
     known_: Any = result.server_state["privacy"]
     assert known_["rounds"].equal(times)
+    said: Any = {"recipe": "fedavg", "dataset": "none", "clients": K, "rounds": 5, "seed": 1}
+    found = fgl.experiment.report(result, **said, config={})
+    assert found["metrics"]["epsilon"]["last"] == result.history[-1].metrics["epsilon"]
+    assert len(found["curves"]["epsilon"]) == 5
 
 
 @kinds

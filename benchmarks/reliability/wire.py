@@ -142,6 +142,13 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up count": "how many neighbours its generator misses at each training node",
     "up pulls": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
     "down model": "what all clients know together; any of them may ask it about a node or graph",
+    "local down model": "nothing, it is the initial one",
+    **{
+        f"{name} down model": "a mix of some clients' models, made for this one"
+        for name in ("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl")
+    },
+    "gcfl down model": "what the clients of one cluster know together",
+    "gcfl-plus down model": "what the clients of one cluster know together",
     "down num_clients": "how many clients took part",
     "down control": "the mean gradient of all clients",
     "down direction": "where the other clients' models differ from the own one",
