@@ -51,6 +51,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
     "central-gaussian": "central noise", "fedsage-plus-generators": "FedSage+ (generators)",
+    "gcfl-plus-gradients": "GCFL+ (gradients)",
 }  # fmt: skip
 
 
@@ -70,7 +71,10 @@ def cases() -> dict[str, tuple[Make, str]]:
     }
     noise: dict[str, Any] = {"length": 1.0, "noise_multiplier": 1.0}
     return found | {
-        "own-models": (lambda t: methods.own_models(t.fedavg), "louvain-nodes"),
+        "own-models": (lambda t: methods.own_models(t.fedavg, draw=True), "ego-nodes"),
+        "gcfl-plus-gradients": (
+            lambda t: methods.gcfl_plus(t.fedavg, sequence="gradients"), "louvain-nodes"
+        ),
         "mix-updates": (lambda t: methods.mix_updates(t.fedavg, methods.uniform), "louvain-nodes"),
         "fedsage-plus-generators": (generators, "sage nodes"),
         "fgssl": (lambda t: example("fgssl").fgssl(t.fedavg), "louvain-nodes"),
@@ -127,6 +131,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "clipped up num_examples": "nothing, it is 1",
     "local-gaussian up num_examples": "nothing, it is 1",
     "central-gaussian up num_examples": "nothing, it is 1",
+    "up gradient_norm": "how far the client is from done",
     "up shift": "a gradient at a model that the server knows: as much as the model tells",
     "up own": "which weights moved most: in the first layer they name features",
     "up embedding": "the mean answer to a known graph: a fingerprint of the model",
@@ -149,6 +154,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     },
     "gcfl down model": "what the clients of one cluster know together",
     "gcfl-plus down model": "what the clients of one cluster know together",
+    "gcfl-plus-gradients down model": "what the clients of one cluster know together",
     "down num_clients": "how many clients took part",
     "down control": "the mean gradient of all clients",
     "down direction": "where the other clients' models differ from the own one",
