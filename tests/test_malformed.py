@@ -400,7 +400,7 @@ def test_one_bad_number_drops_the_client(bad: float) -> None:
         return weights(**{WEIGHT: value})(message)
 
     with pytest.warns(UserWarning) as caught:
-        result = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2)
+        result = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2, clients_at_once=1)
     assert [str(w.message) for w in caught] == [f"Round 1, client 0: model/{WEIGHT} is not finite"]
     assert caught[0].filename == __file__
     assert result.history[1].dropped == {0: f"model/{WEIGHT} is not finite"}

@@ -95,7 +95,7 @@ def _uploads(
         came[client] = answer.message
         if not answer.num_examples:
             record.zero_weight.append(client)
-    first = not result.form
+    first = all(len(each.dropped) == len(each.participants) for each in result.history)
     found = sift(method, came, result.outbox, result.server_state, result.form)
     result.form = found.form
     record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
@@ -122,7 +122,7 @@ def _aggregated(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            inbox = Inbox(some, num_clients, result.outbox)
+            inbox = Inbox(some, num_clients, result.outbox, len(result.history))
             return method.aggregate(inbox, result.server_state)
 
     if not uploads:

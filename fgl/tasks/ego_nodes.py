@@ -35,7 +35,7 @@ from ..metrics import accuracy
 from ..nn import EgoSAGE
 from ..sparse import SparseMatrix
 from .task import Local, Task
-from .weights import accept_equal, bounded, own_nodes, send_equally
+from .weights import bounded, own_nodes, send_equally
 
 
 def ego_node_task(
@@ -101,7 +101,6 @@ def ego_node_task(
     plain = replace(
         bounded(fedavg(model, loss=loss, train=train), clients),
         send=send_equally,
-        accept=accept_equal,
     )
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 

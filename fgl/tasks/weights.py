@@ -17,9 +17,9 @@ from ..graph import Graph
 def own_nodes(graph: Graph, context: Any) -> Tensor:
     """Which nodes are a client's own, bool ``[num_nodes]``: all but generated ones and padding.
 
-    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own"``.
+    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own_nodes"``.
     """
-    return context["own"].values if "own" in context else graph.node_mask
+    return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
 def send_by_nodes(
@@ -32,13 +32,6 @@ def send_by_nodes(
 def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     """FedAvg's send, where all clients weigh the same."""
     return {"model": params, "num_examples": torch.tensor(1)}, state
-
-
-def accept_equal(message: Message, client: int, state: State) -> None:
-    """The server's check where all clients weigh the same: 1, or 0 of one without examples."""
-    count: Any = message.get("num_examples")
-    if count is not None and not bool((count == 1) | (count == 0)):
-        raise ValueError(f"Expected num_examples to be 0 or 1, but got {count}")
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
