@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_number
-from ..federation import Evaluate, Method, Result, Watch, choose, run
+from ..federation import Estimate, Evaluate, Method, Result, Watch, choose, estimate, run
+from ..federation.estimate import available
+from ..graph import Graph
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 
@@ -98,6 +101,8 @@ class Run:
         Raises:
             ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
                 raises.
+
+        A warning says so, before the first round, where the memory that is free will not do.
         """
         if self.patience is not None and not task.select:
             raise ValueError(
@@ -108,8 +113,8 @@ class Run:
             _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
-        if self.clients_at_once == "auto":
-            print(f"{name}: {choose(method, task.clients)}")
+        evaluate = evaluate or task.evaluate(method)
+        self._foresee(name, method, task.clients, evaluate)
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
@@ -118,7 +123,7 @@ class Run:
             seed=self.seed,
             participation=self.participation,
             clients_at_once=self.clients_at_once,
-            evaluate=evaluate or task.evaluate(method),
+            evaluate=evaluate,
             watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
@@ -140,6 +145,38 @@ class Run:
         if self.json:
             _write(Path(self.json), to_json(summary))
         return summary, result
+
+    def _foresee(
+        self, name: str, method: Method, clients: Sequence[Graph], evaluate: Evaluate
+    ) -> None:
+        """Say how many clients train at once, and what memory the run will take."""
+        at_once = self.clients_at_once
+        if at_once == "auto":
+            choice = choose(method, clients)
+            at_once = choice.clients_at_once
+            print(f"{name}: {choice}")
+        try:
+            made = estimate(method, clients, clients_at_once=at_once, evaluate=evaluate)
+        except Exception:  # the first round says what is wrong, with its client
+            return
+        print(f"{name}: {made}")
+        problem = _room(made, available(clients[0].device))
+        if problem:
+            warnings.warn(problem, stacklevel=3)
+
+
+def _room(made: Estimate, free: int | None) -> str:
+    """What is wrong with the memory, "" where nothing is."""
+    if free is None or made.round <= free:
+        return ""
+    fitting = made.fitting(free)
+    way_out = "no clients_at_once makes it fit"
+    if fitting is not None:
+        way_out = f"clients_at_once={fitting} needs {made.at(fitting).round / 1e9:.3g} GB"
+    return (
+        f"Expected the run to fit the {free / 1e9:.3g} GB of memory that are free, but got "
+        f"{made.round / 1e9:.3g} GB that it needs; {way_out}"
+    )
 
 
 def _check_file(path: Path) -> None:
