@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from ..graph import MASKS, Graph
 from ..sparse import Pattern, SparseMatrix
@@ -221,13 +222,15 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
 
 
 def _fresh(graph: Graph) -> Graph:
-    """The same graph without what was made of it and kept."""
-    x = graph.x
-    if isinstance(x, SparseMatrix):
-        x = SparseMatrix(
-            Pattern(x.pattern.crow, x.pattern.col, x.shape, x.pattern.backend), x.value
-        )
-    return Graph(**{each.name: getattr(graph, each.name) for each in fields(Graph)} | {"x": x})
+    """A copy, without what was made of the graph and kept."""
+    given = {each.name: getattr(graph, each.name) for each in fields(Graph)}
+    copied = {name: v.clone() if isinstance(v, Tensor) else v for name, v in given.items()}
+    if isinstance(graph.x, SparseMatrix):
+        own = graph.x.pattern
+        pattern = Pattern(own.crow.clone(), own.col.clone(), graph.x.shape, own.backend)
+        value = graph.x.value
+        copied["x"] = SparseMatrix(pattern, None if value is None else value.clone())
+    return Graph(**copied)
 
 
 def _size(graph: Graph) -> int:
