@@ -251,8 +251,8 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
         ("seed", -1, "an integer >= 0"),
         ("participation", 1.5, "a number > 0 and <= 1"),
         ("participation", math.nan, "a number > 0 and <= 1"),
-        ("clients_at_once", 0, 'an integer >= 1 or "all"'),
-        ("clients_at_once", "some", 'an integer >= 1 or "all"'),
+        ("clients_at_once", 0, 'an integer >= 1, "all" or "auto"'),
+        ("clients_at_once", "some", 'an integer >= 1, "all" or "auto"'),
         ("threads", 0, "an integer >= 1"),
         ("patience", 0, "an integer >= 1"),
     ],
@@ -369,7 +369,7 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
     assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
     assert summary["config"] == {
         **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
-        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": 1, "threads": 1},
+        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
         **{"patience": None, "scale": 1.0},
     }
 

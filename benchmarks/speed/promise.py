@@ -57,12 +57,12 @@ CASES: dict[str, tuple[Callable[[int], Made], int, Any]] = {  # size of the case
     "FGSSL on Cora, 100 clients, 20": (lambda n: on_cora("fgssl", n), 100, 20),
     "links, 5 x 50,000, loop": (links, 50_000, 1),
     "graphs, NCI1, 5 clients, loop": (
-        partial(of_table, "gpfl-table2", "FedAvg", "NCI1"),
+        partial(of_table, "gpfl-table2", "FedAvg, alpha 5", "NCI1"),
         5,
         1,
     ),
     "graphs, NCI1, 25 clients, all": (
-        partial(of_table, "gpfl-table2", "FedAvg", "NCI1"),
+        partial(of_table, "gpfl-table2", "FedAvg, alpha 5", "NCI1"),
         25,
         "all",
     ),

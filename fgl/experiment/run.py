@@ -114,7 +114,10 @@ class Run:
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
         evaluate = evaluate or task.evaluate(method)
-        self._foresee(name, method, task.clients, evaluate)
+        at_once = self._foresee(name, method, task.clients, evaluate)
+        config = dict(self.config)
+        if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
+            config["clients_at_once"] = at_once
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
@@ -127,7 +130,7 @@ class Run:
             watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
-            config={"recipe": self.recipe, "dataset": self.dataset, **self.config},
+            config={"recipe": self.recipe, "dataset": self.dataset, **config},
         )
         summary = report(
             result,
@@ -148,7 +151,7 @@ class Run:
 
     def _foresee(
         self, name: str, method: Method, clients: Sequence[Graph], evaluate: Evaluate
-    ) -> None:
+    ) -> int | Literal["all"]:
         """Say how many clients train at once, and what memory the run will take."""
         at_once = self.clients_at_once
         if at_once == "auto":
@@ -158,11 +161,12 @@ class Run:
         try:
             made = estimate(method, clients, clients_at_once=at_once, evaluate=evaluate)
         except Exception:  # the first round says what is wrong, with its client
-            return
+            return at_once
         print(f"{name}: {made}")
         problem = _room(made, available(clients[0].device))
         if problem:
             warnings.warn(problem, stacklevel=3)
+        return at_once
 
 
 def _room(made: Estimate, free: int | None) -> str:
