@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,7 +14,6 @@ import torch
 from ..checks import check_number
 from ..federation import Estimate, Evaluate, Method, Result, Watch, choose, estimate, run
 from ..federation.estimate import available
-from ..graph import Graph
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 
@@ -113,8 +112,7 @@ class Run:
             _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
-        evaluate = evaluate or task.evaluate(method)
-        at_once = self._foresee(name, method, task.clients, evaluate)
+        at_once = self._foresee(name, method, task)
         config = dict(self.config)
         if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
             config["clients_at_once"] = at_once
@@ -126,7 +124,7 @@ class Run:
             seed=self.seed,
             participation=self.participation,
             clients_at_once=self.clients_at_once,
-            evaluate=evaluate,
+            evaluate=evaluate or task.evaluate(method),
             watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
@@ -149,17 +147,19 @@ class Run:
             _write(Path(self.json), to_json(summary))
         return summary, result
 
-    def _foresee(
-        self, name: str, method: Method, clients: Sequence[Graph], evaluate: Evaluate
-    ) -> int | Literal["all"]:
-        """Say how many clients train at once, and what memory the run will take."""
-        at_once = self.clients_at_once
+    def _foresee(self, name: str, method: Method, task: Task) -> int | Literal["all"]:
+        """Say how many clients train at once, and what memory the run will take.
+
+        Scored as the task does: a scoring of one's own may count its calls.
+        """
+        clients, at_once = task.clients, self.clients_at_once
         if at_once == "auto":
             choice = choose(method, clients)
             at_once = choice.clients_at_once
             print(f"{name}: {choice}")
         try:
-            made = estimate(method, clients, clients_at_once=at_once, evaluate=evaluate)
+            scored = task.evaluate(method)
+            made = estimate(method, clients, clients_at_once=at_once, evaluate=scored)
         except Exception:  # the first round says what is wrong, with its client
             return at_once
         print(f"{name}: {made}")
