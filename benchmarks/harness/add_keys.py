@@ -167,7 +167,7 @@ def old_fedego(flags: Flags) -> Experiment:
             "dfedgnn": ring,
         }[baseline]
         return of(flags, fedego.PLAIN, PUBLISHED, method)
-    method, options = fedego.fedego, some(flags, "gamma")
+    method, options = fedego.fedego, fedego.RECORDED | some(flags, "gamma")
     flags |= {name: True for name in ("linear",) if flags.pop(name, False)}
     if flags.pop("no_mixup", False):
         options["mash"] = fedego.first_of_each_batch
@@ -176,9 +176,9 @@ def old_fedego(flags: Flags) -> Experiment:
     if "fixed_lambda" in flags:
         options["weight"] = fedego.Always(float(flags.pop("fixed_lambda")))
     if flags.pop("no_rl", False):
-        method = fedego.without_rl
+        method, options = fedego.without_rl, {}
     if flags.pop("no_ego", False):
-        method = fedego.averaged_heads  # what the flag did
+        method, options = fedego.averaged_heads, {}  # what the flag did
     return of(flags, fedego.EGO, PUBLISHED, method, options)
 
 
@@ -231,12 +231,21 @@ READERS: dict[str, Callable[[Flags], Experiment]] = {
 def with_key(entry: dict[str, Any]) -> dict[str, Any]:
     """A line with its key first, and the command that makes it now."""
     if "command" not in entry:
+        entry = {**entry, "key": _renewed(entry)}
         found = find(entry["key"], TABLES)
         return entry if found is None else {**entry, "now": command(found[3], TABLES)}
     made = old_run(entry["command"])
     rest = {name: value for name, value in entry.items() if name not in ("key", "now", "command")}
     now = command(made, TABLES)
     return {"key": made.key, "now": now, "command": entry["command"], **rest}
+
+
+def _renewed(entry: dict[str, Any]) -> dict[str, Any]:
+    """The key of a run whose method has an option more now, which it did not report."""
+    key: dict[str, Any] = entry["key"]
+    if key["method"] == "augmented_fedavg" and "reduction" not in entry["config"]:
+        return {**key, "settings": {**key["settings"], "reduction": "sum"}}
+    return key
 
 
 def main() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -93,8 +94,14 @@ class Experiment:
         return task, self.method(Loaded(self.setting, task, self.run.seed), **self.options)
 
     def __call__(self) -> tuple[dict[str, Any], Result]:
-        """The report and the result."""
+        """The report and the result.
+
+        The report has ``"processor_seconds"`` too, of all rounds with their evaluation, and those
+        of loading, of what is trained before the first round too, as ``"processor_before"``.
+        """
+        start = time.process_time()
         task, method = self.load()
+        before = time.process_time() - start
         evaluate = task.evaluate(method)
         if self.scores is not None:
             evaluate = together(evaluate, self.scores(task))
@@ -105,7 +112,10 @@ class Experiment:
             dataset=self.setting.dataset,
             config={"task": self.task, **named},
         )
-        return run(method, task, evaluate=evaluate, watch=self.watch)
+        start = time.process_time()
+        report, result = run(method, task, evaluate=evaluate, watch=self.watch)
+        spent = {"processor_seconds": time.process_time() - start, "processor_before": before}
+        return {**report, **spent}, result
 
     @property
     def task(self) -> str:

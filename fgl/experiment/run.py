@@ -95,7 +95,7 @@ class Run:
 
         Returns:
             The report (see `fgl.experiment.report`; ``bytes_before`` too where something was sent
-            before the first round) and the `Result`.
+            before the first round, ``new_nodes`` where nodes were generated) and the `Result`.
 
         Raises:
             ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
@@ -142,6 +142,8 @@ class Run:
         )
         if task.bytes_before:
             summary["bytes_before"] = task.bytes_before
+        if task.new_nodes is not None:
+            summary["new_nodes"] = task.new_nodes
         _tell(name, summary, result)
         if self.json:
             _write(Path(self.json), to_json(summary))
