@@ -84,6 +84,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
         evaluate=lambda method: fgl.evaluate_on(method, data[0], data),
         select=select,
         bytes_before=0,
+        new_nodes=None,
     )
 
 

@@ -52,7 +52,7 @@ class Fake:
 
     num_clients = 4
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
         self.method, self.order = method, order

@@ -190,9 +190,9 @@ def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
     with torch.random.fork_rng(devices), in_mode(method.model, False):
         with Counter() as counter:
             answers = dict(executor.train(0, outbox, who))
-        uploads = {client: answer.message for client, answer in answers.items()}
+        uploads = {client: answer.message or {} for client, answer in answers.items()}
         executor.keep(0, who)
-        message = max(num_bytes(upload or {}) for upload in uploads.values())
+        message = max(num_bytes(upload) for upload in uploads.values())
         state = max(num_bytes(executor.states[client]) for client in who)
         several = {k: uploads[k % count] for k in range(min(number, 8))}
         inbox = Inbox(several, len(several), Broadcast(outbox[0], len(several)))
@@ -224,7 +224,9 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
 def _fresh(graph: Graph) -> Graph:
     """A copy, without what was made of the graph and kept."""
     given = {each.name: getattr(graph, each.name) for each in fields(Graph)}
-    copied = {name: v.clone() if isinstance(v, Tensor) else v for name, v in given.items()}
+    copied: dict[str, Any] = {
+        name: value.clone() if isinstance(value, Tensor) else value for name, value in given.items()
+    }
     if isinstance(graph.x, SparseMatrix):
         own = graph.x.pattern
         pattern = Pattern(own.crow.clone(), own.col.clone(), graph.x.shape, own.backend)

@@ -11,10 +11,10 @@ from torch import Tensor
 from ...graph import Graph
 from ..method import Method, State
 from ..seeds import fold_in
-from ..train import Trained
+from ..train import SCALARS, Trained
 from .cohort import Cohort
 from .loop import Loop, Ready, Score, kept_optimizer
-from .train_cohort import SCALARS, train_cohort
+from .train_cohort import train_cohort
 
 
 class Batch(Loop):
@@ -28,7 +28,7 @@ class Batch(Loop):
         clients: every client's graph.
         clients_at_once: the largest cohort.
         or_alone: whether clients that cannot be batched train one after the other, they and all
-            that come after them; `refused` then says why. Default: that is an error.
+            that come after them; `one_by_one` then says why. Default: that is an error.
         seed, states, score: as `Loop`.
 
     Example:
@@ -56,7 +56,7 @@ class Batch(Loop):
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
-        if self.refused:
+        if self.one_by_one:
             self.padding = 0.0
             return super().groups(who)
         alike: dict[Any, list[int]] = {}
@@ -80,13 +80,13 @@ class Batch(Loop):
         return groups
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        if not self.refused:
+        if not self.one_by_one:
             try:
                 return super()._trained(index, ready)
             except Exception as error:  # one of a client's own comes again when it is alone
                 if not self._or_alone or len(ready) == 1:
                     raise
-                self.refused = str(error) or type(error).__name__
+                self.one_by_one = str(error) or type(error).__name__
         return [done for one in ready for done in super(Batch, self)._trained(index, [one])]
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:

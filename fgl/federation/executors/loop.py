@@ -39,7 +39,7 @@ class Loop:
     """
 
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(
         self,
