@@ -54,6 +54,8 @@ FEDERATION = [
     "minibatches",
     "train",
     "history",
+    "collector",
+    "counter",
     "packed",
     "identity",
     "disk",
@@ -66,12 +68,14 @@ FEDERATION = [
     "executors.plan",
     "executors.train_cohort",
     "executors.loop",
+    "executors.choice",
     "executors.batch",
     "executors.node",
     "executors.nodes",
     "executors.flower",
     "round",
     "evaluate",
+    "estimate",
     "run",
 ]
 

@@ -18,8 +18,10 @@ FOLDER = Path(__file__).parent
 RESULTS = FOLDER.parent / "results"
 COMMANDS = {
     "rounds.py": ["--json", "speed.json"],
-    "rounds.py two": ["--threads", "2", "--clients", "10", "30", "100", "--no-growth"]
-    + ["--json", "speed-2-threads.json"],
+    "rounds.py two": [
+        *("--threads", "2", "--clients", "10", "30", "100", "--no-growth"),
+        *("--json", "speed-2-threads.json"),
+    ],
     "kernels.py": ["--json", "kernels.json"],
     "at_once.py": ["--clock", "wall", "--json", "at_once.json"],
     "limits.py": ["--json", "limits.json"],
