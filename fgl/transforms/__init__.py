@@ -13,10 +13,12 @@ from .clipped import clipped
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
 from .per_example import per_example_gaussian
 from .robust import robust
+from .secure_sum import clients_summed, secure_sum, summed_rounds
 
 __all__ = [
     "attacked",
     "central_gaussian",
+    "clients_summed",
     "clipped",
     "flipped_labels",
     "heavy",
@@ -28,4 +30,6 @@ __all__ = [
     "privacy_spent",
     "robust",
     "scaled_updates",
+    "secure_sum",
+    "summed_rounds",
 ]
