@@ -49,6 +49,7 @@ FEDERATION = [
     "checks",
     "inbox",
     "method",
+    "pairs",
     "minibatches",
     "train",
     "history",
