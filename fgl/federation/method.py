@@ -41,7 +41,8 @@ class Training:
         num_steps: local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
             step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
-            neighbours, negative edges. Drawn before the first step, from torch's global generator.
+            neighbours, negative edges. Drawn before the first step, from torch's global generator;
+            `Steps` are made one by one.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
@@ -106,6 +107,8 @@ class Method:
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
         exchange: so many rounds in a row have the same participants.
+        silent: whether clients tell nothing beside their messages: neither their losses nor their
+            numbers of examples, which a history shows otherwise.
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
             weights. The params that `receive` returns have them too, and the loss and `send` see
             them there; no message's model has them, nor what `deploy` returns.
@@ -130,6 +133,7 @@ class Method:
     train: Training
     accept: Accept
     exchange: int = 1
+    silent: bool = False
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
     traits: frozenset[str] = field(default_factory=frozenset, compare=False)
 
