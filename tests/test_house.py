@@ -45,6 +45,8 @@ FLOORS["experiment"] = {"checks", "federation", "tasks"}
 # Inside the federation, each file may import those before it; `message` knows nobody.
 FEDERATION = [
     "message",
+    "collector",
+    "counter",
     "modes",
     "seeds",
     "ragged",
@@ -52,6 +54,7 @@ FEDERATION = [
     "inbox",
     "method",
     "pairs",
+    "layout",
     "minibatches",
     "train",
     "history",
@@ -66,6 +69,7 @@ FEDERATION = [
     "executors.padding",
     "executors.plan",
     "executors.train_cohort",
+    "executors.choice",
     "executors.loop",
     "executors.batch",
     "executors.node",
