@@ -11,10 +11,10 @@ from torch import Tensor
 from ...graph import Graph
 from ..method import Method, State
 from ..seeds import fold_in
-from ..train import Trained
+from ..train import SCALARS, Trained
 from .cohort import Cohort
 from .loop import Loop, Ready, Score, kept_optimizer
-from .train_cohort import SCALARS, train_cohort
+from .train_cohort import train_cohort
 
 
 class Batch(Loop):
