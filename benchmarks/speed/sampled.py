@@ -254,7 +254,7 @@ def main() -> None:
             for batch in args.batches:
                 rows.append(compare(nodes, batch, fanouts, args.repeats))
                 print(rows[-1], flush=True)
-    write({"machine": machine(), "rows": rows, "growth": growth(rows)}, args.json)
+                write({"machine": machine(), "rows": rows, "growth": growth(rows)}, args.json)
 
 
 if __name__ == "__main__":
