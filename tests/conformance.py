@@ -6,6 +6,7 @@ A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -45,7 +46,14 @@ from fgl.methods import (
     uniform,
 )
 from fgl.tasks import Task
-from fgl.transforms import attacked, robust, scaled_updates
+from fgl.transforms import (
+    attacked,
+    central_gaussian,
+    clipped,
+    local_gaussian,
+    robust,
+    scaled_updates,
+)
 
 K = 4  # clients
 SGD = Training(partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3), num_steps=2)
@@ -215,7 +223,8 @@ class Row:
         draws: whether its loss draws, so that a batch draws otherwise than the loop.
         by_place: whether it matters who is client 0, as on a ring.
         by_examples: whether a client without a training example counts for nothing.
-        sends: whether clients send what they trained; one that does not cannot be refused for it.
+        sends: whether clients send what they trained, be it finite or not; one that does not cannot
+            be refused for it.
         first: the tasks of every run of the tests; the others are run with ``make conformance``.
             Default all.
     """
@@ -287,6 +296,14 @@ def gpfl(task: Task, **options: Any) -> Method:
 def fedpub_(task: Task, **options: Any) -> Method:
     how = {"blocks": 2, "num_nodes": 20, "generator": torch.Generator().manual_seed(0)}
     return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
+
+
+def rehearsed(noise: Any, task: Task) -> Method:
+    """A transform whose noise is drawn from the run's seed, which it warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: Method = noise(task.fedavg, length=0.5, noise_multiplier=0.05, unprotected=True)
+    return made
 
 
 # Clusters split in the first rounds, in two, whatever the updates are.
@@ -496,6 +513,26 @@ ROWS: dict[str, Row] = {
     "attacked robust median of fedavg": Row(
         lambda t: attacked(robust(t.fedavg, median), [2], scaled_updates()), ("nodes", "graphs"),
         by_place=True,
+    ),
+    "clipped": Row(
+        lambda t: clipped(t.fedavg, length=0.1), ANY, by_examples=False, sends=False,
+        first=("nodes",),
+    ),
+    "local gaussian drawn": Row(
+        partial(rehearsed, local_gaussian), ("nodes", "graphs"), by_examples=False,
+        sends=False, first=("nodes",),
+    ),
+    "central gaussian drawn": Row(
+        partial(rehearsed, central_gaussian), ("nodes", "graphs"), by_examples=False,
+        sends=False, first=("nodes",),
+    ),
+    "central gaussian drawn of fedopt": Row(
+        lambda t: rehearsed(central_gaussian, replace(t, fedavg=fedopt(t.fedavg, rule="adam"))),
+        ("nodes", "links"), by_examples=False, sends=False,
+    ),
+    "local gaussian drawn of fedamp": Row(
+        lambda t: rehearsed(local_gaussian, replace(t, fedavg=fedamp(t.fedavg))), NODES,
+        by_examples=False, sends=False,
     ),
 }  # fmt: skip
 
