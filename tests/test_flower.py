@@ -264,6 +264,43 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
         assert f"the server's {what}" in record.dropped[1]
 
 
+@pytest.mark.filterwarnings("ignore:Node 10. is refused")
+def test_other_threads_and_other_versions_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    method, clients = fedavg(model()), graphs()
+    machines: list[dict[str, Any]] = [
+        {},
+        {"threads": lambda: 77},
+        {"torch": "77"},
+        {"fgl": "77"},
+    ]
+    places = {
+        "threads": (torch, "get_num_threads"),
+        "torch": (torch, "__version__"),
+        "fgl": (fgl, "__version__"),
+    }
+    ours = {what: getattr(*place) for what, place in places.items()}
+
+    def app(client: int) -> Any:
+        def build(context: Any) -> Any:  # every client is on a machine of its own
+            for what, place in places.items():
+                monkeypatch.setattr(*place, {**ours, **machines[client]}[what])
+            return method, clients[client], client
+
+        return client_app(build)
+
+    grid = Grid([app(client) for client in (1, 2, 3, 0)])
+    result = fgl.run(method, on=flower(grid, timeout=2.0), num_rounds=1)
+    dropped = result.history[0].dropped
+    assert list(dropped) == [1, 2, 3]
+    for client, what in [(1, "threads"), (2, "torch"), (3, "fgl")]:
+        assert (
+            f"the server's {what}, {ours[what]() if client == 1 else ours[what]}, but got 77"
+            in (dropped[client])
+        )
+
+
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
     method, clients = stateful()
     for num_rounds in (2, 4):

@@ -62,6 +62,7 @@ class Federation:
         self.folder, self.graphs, self.clients, self.states = folder, graphs, clients, states
         self.keys = folder / "keys"
         self.port, *self.node_ports = free_ports(1 + clients)
+        self.entrance = self.port  # where SuperNodes connect; a relay may stand before the port
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self.env = {**os.environ, **QUIET, "FLWR_HOME": str(folder / "flwr")}
         self.env["PATH"] = f"{BIN}{os.pathsep}{self.env['PATH']}"
@@ -127,7 +128,7 @@ class Federation:
         if self.states:
             config += f" state='{self.folder / 'states'}'"
         port = self.node_ports[client] if name is None else free_ports(1)[0]
-        flags = ["--superlink", f"127.0.0.1:{self.port}", "--host", "127.0.0.1"]
+        flags = ["--superlink", f"127.0.0.1:{self.entrance}", "--host", "127.0.0.1"]
         flags += ["--port", str(port), "--node-config", config]
         flags += self.entry(f"node-{client}") if entry is None else entry
         self._start(name or f"node-{client}", "flower-supernode", *flags)
@@ -140,7 +141,7 @@ class Federation:
         return [*flags, "--auth-supernode-private-key", str(self.keys / key)] if key else flags
 
     def run(self, app: Path = APP, limit: float = 1800, **config: Any) -> str:
-        """What ``flwr run`` prints until the run has ended; ``fault_round`` is ``fault-round``."""
+        """What ``flwr run`` prints until the run has ended; ``num_clients`` is ``num-clients``."""
         named = {name.replace("_", "-"): value for name, value in config.items()}
         said = " ".join(f"{name}={_toml(value)}" for name, value in named.items())
         more = ["--federation-config", f"num-supernodes={self.clients}"] if self.simulated else []
@@ -172,6 +173,14 @@ class Federation:
 
     def log(self, name: str) -> str:
         return (self.folder / f"{name}.log").read_text()
+
+    def wait_for_log(self, name: str, words: str, times: int = 1, seconds: float = 120) -> None:
+        """Wait until a process, or those before it of the same name, have said something."""
+        end = time.monotonic() + seconds
+        while self.log(name).count(words) < times:
+            if time.monotonic() > end:
+                raise TimeoutError(f"Expected {name} to say {words!r}, but got {self.log(name)}")
+            time.sleep(0.2)
 
     def wait_for(self, port: int, seconds: float = 60) -> None:
         end = time.monotonic() + seconds

@@ -266,8 +266,9 @@ class Nodes:
         """Whoever is not there, or not in time, is not waited for."""
         if time.monotonic() >= question.end:
             for client in question.contents:
-                why = question.trouble.get(client) or self._absent(client)
-                question.found.setdefault(client, why or f"no answer in {self.post.timeout:g} s")
+                late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
+                whys = [late, *filter(None, [question.trouble.get(client)])]
+                question.found.setdefault(client, "; ".join(whys)[:LONGEST])
         elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
             for client in question.open():
                 if client not in question.again and self._absent(client):
