@@ -1,6 +1,7 @@
 """What fails on Flower, in real processes, and whether the rest of the run keeps its bits.
 
-    python benchmarks/reliability/flower_faults.py --parts answers --json out/faults.json
+    python benchmarks/reliability/flower_faults.py --json benchmarks/results/flower_faults.json
+    python benchmarks/reliability/flower_faults.py --report      docs/deploy.md, from that file
 
 A part is a run of a method of the conformance table over three SuperNodes, in which one client
 fails in one way after the other, a round for each. The script compares messages, server state,
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
@@ -32,6 +34,8 @@ from conformance import case
 from federation import saved
 from federations import same
 from flower_processes import Federation, make_authority, make_key
+from harness.machine import RESULTS, machine
+from harness.report import publish
 
 import fgl
 from fgl.federation.executors.node import Folder
@@ -60,7 +64,7 @@ def run(
     federation: Federation, folder: Path, during: Callable[[], None] | None = None, **config: Any
 ) -> fgl.Result:
     """A run of the case app, and what happens to its processes meanwhile."""
-    other = threading.Thread(target=during or (lambda: None))
+    other = threading.Thread(target=during or (lambda: None), daemon=True)
     other.start()
     said = federation.run(APP, checkpoint=folder / "checkpoint", **config)
     other.join()
@@ -279,6 +283,7 @@ def play(name: str, timeout: float) -> dict[str, Any]:
         "seconds": round(time.monotonic() - start),
         "timeout": timeout,
         "load": round(os.getloadavg()[0], 1),
+        "machine": machine(),
     }
 
 
@@ -293,12 +298,30 @@ def write(path: Path, found: list[dict[str, Any]]) -> None:
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
 
+def table(found: list[dict[str, Any]]) -> str:
+    """The cases as text."""
+    out = ["| what fails | rounds missed | reason in the history | bits |", "|---|---|---|---|"]
+    for part in found:
+        bits = "; ".join(part["differences"]) or "equal"
+        for each in part["cases"]:
+            missed = len(each["missed"]) or "none"
+            why = each.get("why", "").split(": Error: ")[0].replace("|", "/")
+            out.append(f"| {each['case'].replace('-', ' ')} | {missed} | {why} | {bits} |")
+    return "\n".join(out) + "\n"
+
+
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--report", action="store_true", help="play nothing")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.report:
+        publish("flower-faults", table(json.loads((RESULTS / "flower_faults.json").read_text())))
+        return 0
     torch.set_num_threads(1)
     found = []
     for name in options.parts:
