@@ -20,6 +20,7 @@ from . import Answer, Value
 from .node import Note, agreement, check_agreement, to
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
+SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 LONGEST = 300  # characters of a reason that a history keeps
 
 
@@ -92,6 +93,7 @@ class _Question:
     pending: dict[str, tuple[int, int]] = field(default_factory=dict)  # message: client, node
     trouble: dict[int, str] = field(default_factory=dict)  # why a client is asked again
     again: dict[int, float] = field(default_factory=dict)  # not before this moment
+    times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
         """Clients that have to be asked."""
@@ -239,7 +241,9 @@ class Nodes:
         contents = {node: question.contents[client] for node, client in asked.items()}
         taken = self.post.push(question.kind, contents, question.end - now)
         for node, client in asked.items():
-            question.again[client] = now + 10 * self.post.poll
+            wait = 10 * self.post.poll * 2 ** question.times[client]
+            question.again[client] = now + min(wait, SLOWEST)
+            question.times[client] += 1
             if node in taken:
                 question.pending[taken[node]] = client, node
             else:
