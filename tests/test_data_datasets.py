@@ -209,7 +209,7 @@ def test_unknown_name_lists_what_there_is(
     write(tmp_path / "mine" / NAME / "raw")
     write(tmp_path / "mine" / "other", "misnamed")
     monkeypatch.setenv("FGL_DATA", str(tmp_path / "mine"))
-    message = rf"be one of known, synthetic, or .*mine.*\(found: {NAME}\), but got '{name}'"
+    message = rf"be one of known, synthetic, .*or .*mine.*\(found: {NAME}\), but got '{name}'"
     with pytest.raises(ValueError, match=message):
         load(name)
 

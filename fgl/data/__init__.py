@@ -5,6 +5,7 @@ from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
 from .hidden_nodes import HiddenNodes, hide_nodes
+from .large import large_graph
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -52,6 +53,7 @@ __all__ = [
     "fold_clients",
     "gpfl_partition",
     "hide_nodes",
+    "large_graph",
     "load",
     "load_graphs",
     "louvain_partition",

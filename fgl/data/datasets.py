@@ -15,6 +15,7 @@ from ..sparse import SparseMatrix
 from . import catalogue
 from .catalogue import Entry, Reader, Result
 from .download import download, unpack, verify
+from .large import LIKE, large_graph
 from .readers.paths import there
 from .synthetic import csbm, small_graphs
 
@@ -22,12 +23,14 @@ from .synthetic import csbm, small_graphs
 def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool = False) -> Graph:
     """A dataset by name.
 
-    ``"synthetic"`` is `csbm` with its defaults. ``"cora"``, ``"citeseer"``, ``"pubmed"``,
-    ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"`` and ``"polblogs"`` are taken from `root`,
-    or downloaded to it; ``"dblp"``, whose home has it in another form, is taken from `root`. Any
-    other name is that of a folder in `root` whose files, in the folder or in ``raw`` below it, have
-    a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``), GraphSAINT
-    (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or ``NAME.gml``.
+    ``"synthetic"`` is `csbm` with its defaults; ``"arxiv-like"`` and ``"products-like"`` are
+    `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
+    ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"`` and ``"polblogs"`` are taken
+    from `root`, or downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
+    `root`. Any other name is that of a folder in `root` whose files, in the folder or in ``raw``
+    below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``),
+    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or
+    ``NAME.gml``.
 
     Edges are undirected, without self-loops and repeats. Features are as stored, not
     row-normalised, but those of cora_full are made 0 and 1, as in PyG.
@@ -61,6 +64,8 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
     """
     if name == "synthetic":
         graph = csbm()
+    elif name in LIKE:
+        graph = large_graph(**LIKE[name])
     else:
         graph = _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS)
     if dense and isinstance(graph.x, SparseMatrix):
@@ -166,7 +171,8 @@ def _read(
 
 
 def _names(entries: Mapping[str, Any]) -> str:
-    return ", ".join([*entries, "synthetic"])
+    like = LIKE if entries is catalogue.GRAPHS else {}
+    return ", ".join([*entries, "synthetic", *like])
 
 
 def _elsewhere(name: str, entries: Mapping[str, Any]) -> str:

@@ -116,6 +116,7 @@ class Nodes:
     """
 
     padding = 0.0
+    refused = ""
 
     def __init__(
         self,

@@ -1,0 +1,205 @@
+"""Synthetic graphs of millions of nodes: communities, labels, dense features, a few large hubs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from ..checks import check_number
+from ..graph import Graph
+from .undirected import undirected
+
+SHIFT = 0.8  # of the Pareto weights, so that the smallest is 0.2 and many nodes have few edges
+CHUNK = 2**22  # edges that are drawn at a time
+TRIES = 8  # how often edges are drawn for those that were drawn twice
+LIKE: dict[
+    str, dict[str, Any]
+] = {  # sizes are OGB's; the other numbers were chosen by the figures in docs/speed.md
+    "arxiv-like": {"num_nodes": 169_343, "num_edges": 1_157_799},
+    "products-like": {
+        "num_nodes": 2_449_029,
+        "num_edges": 61_859_140,
+        "num_classes": 47,
+        "num_features": 100,
+        "homophily": 0.81,
+        "tail": 2.0,
+        "max_degree": 17_500,
+        "community_size": 2000,
+    },
+}
+
+
+def large_graph(
+    num_nodes: int,
+    num_edges: int,
+    *,
+    num_classes: int = 40,
+    num_features: int = 128,
+    homophily: float = 0.66,
+    closeness: float = 0.8,
+    strays: float = 0.1,
+    tail: float = 1.7,
+    max_degree: int = 13_000,
+    community_size: int = 500,
+    skew: float = 1.0,
+    signal: float = 0.16,
+    seed: int = 0,
+) -> Graph:
+    """A graph with communities, hubs, skewed labels and dense features, as large as memory holds.
+
+    The class of rank r has a share of the nodes in proportion to ``r ** -skew``, and communities
+    of about `community_size`. A node's expected degree is in proportion to ``u ** (-1 / tail) -
+    0.8`` with u uniform in (0, 1], up to `max_degree`. Edges join nodes of one community, of one
+    class, or any two, in proportion to these weights; a hub has at most half of its community and
+    of its class as neighbours there, so its other edges go further. Strays take the class of a
+    random node, but keep their edges. Ids tell nothing. Features are normal with mean
+    ``signal * centre[y]``, the centres standard normal.
+
+    ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
+    of ogbn-products. The second needs 6 GB while it is made and a minute.
+
+    Args:
+        num_nodes: number of nodes.
+        num_edges: number of undirected edges, each of which is two columns of `edge_index`.
+        num_classes: number of classes.
+        num_features: number of columns of `x`.
+        homophily: share of the edges within a class, about; strays and hubs limit it.
+        closeness: share of the edges within a class that stay in a community, about.
+        strays: share of nodes that take the class of a random node.
+        tail: exponent of the degrees' tail, above 1.
+        max_degree: largest expected degree.
+        community_size: nodes of a community, about.
+        skew: exponent of the classes' sizes; 0 makes them equal.
+        signal: how far the classes' mean features are apart, in standard deviations of a feature.
+        seed: of everything.
+
+    Returns:
+        Undirected graph without self-loops and repeated edges, its edges by target, then source;
+        x float32 ``[num_nodes, num_features]``; no masks. It has fewer than `num_edges` edges where
+        repeats leave no more.
+
+    Raises:
+        ValueError: for an argument out of range.
+
+    Example:
+        >>> graph = fgl.data.large_graph(1000, 5000, num_classes=5, num_features=8)
+        >>> graph.num_nodes, graph.num_edges, graph.num_classes
+        (1000, 10000, 5)
+
+    Source: https://ogb.stanford.edu/docs/nodeprop/ (the sizes)
+    """
+    for name, count in (("num_nodes", num_nodes), ("num_classes", num_classes)):
+        check_number(name, count, at_least=1, integer=True)
+    check_number("num_edges", num_edges, at_least=0, integer=True)
+    check_number("num_features", num_features, at_least=1, integer=True)
+    check_number("max_degree", max_degree, at_least=1)
+    check_number("community_size", community_size, at_least=1, integer=True)
+    for name, value in (("homophily", homophily), ("closeness", closeness), ("strays", strays)):
+        check_number(name, value, at_least=0, at_most=1)
+    check_number("tail", tail, above=1)
+    check_number("skew", skew, at_least=0)
+    check_number("signal", signal, at_least=0)
+    generator = torch.Generator().manual_seed(seed)
+    y, community = _groups(num_nodes, num_classes, skew, community_size)
+    weight = (1 - torch.rand(num_nodes, generator=generator, dtype=torch.float64)).pow(-1 / tail)
+    weight = weight - SHIFT
+    weight.clamp_(max=max_degree * float(weight.mean()) * num_nodes / max(2 * num_edges, 1))
+
+    share: Tensor = y.bincount(minlength=num_classes) / num_nodes
+    chance = float(share.square().sum())  # that two random nodes are of one class
+    changed = strays * (1 - chance)
+    same = min(homophily / max(1 - changed, 0.01) ** 2, 1.0)
+    same = max(same - chance, 0.0) / max(1 - chance, 1e-9)
+    place = torch.randperm(num_nodes, generator=generator)
+    ends = _edges(weight, (community, y), (closeness * same, same), place, num_edges, generator)
+    edges = undirected(ends, num_nodes)
+    del ends
+
+    stray = torch.rand(num_nodes, generator=generator) < strays
+    y = torch.where(stray, y[torch.randperm(num_nodes, generator=generator)], y)
+    labels = torch.empty_like(y)
+    labels[place] = y
+    x = torch.randn(num_nodes, num_features, generator=generator)
+    centre = signal * torch.randn(num_classes, num_features, generator=generator)
+    for rows, own in zip(x.split(2**16), labels.split(2**16), strict=True):
+        rows += centre[own]
+    return Graph(x, edges, y=labels, num_classes=num_classes)
+
+
+def _groups(num_nodes: int, num_classes: int, skew: float, size: int) -> tuple[Tensor, Tensor]:
+    """Class and community of every node, both in order; a community lies in one class."""
+    rank = torch.arange(1, num_classes + 1, dtype=torch.float64)
+    bound = (rank.pow(-skew).cumsum(0) / rank.pow(-skew).sum() * num_nodes).round().long()
+    node = torch.arange(num_nodes)
+    y = torch.searchsorted(bound, node, right=True).clamp(max=num_classes - 1)
+    sizes = y.bincount(minlength=num_classes)
+    parts = (sizes / size).round().long().clamp(min=1)
+    position = node - (sizes.cumsum(0) - sizes)[y]
+    return y, (parts.cumsum(0) - parts)[y] + position * parts[y] // sizes[y]
+
+
+def _edges(
+    weight: Tensor,
+    groups: tuple[Tensor, Tensor],
+    shares: tuple[float, float],
+    place: Tensor,
+    num_edges: int,
+    generator: Generator,
+) -> Tensor:
+    """Different pairs of different nodes, int64 ``[2, num_edges]``, or fewer; renamed by `place`.
+
+    An edge stays in the first group (the community) with the first share, in the second group (the
+    class) with the second share at least, and else ends anywhere.
+    """
+    n = weight.numel()
+    low = torch.stack([torch.searchsorted(g, g) for g in groups] + [torch.zeros_like(groups[0])])
+    high = torch.stack([torch.searchsorted(g, g, right=True) for g in groups])
+    degree = weight * (2 * num_edges / float(weight.sum()))
+    room = (high - low[:2]) / 2
+    limit = torch.minimum(torch.tensor(shares, dtype=torch.float64)[:, None], room / degree)
+    ranges = low, torch.cat([high, torch.full((1, n), n)])
+    pair = torch.empty(0, dtype=torch.int64)
+    for _ in range(TRIES):  # some are drawn twice
+        missing = num_edges - pair.numel()
+        if missing <= 0:
+            break
+        more = _pairs(weight, limit, ranges, place, missing + missing // 16 + n // 16, generator)
+        pair = (torch.cat([pair, more]) if pair.numel() else more).unique()
+        del more
+        pair = pair[int(pair[:1].sum() < 0) :]  # without the -1 of loops
+    excess = pair.numel() - num_edges
+    if excess > 0:
+        kept = torch.ones(pair.numel(), dtype=torch.bool)
+        kept[torch.arange(excess) * pair.numel() // excess] = False
+        pair = pair[kept]
+    return torch.stack([pair // n, pair % n])
+
+
+def _pairs(
+    weight: Tensor,
+    limit: Tensor,
+    ranges: tuple[Tensor, Tensor],
+    place: Tensor,
+    count: int,
+    generator: Generator,
+) -> Tensor:
+    """Edges as ``low end * n + high end``, int64 ``[count]``; -1 for a node with itself."""
+    n = weight.numel()
+    mass = torch.cat([weight.new_zeros(1), weight.cumsum(0)])
+    each = int(count >= 2 * n)  # every node begins an edge, where there are so many
+    begins = (mass / mass[-1] * (count - each * n) + torch.rand((), generator=generator)).long()
+    begins += each * torch.arange(n + 1)
+    first = torch.arange(n, dtype=torch.int32).repeat_interleave(begins.diff())
+    pair = torch.empty(first.numel(), dtype=torch.int64)
+    for start in range(0, first.numel(), CHUNK):
+        one = first[start : start + CHUNK].long()
+        chance = torch.rand(2, one.numel(), generator=generator, dtype=torch.float64)
+        kind = (chance[0] >= limit[0, one]).long() + (chance[0] >= limit[:, one].amax(0))
+        inner, outer = (mass[bound[kind, one]] for bound in ranges)
+        goal = inner + chance[1] * (outer - inner)
+        two = (torch.searchsorted(mass, goal, right=True) - 1).clamp(max=n - 1)
+        ends = torch.stack([place[one], place[two]])
+        pair[start : start + CHUNK] = torch.where(one == two, -1, ends.amin(0) * n + ends.amax(0))
+    return pair

@@ -1,0 +1,117 @@
+"""`large_graph`: a clean graph of the size, degrees, classes that its arguments name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fgl import Graph
+from fgl.data import large_graph, load
+from fgl.data.undirected import undirected
+
+
+def made(**options: Any) -> Graph:
+    return large_graph(**({"num_nodes": 3000, "num_edges": 20_000} | options))
+
+
+def degrees(graph: Graph) -> torch.Tensor:
+    return graph.edge_index[1].bincount(minlength=graph.num_nodes)
+
+
+def homophily(graph: Graph) -> float:
+    source, target = graph.y[graph.edge_index]  # type: ignore[index]
+    return float((source == target).double().mean())
+
+
+def test_it_is_undirected_sorted_and_of_the_number_of_edges_that_was_asked() -> None:
+    graph = made(community_size=100)
+    assert (graph.num_nodes, graph.num_edges, graph.num_classes) == (3000, 40_000, 40)
+    assert graph.x.shape == (3000, 128)
+    assert torch.equal(undirected(graph.edge_index, 3000), graph.edge_index)
+
+
+def test_a_seed_is_the_same_bits_with_any_number_of_threads() -> None:
+    threads = torch.get_num_threads()
+    try:
+        graphs = []
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            graphs.append(made(num_nodes=10_000, num_edges=60_000, num_features=8))
+    finally:
+        torch.set_num_threads(threads)
+    one, three = graphs
+    assert torch.equal(one.x, three.x)  # type: ignore[arg-type]
+    assert torch.equal(one.y, three.y)  # type: ignore[arg-type]
+    assert torch.equal(one.edge_index, three.edge_index)
+    assert not torch.equal(made(seed=1).edge_index, made(seed=0).edge_index)
+
+
+def test_degrees_have_a_long_tail_that_max_degree_ends() -> None:
+    wide = degrees(made(num_nodes=20_000, num_edges=100_000, num_features=1))
+    assert wide.float().mean() == 10
+    assert wide.median() < 7
+    assert wide.max() > 300
+    assert (wide == 0).float().mean() < 0.01
+    flat = degrees(made(num_nodes=20_000, num_edges=100_000, num_features=1, max_degree=30))
+    assert flat.max() < 80
+
+
+@pytest.mark.parametrize("asked", [0.3, 0.6, 0.8])
+def test_homophily_is_about_what_was_asked(asked: float) -> None:
+    found = homophily(made(num_classes=8, homophily=asked, strays=0.05, num_features=1))
+    assert abs(found - asked) < 0.06
+
+
+def test_without_strays_all_edges_may_lie_inside_communities() -> None:
+    inside = made(num_classes=4, skew=0.0, homophily=1.0, closeness=1.0, strays=0.0, max_degree=50)
+    assert homophily(inside) == 1
+    assert (inside.y.bincount() - 750).abs().max() <= 1  # type: ignore[union-attr]
+
+
+def test_classes_are_skewed_and_features_tell_of_them() -> None:
+    graph = made(num_classes=5, signal=2.0)
+    share = graph.y.bincount() / 3000  # type: ignore[union-attr]
+    assert share[0] / share[4] == pytest.approx(5, rel=0.3)
+    centre = torch.stack([graph.x[graph.y == c].mean(0) for c in range(5)])  # type: ignore
+    assert (torch.cdist(graph.x, centre).argmin(1) == graph.y).float().mean() > 0.99  # type: ignore
+    blind = made(num_classes=5, signal=0.0)
+    means = torch.stack([blind.x[blind.y == c].mean(0) for c in range(5)])  # type: ignore
+    assert means.abs().max() < 0.5
+
+
+def test_few_nodes_or_edges() -> None:
+    assert large_graph(1, 0, num_classes=1).num_edges == 0
+    full = large_graph(4, 100, num_classes=2, num_features=2)
+    assert 0 < full.num_edges <= 12
+    assert large_graph(3, 1, num_classes=40).num_classes == 40
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"num_nodes": 0}, "num_nodes"),
+        ({"num_edges": -1}, "num_edges"),
+        ({"num_classes": 0}, "num_classes"),
+        ({"homophily": 1.1}, "homophily"),
+        ({"tail": 1.0}, "tail"),
+        ({"max_degree": 0}, "max_degree"),
+        ({"community_size": 0}, "community_size"),
+        ({"signal": float("nan")}, "signal"),
+    ],
+)
+def test_arguments_out_of_range(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {words} to be"):
+        made(**options)
+
+
+@pytest.mark.slow
+def test_the_graph_like_ogbn_arxiv() -> None:
+    graph = load("arxiv-like")
+    assert (graph.num_nodes, graph.num_edges) == (169_343, 2 * 1_157_799)
+    assert (graph.num_features, graph.num_classes) == (128, 40)
+    found = degrees(graph)
+    assert 5 <= found.median() <= 8
+    assert 5_000 <= found.max() <= 20_000
+    assert 0.6 < homophily(graph) < 0.7
