@@ -188,7 +188,7 @@ def with_key(folder: Path, timeout: float) -> Part:
 
         def back() -> None:
             here.stop(f"node-{CLIENT}", signal.SIGKILL)
-            here.start_node(CLIENT)
+            here.supervise(CLIENT)
 
         during = after_round(folder, 0, back)
         result = run(here, folder, during, timeout=timeout, rounds=3, clients=CLIENTS)

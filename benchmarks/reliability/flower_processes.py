@@ -133,6 +133,19 @@ class Federation:
         flags += self.entry(f"node-{client}") if entry is None else entry
         self._start(name or f"node-{client}", "flower-supernode", *flags)
 
+    def supervise(self, client: int, seconds: float = 240) -> None:
+        """Start a SuperNode until it is let in: its key is not while it still counts as there."""
+        name, end = f"node-{client}", time.monotonic() + seconds
+        before = self.log(name).count("SuperNode ID:")
+        while time.monotonic() < end:
+            self.start_node(client)
+            while self.processes[name].poll() is None:
+                if self.log(name).count("SuperNode ID:") > before:
+                    return
+                time.sleep(0.2)
+            time.sleep(5)
+        raise TimeoutError(f"Expected {name} to be let in, but got {self.log(name)}")
+
     def entry(self, key: str = "", ca: str = "ca") -> list[str]:
         """The flags with which a SuperNode shows itself: plain, or with a CA and a key."""
         if not self.secure:
