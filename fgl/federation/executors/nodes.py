@@ -134,7 +134,7 @@ class Nodes:
         self.run = int(runs[0]) if runs else secrets.randbits(62)
         self.agreement = agreement(method, config)
         self.nodes: dict[int, int] = {}  # client to node
-        self.refused: dict[int, _Refused] = {}  # node: why
+        self._strangers: dict[int, _Refused] = {}  # node: why
         self._there: dict[int, tuple[str, ...]] = {}  # node: its names
         self._queries: dict[str, tuple[int, float]] = {}  # who is asked who it is, and when
         self._next_look = 0.0
@@ -220,13 +220,13 @@ class Nodes:
             return
         self._next_look = now + 10 * self.post.poll
         self._there = self.post.nodes()
-        for node, refused in list(self.refused.items()):
+        for node, refused in list(self._strangers.items()):
             free = refused.taken and self.nodes[refused.client] not in self._there
             if free or node not in self._there:
-                del self.refused[node]
+                del self._strangers[node]
         asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
         self._queries = asked
-        known = {*self.nodes.values(), *self.refused, *(node for node, _ in asked.values())}
+        known = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
         new = {node: None for node in self._there if node not in known}
         for node, number in self.post.push("query", new, self.post.timeout).items():
             self._queries[number] = node, now
@@ -283,7 +283,7 @@ class Nodes:
         """Why a client has no node, where it has none."""
         if self.nodes.get(client) in self._there:
             return ""
-        whys = [refused.why for refused in self.refused.values() if refused.client == client]
+        whys = [refused.why for refused in self._strangers.values() if refused.client == client]
         return "; ".join(["its node is not there", *whys])[:LONGEST]
 
     def _meet(self, node: int, reply: Reply) -> None:
@@ -303,7 +303,7 @@ class Nodes:
             if taken:
                 raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
         except Exception as problem:  # whatever it is that somebody else sent
-            self.refused[node] = _Refused(client, str(problem)[:LONGEST], taken)
+            self._strangers[node] = _Refused(client, str(problem)[:LONGEST], taken)
             warnings.warn(f"Node {node} is refused: {problem}", stacklevel=2)
             return
         self.nodes[client] = node
