@@ -45,7 +45,8 @@ def in_process(graphs: Path, **changes: Any) -> fgl.Result:
     made = method(how)
     clients = [graph(graphs, client) for client in range(CLIENTS)]
     rounds, seed = how["rounds"], how["seed"]
-    return fgl.run(made, clients, num_rounds=rounds, seed=seed, score=score(made))
+    one = {"clients_at_once": 1, "score": score(made)}  # as a node trains
+    return fgl.run(made, clients, num_rounds=rounds, seed=seed, **one)
 
 
 def saved(folder: Path) -> fgl.Result:

@@ -93,6 +93,7 @@ def compare(
         setting.clients[:clients],
         num_rounds=len(result.history),
         seed=seed,
+        clients_at_once=1,  # as a node trains
         dropouts=lambda r, k: (r, k) in dropped,
     )
     pairs = {
