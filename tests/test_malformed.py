@@ -597,7 +597,9 @@ def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_
     original = ERRORS[name]()
     method, options = failing(stage, lambda: original)
     with pytest.raises(type(original)) as caught:
-        fgl.run(method, graphs()[:2], num_rounds=3, checkpoint=tmp_path, **options)
+        fgl.run(
+            method, graphs()[:2], num_rounds=3, checkpoint=tmp_path, clients_at_once=1, **options
+        )
     assert type(caught.value) is type(original)
     assert STAGES[stage] in told(caught.value)
     assert original in (caught.value, caught.value.__cause__)

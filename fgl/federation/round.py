@@ -72,7 +72,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
     counted = [client for client in uploads if client not in blamed]
     executor.keep(index, counted)
-    record.padding, record.one_by_one = executor.padding, executor.refused
+    record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if made is not None:
         outbox, result.server_state = made
         result.outbox = _merged(result.outbox, outbox)
