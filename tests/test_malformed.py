@@ -297,6 +297,25 @@ def test_who_alone_spoils_the_aggregate_is_refused() -> None:
         fgl.run(sending(lie, at=(0, 3), method=broken), graphs(), num_rounds=1, strict=True)
 
 
+def test_who_comes_alone_and_breaks_the_aggregate_is_refused_once_the_method_has_worked() -> None:
+    method = fedavg(model())
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        if len(inbox) == 1:
+            raise KeyError("w")
+        return method.aggregate(inbox, state)
+
+    broken, how = replace(method, aggregate=aggregate), {"clients_at_once": 1}
+    with pytest.warns(UserWarning, match="Round 1, client 2: KeyError: .*w"):
+        got = fgl.run(
+            broken, graphs(), num_rounds=2, dropouts=lambda i, k: i == 1 and k != 2, **how
+        )
+    want = fgl.run(method, graphs(), num_rounds=1, **how)
+    assert same(dict(got.outbox), dict(want.outbox))
+    with pytest.raises(KeyError):
+        fgl.run(broken, graphs(), num_rounds=1, dropouts=lambda i, k: k != 2, **how)
+
+
 def test_the_form_of_uploads_survives_a_checkpoint(tmp_path: Path) -> None:
     """With one client left in the second round, only the first round knows what all send."""
     change = BAD_UPLOADS["extra entry"][0]

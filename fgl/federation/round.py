@@ -95,7 +95,7 @@ def _uploads(
         came[client] = answer.message
         if not answer.num_examples:
             record.zero_weight.append(client)
-    first = all(len(each.dropped) == len(each.participants) for each in result.history)
+    first = not _has_counted(result)
     found = sift(method, came, result.outbox, result.server_state, result.form)
     result.form = found.form
     record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
@@ -109,6 +109,11 @@ def _uploads(
         with stage(plan.seed, record.round, client, "send"):
             raise error
     return found.taken, found.refused
+
+
+def _has_counted(result: Result) -> bool:
+    """Whether an upload has counted so far: then the method is known to work."""
+    return any(len(each.dropped) < len(each.participants) for each in result.history)
 
 
 def _aggregated(
@@ -140,7 +145,8 @@ def _aggregated(
         if len(without) == 1:
             ((client, made),) = without.items()
             return made, {client: why}
-        if isinstance(error, Diverged):  # nobody in particular: the old model stays
+        alone = len(uploads) == 1 < num_clients and _has_counted(result)
+        if isinstance(error, Diverged) or alone:  # nobody in particular: the old model stays
             return None, dict.fromkeys(uploads, why)
         raise
 
