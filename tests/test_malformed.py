@@ -631,7 +631,7 @@ def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_
 def test_the_original_text_stays() -> None:
     method, _ = failing("loss", ERRORS["TwoArguments"])
     with pytest.raises(TwoArguments, match=r"^Round 1, client 0, loss: 7: no reason$") as caught:
-        fgl.run(method, graphs()[:2], num_rounds=2)
+        fgl.run(method, graphs()[:2], num_rounds=2, clients_at_once=1)
     assert (caught.value.code, caught.value.reason) == (7, "no reason")
     assert str(caught.value.__cause__) == "7: no reason"
 
