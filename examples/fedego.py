@@ -78,8 +78,8 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, inbox.num_clients), state
 
-    how = {"most": fedavg.max_examples, "base": fedavg.accept}
-    accept = ego.mashed_check(fanouts, model.head.weight, **how)
+    most = fedavg.max_examples
+    accept = ego.mashed_check(fanouts, model.head.weight, most)
     told = {"send": send, "accept": accept, "aggregate": aggregate}
     told |= {"ragged": ("embeddings", "labels")}
     return replace(fedavg, receive=receive, deploy=deploy, **told)

@@ -54,6 +54,7 @@ FEDERATION = [
     "inbox",
     "method",
     "pairs",
+    "uploads",
     "layout",
     "minibatches",
     "train",

@@ -44,7 +44,7 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
             if far:
                 median = statistics.median_low(value for value, _ in far)
                 for value, was in far:
-                    note("change" if was else "other", value / median)
+                    note("other" if was is None else "change", value / median)
         outbox, new = method.aggregate(inbox, state)
         pairs = [(new, state), *((outbox[k], inbox.sent.get(k, {})) for k in outbox)]
         for now, before in pairs:

@@ -65,7 +65,7 @@ def sift(
         >>> list(found.taken), found.form
         ([0, 1], {'model': {'weight': 'torch.float32 [1, 1]'}})
         >>> print(*found.refused.values(), sep="; ")
-        model/weight is not finite; model changed by 1e+38, which is over 1000 times the median, 2
+        model changed by 1e+38, which is over 1000 times the median, 2; model/weight is not finite
     """
     template = method.model.state_dict()
     forms: dict[int, Form] = {}
@@ -86,7 +86,7 @@ def sift(
             refused[client] = error
     malformed = set(refused)
     taken: dict[int, Message] = {}
-    moved: dict[int, dict[str, tuple[float, float]]] = {}
+    moved: dict[int, dict[str, tuple[float, float | None]]] = {}
     for client, message in whole.items():
         try:
             moved[client] = changes(message, sent.get(client, {}))
@@ -212,7 +212,7 @@ def _check_count(message: Message, most: float) -> None:
             raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
 
-def changes(message: Message, sent: Message) -> dict[str, tuple[float, float]]:
+def changes(message: Message, sent: Message) -> dict[str, tuple[float, float | None]]:
     """How far each entry of an upload is from what was sent: two root mean squares.
 
     Args:
@@ -220,17 +220,17 @@ def changes(message: Message, sent: Message) -> dict[str, tuple[float, float]]:
         sent: what went; where it lacks an entry, it counts as 0.
 
     Returns:
-        Key to how far it is, and how large it was: 0 where nothing of it was sent. Keys without a
-        floating-point tensor, and ``"num_examples"``, have none.
+        Key to how far it is, and how large it was, None where nothing of it was sent. Keys without
+        a floating-point tensor, and ``"num_examples"``, have none.
 
     Raises:
         Diverged: if a number is not finite.
 
     Example:
-        >>> changes({"model": {"w": torch.tensor([3.0, 3.0])}}, {"model": {"w": torch.ones(2)}})
+        >>> changes({"model": {"w": torch.tensor([3.0])}}, {"model": {"w": torch.ones(1)}})
         {'model': (2.0, 1.0)}
     """
-    found = {}
+    found: dict[str, tuple[float, float | None]] = {}
     for key, value in message.items():
         new = _floats(value)
         if not new:
@@ -246,7 +246,7 @@ def changes(message: Message, sent: Message) -> dict[str, tuple[float, float]]:
             before = torch.cat([tensor.reshape(-1) for tensor in like]).to(flat.device)
             moved, size = _root_mean_square(flat - before), _root_mean_square(before)
         else:
-            moved, size = _root_mean_square(flat), 0.0
+            moved, size = _root_mean_square(flat), None
         if not math.isfinite(moved):
             bad = first_not_finite({key: value})
             if bad is not None:
@@ -280,7 +280,7 @@ def _root_mean_square(flat: Tensor) -> float:
 
 
 def _too_far(
-    moved: Mapping[int, Mapping[str, tuple[float, float]]], most: float
+    moved: Mapping[int, Mapping[str, tuple[float, float | None]]], most: float
 ) -> dict[int, Diverged]:
     """Whose change is over `most` times the median of the round, and larger than what was sent.
 
@@ -296,8 +296,8 @@ def _too_far(
         median = some[(len(some) - 1) // 2]
         for client, value in far.items():
             was = moved[client][key][1]
-            times = most if was else most**2
-            if value > times * median and value > (was or 1.0):
+            times = most**2 if was is None else most
+            if value > times * median and value > (1.0 if was is None else was):
                 found.setdefault(
                     client,
                     Diverged(

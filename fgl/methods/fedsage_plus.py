@@ -149,12 +149,12 @@ def fedsage_plus(
         stage = int(state.get("stage", 0))  # type: ignore[arg-type]  # a tensor
         check_keys(message, KEYS[stage], f"the upload of stage {stage}")
         if stage == 0:
+            _check(model, "made", told["made"], told["count"].numel())
             if told["count"].dim() != 1 or told["count"].dtype != told["made"].dtype:
                 raise ValueError("Expected count to be a number for each node, but got others")
             if len(told["count"]) > fedavg.max_examples:
                 most, got = fedavg.max_examples, len(told["count"])
                 raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {got}")
-            _check(model, "made", told["made"], told["count"].numel())
         if stage == 1:
             check_keys(told["pulls"], [k for k in rows if k != str(client)], "pulls")
             for owner, gradient in told["pulls"].items():
