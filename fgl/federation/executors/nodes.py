@@ -116,7 +116,7 @@ class Nodes:
     """
 
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(
         self,
