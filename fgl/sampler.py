@@ -196,7 +196,7 @@ class SampledMatrix(SparseMatrix):
         >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
         >>> graph = fgl.Graph(torch.ones(4, 1), star)
         >>> batch = NeighbourSampler(graph, (2,))(torch.tensor([0]))
-        >>> batch.adj.gcn_norm().to_dense()[0].sum(), graph.adj.gcn_norm().to_dense()[0].sum()
+        >>> batch.adj.gcn_norm.to_dense()[0].sum(), graph.adj.gcn_norm.to_dense()[0].sum()
         (tensor(1.3107), tensor(1.3107))
     """
 
