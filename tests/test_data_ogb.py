@@ -51,9 +51,8 @@ def test_it_reads_the_layout(tmp_path: Path, name: str) -> None:
 
 
 def test_products_split_is_of_another_name_and_none_leaves_no_masks(tmp_path: Path) -> None:
-    split = {
-        f"split/sales_ranking/{role}": TEXTS[f"split/time/{role}"] for role in ("train", "test")
-    }
+    old, new = "split/time", "split/sales_ranking"
+    split = {f"{new}/{role}": TEXTS[f"{old}/{role}"] for role in ("train", "test")}
     none = {f"{old}/{role}": None for role in ("train", "valid", "test")}
     write(tmp_path / "ogbn-products", **none, **split, **{f"{new}/valid": "2\n"})
     assert load("ogbn-products", tmp_path).num_train == 2
