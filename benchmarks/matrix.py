@@ -2,11 +2,14 @@
 
     python benchmarks/matrix.py                                   what is not there yet, all of it
     python benchmarks/matrix.py --tasks links --methods FedAvg FedProx
+    python benchmarks/matrix.py --seeds 0                         one run of each choice, not three
     python benchmarks/matrix.py --report                          docs/matrix.md and its picture
+    python benchmarks/matrix.py --norms                           what GCFL's bounds are made of
 
-Trials run on a seed of their own. The one of the best validation score runs on three more. Every
-run is a line of ``benchmarks/results/matrix.jsonl``; what is there is not made again. ``--shard
-0/2`` and ``--shard 1/2`` divide the cells between two processes.
+Trials run on a seed of their own, for half the rounds. The one of the best validation score runs on
+three more seeds. Every run is a line of ``benchmarks/results/matrix.jsonl``; what is there is not
+made again, so that a run that was stopped goes on. ``--shard 0/2`` and ``--shard 1/2`` divide the
+cells between two processes. Cells come task by task, all methods on Louvain nodes first.
 """
 
 from __future__ import annotations
@@ -18,11 +21,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from harness.machine import RESULTS, ROOT, pyplot
+from harness.machine import RESULTS, ROOT, machine, pyplot, write
 from harness.record import execute, load
 from harness.report import gains, paired, publish
 from harness.rows import spelled
-from papers.matrix import COLUMNS, ENTRIES, SEEDS, TUNING_SEED
+from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, measured_norms
 
 Found = dict[str, dict[str, Any]]
 
@@ -60,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
         for values in ENTRIES[name].trials(task):
             one(args, name, task, values, TUNING_SEED)
         chosen = best(load(args.results), name, task)
-        for seed in SEEDS:
+        for seed in args.seeds:
             one(args, name, task, chosen, seed)
 
 
@@ -84,6 +87,7 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
             "up": run["bytes_up"] / run["rounds"] / run["clients"] / 1e6,
             "down": run["bytes_down"] / run["rounds"] / run["clients"] / 1e6,
             "seconds": run["seconds_per_round"],
+            "processor": run["processor_seconds"] / run["rounds"],
             "before": run.get("bytes_before", 0) / run["clients"] / 1e6,
         }
         for seed, run in there.items()
@@ -93,16 +97,15 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
 
 def table(found: Found, task: str) -> str:
     """A task's methods, a line each."""
-    heads = ["method", "test", "against FedAvg", "own nodes", "MB up", "MB down", "MB before"]
-    heads += ["seconds a round", "chosen"]
+    heads = ["method", "test", "against its base", "base", "own nodes", "MB up", "MB down"]
+    heads += ["MB before", "seconds a round", "processor seconds a round", "chosen", "found"]
     if not COLUMNS[task].own:
         heads.remove("own nodes")
     lines = [heads, ["---"] * len(heads)]
-    base = scores(found, "FedAvg", task)
     for name, entry in ENTRIES.items():
         mine = scores(found, name, task) if task in entry.tasks else {}
         if mine:
-            lines.append(line(found, name, task, mine, base))
+            lines.append(line(found, name, task, mine))
         else:
             said = "not run" if task in entry.tasks else "does not apply"
             lines.append([name, said, *[""] * (len(heads) - 2)])
@@ -111,19 +114,49 @@ def table(found: Found, task: str) -> str:
     return "\n".join([text[0], rule, *text[2:]]) + "\n"
 
 
-def line(found: Found, name: str, task: str, mine: Any, base: Any) -> list[str]:
+def line(found: Found, name: str, task: str, mine: Any) -> list[str]:
     """A method's cells: scores, the gain, costs of a client and a round, what was chosen."""
+    base = ENTRIES[name].base
 
     def mean(key: str) -> float:
         return statistics.mean(each[key] for each in mine.values())
 
     values = [each["test"] for each in mine.values()]
     spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    gain = "" if name == "FedAvg" else paired(gains(mine, base, "test"))[0]
-    chosen = ", ".join(f"{key} {value}" for key, value in (best(found, name, task) or {}).items())
+    gain = "" if name == base else paired(gains(mine, scores(found, base, task), "test"))[0]
+    values_of = best(found, name, task) or {}
+    chosen = ", ".join(f"{key} {value}" for key, value in values_of.items())
     own = [f"{mean('own'):.1f}"] if COLUMNS[task].own else []
-    cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")] + [f"{mean('seconds'):.2g}"]
-    return [name, f"{mean('test'):.1f}{spread}", gain, *own, *cost, chosen]
+    cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")]
+    cost += [f"{mean(key):.2g}" for key in ("seconds", "processor")]
+    other = "" if name == base else base
+    first = [name, f"{mean('test'):.1f}{spread}", gain, other]
+    return [*first, *own, *cost, chosen, noted(found, name, task, values_of)]
+
+
+def noted(found: Found, name: str, task: str, chosen: Any) -> str:
+    """What a method did on each seed, where its score does not tell: clusters, new nodes."""
+    runs = [made(found, name, task, chosen, seed) for seed in SEEDS]
+    there = [run for run in runs if run is not None]
+    clusters = [run["metrics"]["clusters"]["last"] for run in there if "clusters" in run["metrics"]]
+    new = [run["new_nodes"] for run in there if "new_nodes" in run]
+    each = {"clusters": clusters, "new nodes": new}
+    return "; ".join(
+        f"{word} {', '.join(f'{value:g}' for value in values)}"
+        for word, values in each.items()
+        if values
+    )
+
+
+def measure_norms() -> None:
+    """FedAvg's norms by task and learning rate, for GCFL's bounds."""
+    tasks = {
+        task: {f"{lr:g}": measured_norms(task, lr) for lr in column.lrs[1:3]}
+        for task, column in COLUMNS.items()
+    }
+    write(
+        {"now": "python benchmarks/matrix.py --norms", "tasks": tasks, "machine": machine()}, NORMS
+    )
 
 
 def text(found: Found) -> str:
@@ -165,14 +198,18 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     add = parser.add_argument
     add("--tasks", nargs="+", choices=list(COLUMNS), help="default all")
     add("--methods", nargs="+", choices=list(ENTRIES), metavar="NAME", help="default all")
+    add("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS, metavar="SEED")
     add("--shard", default="0/1", metavar="I/N")
     add("--results", type=Path, default=RESULTS / "matrix.jsonl")
     add("--report", action="store_true", help="run nothing, write the page from what is there")
+    add("--norms", action="store_true", help="measure FedAvg's norms, nothing else")
     return parser.parse_args(argv)
 
 
 def main(argv: list[str] | None = None) -> None:
     args = parsed(argv)
+    if args.norms:
+        return measure_norms()
     if not args.report:
         run(args)
     found = load(args.results)

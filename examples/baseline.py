@@ -56,9 +56,8 @@ USUAL = {  # the task as a method needs it
 }
 RUNS = {  # how long the papers' tables run; the others 200 rounds
     "overlapping-nodes": Run(rounds=300, patience=30),
-    "own-nodes": Run(rounds=100, patience=20, clients_at_once="all"),
-    "links": Run(rounds=100, patience=20, clients_at_once="all"),
-    "graphs": Run(clients_at_once=8),
+    "own-nodes": Run(rounds=100, patience=20),
+    "links": Run(rounds=100, patience=20),
 }
 
 

@@ -65,7 +65,7 @@ def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
     methods = {"FedAvg": task.fedavg, "FGSSL": fgssl.fgssl(task.fedavg, **weights)}
     table, results = ["method     last  best val  s/round  MB up"], {}
     for name, method in methods.items():
-        run = Run(rounds, clients_at_once="all", recipe=name, dataset=dataset)
+        run = Run(rounds, recipe=name, dataset=dataset)
         report, results[name] = run(method, task)
         score, up = report["metrics"]["test_accuracy"], report["bytes_up"] / 1e6
         line = f"{score['last']:7.3f} {score['best_val']:9.3f}"

@@ -23,7 +23,7 @@ from fgl.methods import fedper, moon
 from fgl.personalize import adaptive_aggregation, part
 
 ENCODER = ("conv1", "conv_mu", "conv_logstd")
-RUN = Run(rounds=100, patience=20, clients_at_once="all")
+RUN = Run(rounds=100, patience=20)
 NODES = tasks.OwnNodes(dropout=0.0, local=tasks.Local("adam", 0.01, 0.0, 0.0, 5))
 
 

@@ -79,7 +79,7 @@ def random_graphs(num_features, seed, **how):
 
 def main(
     task: tasks.Graphs = tasks.Graphs(),
-    run: Run = Run(clients_at_once=8),
+    run: Run = Run(),
     rho: float = 0.05,
     beta: float = 0.95,
 ):

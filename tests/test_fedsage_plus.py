@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -497,6 +498,58 @@ def test_the_mended_task() -> None:
         assert one.x.equal(two.x)  # type: ignore[arg-type, union-attr]
 
 
+UNTRAINED = {**SMALL, "gen_epochs": 0, "gen_local_epochs": 0}  # about one neighbour each
+
+
+def test_generated_nodes_count_in_no_weight_and_no_divergence() -> None:
+    """Of OwnNodes, where a client weighs its nodes and the divergence is a mean over nodes."""
+    setting = tasks.OwnNodes(clients=3, partition="random", hidden=4, latent=2, dropout=0.0)
+    task = setting.load(seed=0)
+    made = tasks.mended(task, 0, **UNTRAINED)
+    assert made.new_nodes == sum(own.num_nodes for own in made.clients) - 2708
+    assert made.new_nodes > 1000
+    method, params = made.fedavg, made.fedavg.initial()
+    for own, old in zip(made.clients, task.clients, strict=True):
+        _, context = method.receive({"model": params}, {}, own)
+        message, _ = method.send(params, context, {}, own)
+        assert message["num_examples"] == old.num_nodes
+        seen, given = next(iter(method.train.batches(own, context)))  # type: ignore[misc]
+        out, mu, log_sigma = functional_call(
+            method.model,
+            params,
+            (own.x, own.adj),
+            {"noise": given["noise"].values, "return_embedding": True},
+        )
+        n = old.num_nodes
+        kl = losses.kl_divergence(mu[:n], log_sigma[:n])
+        want = cross_entropy(out[own.train_mask], own.y[own.train_mask]) + kl / n  # type: ignore[index]
+        close(method.loss(params, seen, given), want)
+    ends = [fgl.run(method, made, num_rounds=1, clients_at_once=k) for k in (1, "all")]  # type: ignore[arg-type]
+    close(ends[1].outbox[0]["model"], ends[0].outbox[0]["model"], atol=1e-4)
+
+
+def test_generated_nodes_make_no_local_steps() -> None:
+    """Of EgoNodes, where a round has a fifth of a client's nodes."""
+    setting = tasks.EgoNodes(clients=2, hidden=4, batch_size=16)
+    task = setting.load(seed=0)
+    made = tasks.mended(task, 0, **UNTRAINED)
+    for own, old in zip(made.clients, task.clients, strict=True):
+        assert own.num_nodes > old.num_nodes
+        steps = [list(method.train.batches(graph, {})) for method, graph in  # type: ignore[misc]
+                 ((made.fedavg, own), (task.fedavg, old))]  # fmt: skip
+        sizes = [[len(context["labels"].values) for _, context in each] for each in steps]
+        assert sizes[0] == sizes[1]
+
+
+def test_a_warning_says_that_nothing_was_generated(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.modules["fgl.tasks.mended"], "mend", lambda *given, **_: given[2])
+    task = tasks.Nodes(clients=2, hidden=4, model="sage").load(seed=0)
+    with pytest.warns(UserWarning, match="Expected generators to generate a neighbour"):
+        made = tasks.mended(task, 0, **UNTRAINED)
+    assert made.new_nodes == 0
+    assert task.new_nodes is None
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -530,6 +583,7 @@ def test_baselines(method: str, flags: list[str], before: bool) -> None:
     report, result = script("examples/baseline.py").main([method, "louvain-nodes", *argv])
     assert report["recipe"] == method
     assert ("bytes_before" in report) == before
+    assert ("new_nodes" in report) == (method == "fedsage-plus")
     assert report["config"]["model"] == ("gcn" if method == "fedgcn" else "sage")
     assert report["config"]["hops"] == (0 if method != "fedgcn" else 1 if flags else 2)
     assert len(result.history) == 1

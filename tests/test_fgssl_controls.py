@@ -59,10 +59,18 @@ def test_the_teachers_graph_has_other_edges_of_the_same_degrees(parts: Any) -> N
     assert torch.equal(new[place][:, place], old)
 
 
-def test_augmented_fedavg_is_twice_the_loss_where_nothing_is_dropped(parts: Any) -> None:
+def test_augmented_fedavg_is_the_loss_where_nothing_is_dropped(
+    parts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     loaded, fedavg, graph, _ = parts
-    once = fedavg.loss(fedavg.initial(), graph, {})
-    close(augmented_fedavg(loaded).loss(fedavg.initial(), graph, {}), 2 * once)
+    params = fedavg.initial()
+    once = fedavg.loss(params, graph, {})
+    close(augmented_fedavg(loaded).loss(params, graph, {}), once)
+    close(augmented_fedavg(loaded, reduction="sum").loss(params, graph, {}), 2 * once)
+    monkeypatch.setattr(augment, "strong", lambda x, adj: (x * 0.5, adj))
+    half = fedavg.loss(params, graph.replace(x=graph.x * 0.5), {})
+    assert not torch.allclose(half, once)
+    close(augmented_fedavg(loaded).loss(params, graph, {}), (once + half) / 2)
 
 
 def test_controls_run() -> None:

@@ -8,8 +8,20 @@ from typing import Any
 
 import matrix
 import pytest
-from harness.rows import spelled
-from papers.matrix import COLUMNS, ENTRIES, SEEDS, TUNING_SEED, GraphsWithValidation, quartered
+import torch
+from harness.record import append
+from harness.rows import flat, spelled
+from papers.matrix import (
+    COLUMNS,
+    ENTRIES,
+    SEEDS,
+    SPLITS,
+    TUNING_SEED,
+    GraphsWithValidation,
+    clusters,
+    norms,
+    quartered,
+)
 
 import fgl
 
@@ -25,6 +37,47 @@ def test_every_cell_has_four_different_trials(name: str, task: str) -> None:
     assert TUNING_SEED not in SEEDS
 
 
+@pytest.mark.parametrize(("name", "task"), CELLS)
+def test_a_trial_has_half_the_rounds_of_a_run_that_counts(name: str, task: str) -> None:
+    values = ENTRIES[name].trials(task)[0]
+    trial, final = (ENTRIES[name].at(task, values, seed).run for seed in (TUNING_SEED, SEEDS[0]))
+    assert 2 * trial.rounds == final.rounds == COLUMNS[task].run.rounds
+
+
+@pytest.mark.parametrize(("name", "task"), CELLS)
+def test_a_cell_is_compared_with_the_same_network(name: str, task: str) -> None:
+    """But for FedSage, which is the FedAvg of its network, and FedGCN's sums."""
+    base = ENTRIES[ENTRIES[name].base]
+    assert task in base.tasks
+    mine, other = (
+        flat(entry.at(task, entry.trials(task)[1], 0).setting) for entry in (ENTRIES[name], base)
+    )
+    differ = {key for key in mine if mine[key] != other[key]} - {"lr"}
+    usual = {"FedSage": {"model"}, "FedGCN": {"hops"}}
+    star = {"model"} if name == "FedAvg, star" else set()
+    assert differ <= usual.get(name, star | ({"model"} if name == "FedAvg, gcn" else set()))
+
+
+@pytest.mark.parametrize("task", COLUMNS)
+@pytest.mark.parametrize("name", ["GCFL", "GCFL+"])
+def test_bounds_of_clusters_are_multiples_of_fedavgs_norms(name: str, task: str) -> None:
+    trials = ENTRIES[name].trials(task)
+    for values, (first, second) in zip(trials, 2 * SPLITS, strict=True):
+        mean, longest = norms(task, values["lr"])
+        assert values["eps1"] == pytest.approx(first * mean, rel=5e-3)
+        assert values["eps2"] == pytest.approx(second * longest, rel=5e-3)
+    assert clusters({"clusters": torch.tensor([0, 2, 0, 1])}) == {"clusters": 3.0}
+
+
+def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
+    path = tmp_path / "runs.jsonl"
+    path.write_text('{"key": {"a"')
+    for seed in (1, 2):
+        append({"key": {"seed": seed}}, path)
+    assert [run["key"]["seed"] for run in matrix.load(path).values()] == [1, 2]
+    assert len(path.read_text().splitlines()) == 3
+
+
 def recorded(name: str, task: str, index: int, seed: int, val: float, test: float) -> Any:
     values = ENTRIES[name].trials(task)[index]
     column = COLUMNS[task]
@@ -32,7 +85,8 @@ def recorded(name: str, task: str, index: int, seed: int, val: float, test: floa
     scores["local_accuracy"] = {"best_val": test}
     costs = {"bytes_up": 3e6, "bytes_down": 6e6, "rounds": 3, "clients": 2}
     key = ENTRIES[name].at(task, values, seed).key
-    return {"key": key, "metrics": scores, **costs, "seconds_per_round": 0.5}
+    costs |= {"seconds_per_round": 0.5, "processor_seconds": 0.6}  # type: ignore[dict-item]
+    return {"key": key, "metrics": scores, **costs}
 
 
 def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path) -> None:
@@ -55,6 +109,22 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     said = matrix.table(found, task)
     assert "| FedProx | 50.0 ± 10.0 |" in said
     assert "| FedAvg | not run |" in said and "| GPFL | does not apply |" in said
+    assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
+
+
+def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:
+    task, path = "louvain-nodes", tmp_path / "runs.jsonl"
+    for name, told in (("GCFL", {}), ("FedSage+", {"new_nodes": 7}), ("FedSage", {})):
+        for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
+            line = recorded(name, task, index, seed, 0.5, 0.5 + (name == "FedSage+") / 10) | told
+            if name == "GCFL":
+                line["metrics"]["clusters"] = {"last": float(1 + seed)}
+            append(line, path)
+    said = matrix.table(matrix.load(path), task)
+    row = {line.split(" | ")[0].removeprefix("| "): line for line in said.splitlines()}
+    assert row["GCFL"].endswith("| clusters 1, 2, 3 |")
+    assert row["FedSage+"].endswith("| new nodes 7, 7, 7 |")
+    assert "| +10.00 ± 0.00 | FedSage |" in row["FedSage+"]
 
 
 def test_validation_graphs_are_neither_trained_on_nor_tested() -> None:

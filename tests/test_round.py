@@ -52,6 +52,7 @@ class Fake:
 
     num_clients = 4
     padding = 0.0
+    refused = ""
 
     def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
         self.method, self.order = method, order

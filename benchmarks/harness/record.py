@@ -40,6 +40,12 @@ def execute(experiment: Experiment, now: str, path: Path) -> None:
         "curves": {name: [rounded(value) for value in v] for name, v in report["curves"].items()},
         "machine": machine(),
     }
+    append(entry, path)
+
+
+def append(entry: dict[str, Any], path: Path) -> None:
+    """Write a line in one piece, for another process may write too; after a line that was cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a") as file:
-        file.write(json.dumps(entry) + "\n")
+    cut = path.exists() and path.read_bytes()[-1:] not in (b"", b"\n")
+    with path.open("ab", buffering=0) as file:
+        file.write((b"\n" if cut else b"") + json.dumps(entry).encode() + b"\n")

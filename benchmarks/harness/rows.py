@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import json
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any
@@ -21,6 +22,7 @@ Scores = Callable[[tasks.Task], Evaluate]
 NOT_SETTINGS = ("dataset", "clients", "fold", "device", "sparse")  # of a key
 OF_THE_RUN = ("participation", "patience")  # those that change what comes out
 FOLDS = 5
+PUBLISHED = Run(clients_at_once=1)  # what the tables were made with, when it was the default
 
 
 @dataclass(frozen=True)
@@ -92,8 +94,14 @@ class Experiment:
         return task, self.method(Loaded(self.setting, task, self.run.seed), **self.options)
 
     def __call__(self) -> tuple[dict[str, Any], Result]:
-        """The report and the result."""
+        """The report and the result.
+
+        The report has ``"processor_seconds"`` too, of all rounds with their evaluation, and those
+        of loading, of what is trained before the first round too, as ``"processor_before"``.
+        """
+        start = time.process_time()
         task, method = self.load()
+        before = time.process_time() - start
         evaluate = task.evaluate(method)
         if self.scores is not None:
             evaluate = together(evaluate, self.scores(task))
@@ -104,7 +112,10 @@ class Experiment:
             dataset=self.setting.dataset,
             config={"task": self.task, **named},
         )
-        return run(method, task, evaluate=evaluate, watch=self.watch)
+        start = time.process_time()
+        report, result = run(method, task, evaluate=evaluate, watch=self.watch)
+        spent = {"processor_seconds": time.process_time() - start, "processor_before": before}
+        return {**report, **spent}, result
 
     @property
     def task(self) -> str:
@@ -183,7 +194,7 @@ class Row:
     setting: Any
     method: Make
     options: Mapping[str, Any] = field(default_factory=dict)
-    run: Run = Run()
+    run: Run = PUBLISHED
     tuned: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     scores: Scores | None = None
     base: str | None = None

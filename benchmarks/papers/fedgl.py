@@ -38,7 +38,7 @@ from .fedgl_controls import (
 SIX = 6
 DATASETS = ("cora", "citeseer", "acm", "wiki")
 NODES = tasks.OverlappingNodes()
-RUN = Run(rounds=300, patience=30)
+RUN = Run(rounds=300, patience=30, clients_at_once=1)
 WIKI = {"wiki": {"threshold": 0.1, "alpha": 0.1}}
 _build = example("fedgl").fedgl
 

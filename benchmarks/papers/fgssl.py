@@ -123,6 +123,7 @@ class Chosen:
             self.baseline("FedAvg", fedavg, SMALL),
             replace(alike, tuned=optimizer),
             self.baseline("FedAvg, augmented", augmented_fedavg, SMALL),
+            self.baseline("FedAvg, augmented, sum", augmented_fedavg, SMALL, reduction="sum"),
             self.row("FGSSL", SMALL),
             self.row("keys shuffled", SMALL, keys_shuffled),
             self.row("teacher's graph shuffled", SMALL, **other),

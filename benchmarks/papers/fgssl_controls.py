@@ -3,14 +3,14 @@
 - Keys shuffled: a node's keys have the labels of other nodes. Is it the labels?
 - Teacher's graph shuffled: the received model sees the client's nodes on edges between other nodes,
   as many, of the same degrees. Is it the structure?
-- Augmented FedAvg: cross-entropy on the strong view too, and nothing else. Is it the augmentation?
+- Augmented FedAvg: the mean of cross-entropy and that on the strong view. Is it the augmentation?
 """
 
 from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from harness.machine import example
@@ -61,14 +61,18 @@ def shuffled_graph(x: Any, adj: SparseMatrix) -> tuple[Any, SparseMatrix]:
     return augment.weak(x, SparseMatrix.from_entries(row, col, adj.shape))
 
 
-def augmented_fedavg(loaded: Loaded) -> Method:
-    """FedAvg whose cross-entropy sees the strong view beside the graph."""
+def augmented_fedavg(loaded: Loaded, *, reduction: Literal["mean", "sum"] = "mean") -> Method:
+    """FedAvg whose cross-entropy sees the strong view beside the graph.
+
+    The sum of the two has twice the gradient of FedAvg's, their mean has as much.
+    """
     fedavg = loaded.task.fedavg
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         strong = augment.strong(graph.x, graph.adj)
         logits = functional_call(fedavg.model, params, strong)
         on_view = cross_entropy(logits, graph.y, graph.train_mask)
-        return fedavg.loss(params, graph, context) + on_view
+        total = fedavg.loss(params, graph, context) + on_view
+        return total / 2 if reduction == "mean" else total
 
     return replace(fedavg, loss=loss)

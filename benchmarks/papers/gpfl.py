@@ -37,6 +37,7 @@ from torch import Tensor
 
 from fgl import Graph, Method, methods, tasks
 from fgl.experiment import Run
+from fgl.federation import Message, Params
 from fgl.federation.method import State
 
 RECIPE = example("gpfl")
@@ -55,9 +56,17 @@ def uniform(loaded: Loaded, *, rho: float = 0.05) -> Method:
 
 
 def fedpub(loaded: Loaded) -> Method:
-    """FED-PUB as GPFL's code has it: GPFL's random graphs, whole answers, outer layers at home."""
+    """FED-PUB as GPFL's code has it: GPFL's random graphs, whole answers, outer layers at home.
+
+    A client uses the mix that it is sent, as in FED-PUB, with its own outer layers.
+    """
     probes = RECIPE.random_graphs(loaded.task.clients[0].num_features, loaded.seed)
     inner = methods.fedper(loaded.task.fedavg, shared=("convs", "readout"))
+
+    def deploy(message: Message, kept: State, graph: Graph) -> Params:
+        return inner.receive(message, kept, graph)[0]
+
+    inner = replace(inner, deploy=deploy)
     return methods.fedpub(inner, probes.to(loaded.setting.device), embed=torch.flatten)
 
 

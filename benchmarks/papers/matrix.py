@@ -1,15 +1,20 @@
 """The matrix: every method of fgl on four tasks, where it applies, with four trials each.
 
 A trial is a learning rate and a value of the method's own; a method that has nothing of its own to
-choose gets four learning rates. What is chosen is the trial of the best validation score.
+choose gets four learning rates. All trials have half the rounds of the runs that count. What is
+chosen is the trial of the best validation score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+import json
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from harness.machine import RESULTS
 from harness.rows import (
     Experiment,
     Make,
@@ -39,7 +44,9 @@ from harness.rows import (
 
 from fgl import Graph, Method, data, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, evaluate_clients, evaluate_graphs, together
+from fgl.federation import Evaluate, Inbox, Watch, evaluate_clients, evaluate_graphs, together
+from fgl.federation.method import State
+from fgl.methods.gcfl import flat_updates
 
 from .fedgl import fedgl
 from .fedvgae import fedvgae
@@ -47,8 +54,11 @@ from .fgssl import fgssl
 from .gpfl import gpfl, uniform
 
 Values = Mapping[str, Any]
+Own = tuple[Values, Values]
 TUNING_SEED = 100
 SEEDS = (0, 1, 2)
+NORMS = RESULTS / "matrix_norms.json"
+FIRST_ROUND = 20  # of GCFL: before its clusters do not split
 
 
 @dataclass(frozen=True)
@@ -114,7 +124,7 @@ COLUMNS = {
     "louvain-nodes": Column(
         "Louvain nodes, Cora",
         NodesBothWays(dataset="cora"),
-        Run(rounds=100),
+        Run(rounds=100, clients_at_once=1),
         "test_accuracy",
         "val_accuracy",
         "local_accuracy",
@@ -123,7 +133,7 @@ COLUMNS = {
     "overlapping-nodes": Column(
         "Overlapping nodes, CiteSeer",
         tasks.OverlappingNodes(dataset="citeseer"),
-        Run(rounds=100),
+        Run(rounds=100, clients_at_once=1),
         "test_accuracy",
         "val_accuracy",
         "local_accuracy",
@@ -141,7 +151,7 @@ COLUMNS = {
     "graphs": Column(
         "Graphs, PROTEINS",
         GraphsWithValidation(dataset="PROTEINS"),
-        Run(rounds=200, clients_at_once=8),
+        Run(rounds=100, clients_at_once=8),
         "test_accuracy",
         "val_accuracy",
         "",
@@ -154,12 +164,18 @@ NODES = ALL[:2]
 
 @dataclass(frozen=True)
 class Entry:
-    """A method of the matrix: two values of its own to try, if any; `fixed` by task."""
+    """A method of the matrix: two values of its own to try, if any; `fixed` by task.
+
+    `own` may be a function of the task and the learning rate. `base` is the entry with the same
+    network, which this one is compared with; `watch` is what is recorded of the server's state.
+    """
 
     make: Make
-    own: tuple[Values, Values] | None = None
+    own: Own | Callable[[str, float], Own] | None = None
     tasks: tuple[str, ...] = ALL
     fixed: Mapping[str, Values] | None = None
+    base: str = "FedAvg"
+    watch: Watch | None = None
 
     def trials(self, task: str) -> list[dict[str, Any]]:
         """Four trials: values of the setting and of the method."""
@@ -167,15 +183,19 @@ class Entry:
         fixed = dict((self.fixed or {}).get(task, {}))
         if self.own is None:
             return [{"lr": lr, **fixed} for lr in lrs]
-        return [{"lr": lr, **fixed, **own} for lr in lrs[1:3] for own in self.own]
+        given = self.own
+        of = given if callable(given) else lambda *_: given
+        return [{"lr": lr, **fixed, **own} for lr in lrs[1:3] for own in of(task, lr)]
 
     def at(self, task: str, values: Values, seed: int) -> Experiment:
         """The run of a trial."""
         column = COLUMNS[task]
-        run = replace(column.run, seed=seed)
+        rounds = column.run.rounds // 2 if seed == TUNING_SEED else column.run.rounds
+        run = replace(column.run, seed=seed, rounds=rounds)
         known = flat(column.setting) | flat(run)
         options = {name: value for name, value in values.items() if name not in known}
-        return Experiment(changed(column.setting, values), self.make, options, run)
+        made = Experiment(changed(column.setting, values), self.make, options, run)
+        return replace(made, watch=self.watch)
 
 
 SHARED = {  # what FedPer lets travel
@@ -187,38 +207,89 @@ SHARED = {  # what FedPer lets travel
 WHOLE = ("louvain-nodes", "overlapping-nodes", "links")  # the model gives embeddings
 STAR = {name: {"model": "star"} for name in ("louvain-nodes", "graphs")}
 SAGE = {"louvain-nodes": {"model": "sage"}}
+GCN = {"louvain-nodes": {"model": "gcn"}}
 SMALL = {"gen_wide": 256, "gen_epochs": 5, "gen_local_epochs": 10}  # FedSage+'s generators
-SPLITS = ({"eps1": 0.05, "eps2": 0.1}, {"eps1": 0.2, "eps2": 0.4})  # GCFL's
 ADAPTATIONS = ({"adapt_steps": 1, "adapt_lr": 0.1}, {"adapt_steps": 1, "adapt_lr": 0.01})
 ADAM = ({"rule": "adam", "server_lr": 0.01}, {"rule": "adam", "server_lr": 0.001})
+GENERATED = ({}, {"gen_hide": 1.0})  # hidden: half of the validation nodes, or all
+SPLITS = ((2.0, 0.5), (1.0, 0.5))  # GCFL's eps1 and eps2, in FedAvg's norms: at once, or later
+
+
+@functools.cache
+def norms(task: str, lr: float) -> tuple[float, float]:
+    """FedAvg's norms where GCFL may split: of the mean update, and of the longest."""
+    found = json.loads(NORMS.read_text())["tasks"][task][f"{lr:g}"]
+    return found["mean"], found["longest"]
+
+
+def splits(task: str, lr: float) -> Own:
+    """GCFL's two pairs of bounds, as multiples of `norms`."""
+    mean, longest = norms(task, lr)
+    one, other = (
+        {"eps1": float(f"{a * mean:.3g}"), "eps2": float(f"{b * longest:.3g}")} for a, b in SPLITS
+    )
+    return one, other
+
+
+def clusters(state: State) -> dict[str, float]:
+    """How many clusters GCFL's server has."""
+    if "clusters" not in state:  # no client was there yet
+        return {}
+    found: Any = state["clusters"]
+    return {"clusters": float(found.unique().numel())}
+
+
+def measured_norms(task: str, lr: float) -> dict[str, float]:
+    """FedAvg's norms on the tuning seed: medians over the rounds in which GCFL may split."""
+    experiment = ENTRIES["FedAvg"].at(task, {"lr": lr}, TUNING_SEED)
+    loaded, method = experiment.load()
+    seen: list[tuple[float, float]] = []
+
+    def aggregate(inbox: Inbox, state: State) -> Any:
+        updates = flat_updates(inbox)
+        seen.append((float(updates.mean(0).norm()), float(updates.norm(dim=1).max())))
+        return method.aggregate(inbox, state)
+
+    experiment.run(replace(method, aggregate=aggregate), loaded)
+    mean, longest = zip(*seen[FIRST_ROUND:], strict=True)
+    return {"mean": statistics.median(mean), "longest": statistics.median(longest)}
+
+
 ENTRIES: dict[str, Entry] = {
     "Local": Entry(local),
     "FedAvg": Entry(fedavg),
+    "FedAvg, gcn": Entry(fedavg, None, ("louvain-nodes",), GCN),
+    "FedAvg, star": Entry(fedavg, None, tuple(STAR), STAR),
     "FedProx": Entry(fedprox, ({"mu": 0.01}, {"mu": 0.1})),
     "FedOpt, Adam": Entry(fedopt, ADAM),
     "SCAFFOLD": Entry(scaffold),
     "MOON": Entry(moon, ({"contrast": 0.1}, {"contrast": 1.0}), WHOLE),
     "FedPer": Entry(fedper, fixed=SHARED),
-    "FedStar": Entry(fedstar, None, tuple(STAR), STAR),
+    "FedStar": Entry(fedstar, None, tuple(STAR), STAR, "FedAvg, star"),
     "FedSelect": Entry(fedselect, ({"top": 0.25}, {"top": 0.1})),
     "FED-PUB": Entry(fedpub, ({"sparsity": 1e-3}, {"sparsity": 1e-4})),
     "FedAMP": Entry(fedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
     "HeurFedAMP": Entry(heurfedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
     "pFedGraph": Entry(pfedgraph, ({"prior": 0.8}, {"prior": 8.0})),
-    "GCFL": Entry(gcfl, SPLITS),
-    "GCFL+": Entry(gcfl_plus, SPLITS),
+    "GCFL": Entry(gcfl, splits, watch=clusters),
+    "GCFL+": Entry(gcfl_plus, splits, watch=clusters),
     "uniform": Entry(uniform, ({"rho": 0.05}, {"rho": 0.5})),
     "D-FedGNN": Entry(ring),
     "GraphFL": Entry(graphfl, ADAPTATIONS),
     "FedGCN": Entry(
-        fedgcn, None, ("louvain-nodes",), {"louvain-nodes": {"model": "gcn", "hops": 2}}
+        fedgcn,
+        None,
+        ("louvain-nodes",),
+        {"louvain-nodes": {"model": "gcn", "hops": 2}},
+        "FedAvg, gcn",
     ),
     "FedSage": Entry(fedsage, None, ("louvain-nodes",), SAGE),
     "FedSage+": Entry(
         fedsage_plus,
-        ({}, {"gen_lr": 0.01}),
+        GENERATED,
         ("louvain-nodes",),
         {"louvain-nodes": {**SAGE["louvain-nodes"], **SMALL}},
+        "FedSage",
     ),
     "FGSSL": Entry(
         fgssl, ({"lambda_c": 0.5, "lambda_d": 5.0}, {"lambda_c": 1.5}), ("louvain-nodes",)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_number
-from ..federation import Evaluate, Method, Result, Watch, run
+from ..federation import Evaluate, Method, Result, Watch, choose, run
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 
@@ -46,8 +46,8 @@ class Run:
     """The seed of the split, the partition, the first model and all training."""
     participation: float = 1.0
     """The share of the clients that take part in a round."""
-    clients_at_once: int | Literal["all"] = 1
-    """How many clients train as one batch, or all of them."""
+    clients_at_once: int | Literal["all", "auto"] = "auto"
+    """How many clients train as one batch, all of them, or as many as fit the cache."""
     threads: int = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: int | None = None
@@ -67,7 +67,7 @@ class Run:
         check_number("rounds", self.rounds, at_least=0, integer=True)
         check_number("seed", self.seed, at_least=0, integer=True)
         check_number("participation", self.participation, above=0, at_most=1)
-        if self.clients_at_once != "all":
+        if self.clients_at_once not in ("all", "auto"):
             _check_at_once(self.clients_at_once)
         check_number("threads", self.threads, at_least=1, integer=True)
         if self.patience is not None:
@@ -93,7 +93,7 @@ class Run:
 
         Returns:
             The report (see `fgl.experiment.report`; ``bytes_before`` too where something was sent
-            before the first round) and the `Result`.
+            before the first round, ``new_nodes`` where nodes were generated) and the `Result`.
 
         Raises:
             ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
@@ -108,6 +108,8 @@ class Run:
             _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
+        if self.clients_at_once == "auto":
+            print(f"{name}: {choose(method, task.clients)}")
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
@@ -134,6 +136,8 @@ class Run:
         )
         if task.bytes_before:
             summary["bytes_before"] = task.bytes_before
+        if task.new_nodes is not None:
+            summary["new_nodes"] = task.new_nodes
         _tell(name, summary, result)
         if self.json:
             _write(Path(self.json), to_json(summary))
@@ -180,7 +184,7 @@ def _check_at_once(value: Any) -> None:
     try:
         check_number("clients_at_once", value, at_least=1, integer=True)
     except (TypeError, ValueError) as error:
-        raise type(error)(str(error).replace(">= 1", '>= 1 or "all"')) from None
+        raise type(error)(str(error).replace(">= 1", '>= 1, "all" or "auto"')) from None
 
 
 def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
@@ -193,3 +197,6 @@ def _tell(name: str, summary: Mapping[str, Any], result: Result) -> None:
     dropped = [(r.round, client, why) for r in result.history for client, why in r.dropped.items()]
     if dropped:
         print(f"{name}: {len(dropped)} messages dropped, the first (round, client): {dropped[0]}")
+    refused = [(r.round, r.one_by_one) for r in result.history if r.one_by_one]
+    if refused:
+        print(f"{name}: one client after the other since round {refused[0][0]}: {refused[0][1]}")

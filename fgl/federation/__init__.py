@@ -6,6 +6,7 @@ from .checks import check_message, check_model
 from .evaluate import deployed, evaluate_clients, evaluate_graphs, evaluate_on, together
 from .executors import Answer, Executor
 from .executors.batch import Batch
+from .executors.choice import Choice, choose
 from .executors.cohort import Cohort
 from .executors.loop import Loop
 from .executors.train_cohort import train_cohort
@@ -49,6 +50,7 @@ __all__ = [
     "Answer",
     "Batch",
     "Broadcast",
+    "Choice",
     "Cohort",
     "Evaluate",
     "Executor",
@@ -68,6 +70,7 @@ __all__ = [
     "check_message",
     "check_model",
     "checked",
+    "choose",
     "deploy_received",
     "deployed",
     "evaluate_clients",

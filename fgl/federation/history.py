@@ -21,6 +21,8 @@ class Round:
         zero_weight: participants without a training node.
         loss: mean local loss of the clients that counted and have a training node.
         padding: share of the nodes that cohorts were padded with.
+        one_by_one: why a batch refused these clients, so that they trained one after the other, and
+            do so in later rounds too; only where nobody said how many train at once.
         bytes_down, bytes_up: size of all messages that crossed the wire.
         seconds: from broadcast to the end of evaluation; rounds are equal in spite of it.
         metrics: what `evaluate` returned.
@@ -36,6 +38,7 @@ class Round:
     zero_weight: list[int] = field(default_factory=list)
     loss: float = math.nan
     padding: float = 0.0
+    one_by_one: str = ""
     bytes_down: int = 0
     bytes_up: int = 0
     seconds: float = field(default=0.0, compare=False)

@@ -13,8 +13,10 @@ import torch
 
 from ..graph import Graph
 from .checkpoint import Folder, opened
+from .collector import young_only
 from .executors import Executor
 from .executors.batch import Batch
+from .executors.choice import choose
 from .executors.loop import Loop, Score
 from .guard import checked
 from .history import Result, Round
@@ -58,7 +60,7 @@ def run(
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
-    clients_at_once: int | Literal["all"] = 1,
+    clients_at_once: int | Literal["all", "auto"] = "auto",
     evaluate: Evaluate | None = None,
     score: Score | None = None,
     watch: Watch | None = None,
@@ -85,7 +87,9 @@ def run(
         dropouts: probability that a participant fails after it has received, or a function
             ``(round, client) -> bool``; to inject faults.
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
-            batch pads its clients to the largest and draws its randomness as one.
+            batch pads its clients to the largest and draws its randomness as one. By default
+            `fgl.federation.choose` says how many, the same number on every machine; clients that a
+            batch refuses then train one after the other, see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's.
         score: ``(params, graph) -> metrics``, what each client says of the model that it deploys;
@@ -136,11 +140,15 @@ def run(
         graphs = _none_here(clients, clients_at_once, score, start)
     _check(num_rounds, participation, dropouts, config)
     guarded = checked(method)
+    _check_at_once(clients_at_once)
+    at_once = clients_at_once
+    if at_once == "auto":  # the number is what a checkpoint knows
+        at_once = choose(method, graphs).clients_at_once if on is None else 1
     result = _first(method, len(graphs) if on is None else on.num_clients, start)
     known: dict[str, Any] = {}
     if checkpoint is not None:
         known = identity(method, graphs, seed, participation, dropouts, config)
-        known |= {"clients_at_once": clients_at_once, "start": start and digest(start)}
+        known |= {"clients_at_once": at_once, "start": start and digest(start)}
         known["clients' data"] = fingerprint(graphs)
         if on is not None:
             known["clients"] = on.num_clients
@@ -151,14 +159,17 @@ def run(
                 return result
         executor: Executor
         if on is None:
-            states = result.client_states
-            executor = _executor(guarded, graphs, clients_at_once, seed, states, score)
+            given: dict[str, Any] = {"seed": seed, "states": result.client_states, "score": score}
+            executor = _executor(guarded, graphs, at_once, clients_at_once == "auto", given)
+            whys = [record.one_by_one for record in result.history if record.one_by_one]
+            executor.refused = whys[0] if whys else ""
         else:
             executor = on(method, seed=seed, states=result.client_states, config=config or {})
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch)
         while len(result.history) < num_rounds:
-            with torch.random.fork_rng(_cuda(graphs)), in_mode(method.model, False):
+            rng = torch.random.fork_rng(_cuda(graphs))
+            with rng, in_mode(method.model, False), young_only():
                 record = play(guarded, executor, result, plan)
             result.history.append(record)
             if folder is not None:
@@ -171,10 +182,10 @@ def run(
 
 
 def _none_here(
-    clients: Any, at_once: int | Literal["all"], score: Score | None, start: Result | None
+    clients: Any, at_once: int | Literal["all", "auto"], score: Score | None, start: Result | None
 ) -> Sequence[Graph]:
     """The graphs of this process, where the clients are elsewhere."""
-    if clients is not None or at_once != 1 or score is not None:
+    if clients is not None or at_once not in ("auto", 1) or score is not None:
         raise ValueError(
             "Expected clients, clients_at_once and score to be left out with on, whose clients "
             "have their own, but got one of them"
@@ -225,20 +236,24 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
+def _check_at_once(at_once: Any) -> None:
+    if at_once not in ("all", "auto") and (not isinstance(at_once, int) or at_once < 1):
+        raise ValueError(
+            f"Expected clients_at_once to be 'all' or at least 1, or 'auto', but got {at_once!r}"
+        )
+
+
 def _executor(
     method: Method,
     graphs: Sequence[Graph],
     at_once: int | Literal["all"],
-    seed: int,
-    states: Mapping[int, State],
-    score: Score | None,
+    or_alone: bool,
+    given: Mapping[str, Any],
 ) -> Loop:
-    if at_once != "all" and (not isinstance(at_once, int) or at_once < 1):
-        raise ValueError(f"Expected clients_at_once to be 'all' or at least 1, but got {at_once!r}")
-    given: dict[str, Any] = {"seed": seed, "states": states, "score": score}
     if at_once == 1:
         return Loop(method, graphs, **given)
-    return Batch(method, graphs, len(graphs) if at_once == "all" else at_once, **given)
+    size = len(graphs) if at_once == "all" else at_once
+    return Batch(method, graphs, size, or_alone=or_alone, **given)
 
 
 def _device(method: Method, clients: Sequence[Graph]) -> torch.device:

@@ -35,7 +35,7 @@ from ..metrics import accuracy
 from ..nn import EgoSAGE
 from ..sparse import SparseMatrix
 from .task import Local, Task
-from .weights import send_equally
+from .weights import own_nodes, send_equally
 
 
 def ego_node_task(
@@ -78,7 +78,9 @@ def ego_node_task(
     sampler = cache(partial(EgoSampler, fanouts=model.fanouts))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        for step in ego_steps(sampler(graph), graph, epochs=epochs, batch_size=batch_size):
+        nodes = int(own_nodes(graph, context).sum())
+        how: dict[str, Any] = {"epochs": epochs, "batch_size": batch_size, "num_nodes": nodes}
+        for step in ego_steps(sampler(graph), graph, **how):
             yield graph, {**context, **step}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -101,7 +103,12 @@ def ego_node_task(
 
 
 def ego_steps(
-    sampler: EgoSampler, graph: Graph, *, epochs: int, batch_size: int
+    sampler: EgoSampler,
+    graph: Graph,
+    *,
+    epochs: int,
+    batch_size: int,
+    num_nodes: int | None = None,
 ) -> Iterator[Mapping[str, Ragged]]:
     """What FedEgo's local steps see: per epoch a fifth of the client's nodes, training ones.
 
@@ -115,6 +122,7 @@ def ego_steps(
         epochs: passes, each over ``num_nodes // 5`` fresh training nodes, at least one (or all, if
             fewer).
         batch_size: centres per step.
+        num_nodes: of the client, where its graph has generated ones besides.
 
     Raises:
         ValueError: if `batch_size` is not in ``[1, num_train]``, or there are no labels.
@@ -127,8 +135,9 @@ def ego_steps(
     """
     check_batch_size(batch_size, graph)
     pool, labels = training_examples(graph), one_hot(graph)
+    size = max((graph.num_nodes if num_nodes is None else num_nodes) // 5, 1)
     for _ in range(epochs):
-        drawn = torch.randperm(pool.numel(), device=pool.device)[: max(graph.num_nodes // 5, 1)]
+        drawn = torch.randperm(pool.numel(), device=pool.device)[:size]
         for centres in pool[drawn].split(batch_size):
             nodes, trees = sampler(centres).unique(return_inverse=True)
             x: Any = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[nodes]

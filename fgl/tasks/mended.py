@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -17,6 +18,7 @@ from ..checks import check_number
 from ..data import HiddenNodes, hide_nodes
 from ..federation import (
     Evaluate,
+    Message,
     Method,
     Params,
     Ragged,
@@ -27,6 +29,7 @@ from ..federation import (
     in_mode,
     run,
 )
+from ..federation.method import State
 from ..federation.minibatches import num_steps
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
@@ -190,6 +193,8 @@ def mended(
 
     Every client trains a generator of its own, first alone, then with the others' gradients
     (`fgl.methods.fedsage_plus`), and joins to each of its nodes the neighbours that this generates.
+    The new nodes count in no weight of a client, no divergence, and no number of local steps. A
+    warning says so where no client gets one: then the task is as before.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
@@ -234,7 +239,37 @@ def mended(
     for client, own in enumerate(task.clients):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
         clients.append(mend(model, params, own, seed=fold_in(seed, client, "mend")))
-    return replace(task, clients=clients, bytes_before=task.bytes_before + _sent(alone, both))
+    new = sum(
+        more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
+    )
+    if not new:
+        warnings.warn(
+            "Expected generators to generate a neighbour, but got none: every client's graph "
+            "stays as it is",
+            stacklevel=2,
+        )
+    counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
+    sent = task.bytes_before + _sent(alone, both)
+    return replace(task, clients=clients, fedavg=counted, bytes_before=sent, new_nodes=new)
+
+
+def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
+    """The method on mended graphs, where the clients' `own` nodes alone count.
+
+    A message is made of the client's own graph; what local steps see is told who is new.
+    """
+    draw = fedavg.train.batches
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        return fedavg.send(params, context, state, own.get(graph, graph))
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        mask = graph.node_mask
+        mask[own.get(graph, graph).num_nodes :] = False
+        yield from draw(graph, {**context, "own": Ragged(mask)}) if draw else ()
+
+    train = replace(fedavg.train, batches=batches) if draw else fedavg.train
+    return replace(fedavg, send=send, train=train)
 
 
 def _generator(task: Task, hidden: int, latent: int, wide: int, seed: int) -> NeighbourGenerator:

@@ -25,7 +25,7 @@ from ..sparse import SparseMatrix
 from .nodes import PARTITIONS
 from .scores import Score, evaluate_own, link_scores, node_scores, validation
 from .task import Local, Task
-from .weights import send_by_nodes
+from .weights import own_nodes, send_by_nodes
 
 
 def own_node_task(
@@ -149,7 +149,7 @@ def encoded(
     """The model's output, and the divergence's part of the loss."""
     options = {"noise": context["noise"].values, "return_embedding": True}
     out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
-    nodes = graph.node_mask
+    nodes = own_nodes(graph, context)
     n = nodes.sum().clamp(min=1)
     return out, kl / n * losses.kl_divergence(mu, log_sigma, mask=nodes)
 

@@ -32,6 +32,7 @@ class Task:
             has nothing to validate on.
         whole: what centralized training sees; default nothing.
         bytes_before: what all clients sent and were sent before the first round.
+        new_nodes: how many nodes were generated for all clients; None where none were asked for.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -46,6 +47,7 @@ class Task:
     validate: Validate
     whole: Graph | None = None
     bytes_before: int = 0
+    new_nodes: int | None = None
 
     def evaluate(self, method: Method) -> Evaluate:
         """How a method is scored: ``(outbox, client_states) -> metrics``."""

@@ -5,10 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..federation import Message, Params
 from ..federation.method import State
 from ..graph import Graph
+
+
+def own_nodes(graph: Graph, context: Any) -> Tensor:
+    """Which nodes are a client's own, bool ``[num_nodes]``: all but generated ones and padding.
+
+    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own"``.
+    """
+    return context["own"].values if "own" in context else graph.node_mask
 
 
 def send_by_nodes(

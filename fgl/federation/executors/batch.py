@@ -27,6 +27,8 @@ class Batch(Loop):
         method: what they run; its loss must run under `vmap`.
         clients: every client's graph.
         clients_at_once: the largest cohort.
+        or_alone: whether clients that cannot be batched train one after the other, they and all
+            that come after them; `refused` then says why. Default: that is an error.
         seed, states, score: as `Loop`.
 
     Example:
@@ -42,12 +44,13 @@ class Batch(Loop):
         clients: Sequence[Graph],
         clients_at_once: int,
         *,
+        or_alone: bool = False,
         seed: int,
         states: Mapping[int, State] | None = None,
         score: Score | None = None,
     ) -> None:
         super().__init__(method, clients, seed=seed, states=states, score=score)
-        self.clients_at_once = clients_at_once
+        self.clients_at_once, self._or_alone = clients_at_once, or_alone
         self._checked: set[str] = set()  # kinds of padding that a loss was compared with
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
@@ -76,11 +79,20 @@ class Batch(Loop):
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         made: dict[int, Trained] = {}
         for rows in _alike([one.context for one in ready]):
-            some = [ready[row] for row in rows]
-            alone = len(some) == 1
-            done = super()._minimised(index, some) if alone else self._together(index, some)
+            done = self._somehow(index, [ready[row] for row in rows])
             made.update(zip(rows, done, strict=True))
         return [made[row] for row in range(len(ready))]
+
+    def _somehow(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        """Local training of clients with alike contexts: together, where that can be."""
+        if len(ready) > 1 and not self.refused:
+            try:
+                return self._together(index, ready)
+            except Exception as error:  # one of the clients' own comes again when each is alone
+                if not self._or_alone:
+                    raise
+                self.refused = str(error) or type(error).__name__
+        return [done for one in ready for done in super(Batch, self)._minimised(index, [one])]
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         members = tuple(one.client for one in ready)

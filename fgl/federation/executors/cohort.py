@@ -50,7 +50,7 @@ class Cohort:
     def __init__(self, graphs: Sequence[Graph], clients: Sequence[int] | None = None) -> None:
         self.graphs = list(graphs)
         self.clients = list(range(len(graphs)) if clients is None else clients)
-        _check_kind(self.graphs, self.clients)
+        check_kind(self.graphs, self.clients)
         first = self.graphs[0]
         sizes = [graph.num_nodes for graph in self.graphs]
         self.num_nodes = max(sizes)
@@ -243,7 +243,7 @@ class _Member(Graph):
         return changed
 
 
-def _check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
+def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
     """Clients can only be stacked if they have the same fields and sizes of classes, features."""
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")

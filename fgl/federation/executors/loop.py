@@ -39,6 +39,7 @@ class Loop:
     """
 
     padding = 0.0
+    refused = ""
 
     def __init__(
         self,

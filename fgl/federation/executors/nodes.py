@@ -114,6 +114,7 @@ class Nodes:
     """
 
     padding = 0.0
+    refused = ""
 
     def __init__(
         self,

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from ..message import Params
-from ..method import Method, Training
+from ..method import Method, OptimizerFactory, Training
 from ..train import (
     Layout,
     Trained,
@@ -153,6 +153,22 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
     """
     alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
     made = how.optimizer(list(alone.values()))
+    _check_optimizer(made)
+    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
+    groups = [
+        {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
+        for group in made.param_groups
+    ]
+    kind: Any = type(made)
+    return fused(kind(groups))
+
+
+def check_optimizer(factory: OptimizerFactory) -> None:
+    """Raise a ValueError if the optimisers that it makes are not element-wise, or have hooks."""
+    _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
+
+
+def _check_optimizer(made: optim.Optimizer) -> None:
     if any(getattr(made, name) for name in HOOKS):
         raise ValueError(
             f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
@@ -165,13 +181,6 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
         raise ValueError(
             f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
         )
-    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
-    groups = [
-        {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
-        for group in made.param_groups
-    ]
-    kind: Any = type(made)
-    return fused(kind(groups))
 
 
 def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
