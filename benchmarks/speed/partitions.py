@@ -26,7 +26,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import numpy as np
 import torch
 from harness.machine import RESULTS, machine, pyplot, write
 from harness.report import publish
@@ -61,7 +60,7 @@ def networkit(whole: fgl.Graph, clients: int) -> list[torch.Tensor]:
     nk.setNumberOfThreads(1)
     nk.setSeed(0, False)
     ends = pairs(whole.edge_index, whole.num_nodes).numpy()
-    finder = nk.community.PLM(nk.GraphFromCoo((ends[0], ends[1]), n=whole.num_nodes))
+    finder = nk.community.PLM(nk.GraphFromCoo((ends[:, 0], ends[:, 1]), n=whole.num_nodes))
     label = torch.tensor(finder.run().getPartition().getVector())
     return dealt(label, whole, clients)
 
@@ -70,8 +69,8 @@ def leidenalg(whole: fgl.Graph, clients: int) -> list[torch.Tensor]:
     import igraph
     import leidenalg as library
 
-    ends = pairs(whole.edge_index, whole.num_nodes).t().numpy()
-    network = igraph.Graph(n=whole.num_nodes, edges=np.ascontiguousarray(ends))
+    ends = pairs(whole.edge_index, whole.num_nodes).numpy()
+    network = igraph.Graph(n=whole.num_nodes, edges=ends)
     found = library.find_partition(network, library.ModularityVertexPartition, seed=0)
     return dealt(torch.tensor(found.membership), whole, clients)
 

@@ -12,14 +12,19 @@ def undirected(edges: Tensor, num_nodes: int) -> Tensor:
     pair = one.new_empty(2 * one.numel())
     torch.add(one, two, alpha=num_nodes, out=pair[: one.numel()])
     torch.add(two, one, alpha=num_nodes, out=pair[one.numel() :])
-    return _ends(pair.unique(), num_nodes, (1, 0))
+    pair = pair.unique()
+    both: Tensor = pair.new_empty(2, pair.numel())
+    _split(pair, num_nodes, both[1], both[0])
+    return both
 
 
 def pairs(edges: Tensor, num_nodes: int) -> Tensor:
-    """Every edge once, its smaller end first, in order; no self-loops."""
+    """Every edge once, its smaller end first, in order; no self-loops; int64 ``[num_edges, 2]``."""
     one, two = _without_loops(edges)
-    pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two))
-    return _ends(pair.unique(), num_nodes)
+    pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two)).unique()
+    ends: Tensor = pair.new_empty(pair.numel(), 2)
+    _split(pair, num_nodes, ends[:, 0], ends[:, 1])
+    return ends
 
 
 def _without_loops(edges: Tensor) -> Tensor:
@@ -27,9 +32,7 @@ def _without_loops(edges: Tensor) -> Tensor:
     return edges if bool(kept.all()) else edges[:, kept]
 
 
-def _ends(pair: Tensor, num_nodes: int, rows: tuple[int, int] = (0, 1)) -> Tensor:
-    """Numbers ``one * num_nodes + two`` as int64 ``[2, *]``, the ends in these rows."""
-    ends: Tensor = pair.new_empty(2, pair.numel())
-    torch.div(pair, num_nodes, rounding_mode="floor", out=ends[rows[0]])
-    torch.remainder(pair, num_nodes, out=ends[rows[1]])
-    return ends
+def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:
+    """Write numbers ``one * num_nodes + two`` as these two."""
+    torch.div(pair, num_nodes, rounding_mode="floor", out=one)
+    torch.remainder(pair, num_nodes, out=two)

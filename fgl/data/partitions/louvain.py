@@ -8,14 +8,13 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from ...checks import check_choice
 from ...graph import Graph
 from ..undirected import pairs
-from .checks import check_num_clients
+from .checks import announced, check_num_clients
 
 ENGINES = ("networkx", "igraph")
 SLOW = 1_000_000  # undirected edges above which networkx takes minutes
@@ -135,17 +134,17 @@ def _networkx(
     from networkx import Graph as Network
     from networkx.algorithms.community import louvain_communities
 
-    if edges.shape[1] > SLOW:
+    if len(edges) > SLOW:
         warnings.warn(
-            f"networkx takes minutes to hours for {edges.shape[1]} edges; Louvain by igraph does "
+            f"networkx takes minutes to hours for {len(edges)} edges; Louvain by igraph does "
             'not: engine="igraph", or partition louvain_igraph of a task',
             stacklevel=3,
         )
     network: Network[int] = Network()
     network.add_nodes_from(range(num_nodes))
-    network.add_edges_from(edges.t().tolist())
-    found: Iterable[Iterable[int]] = louvain_communities(network, resolution=resolution, seed=seed)
-    return found
+    network.add_edges_from(edges.tolist())
+    with announced("Louvain by networkx", len(edges), SLOW // 4):
+        return list(louvain_communities(network, resolution=resolution, seed=seed))
 
 
 def _igraph(
@@ -158,10 +157,11 @@ def _igraph(
         raise ImportError(
             "Expected igraph to be installed, but got none: pip install 'torch-fgl[partitions]'"
         ) from error
-    network = igraph.Graph(n=num_nodes, edges=np.ascontiguousarray(edges.t().numpy()))
     igraph.set_random_number_generator(random.Random(seed))
     try:
-        found = partial(getattr(network, f"community_{method}"), **options)()
+        with announced(f"{method} by igraph", len(edges), 10 * SLOW):
+            network = igraph.Graph(n=num_nodes, edges=edges.numpy())
+            found = partial(getattr(network, f"community_{method}"), **options)()
     finally:
         igraph.set_random_number_generator(random)  # as igraph itself begins
     label = torch.tensor(found.membership, dtype=torch.int64)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ..undirected import undirected
-from .checks import check_num_clients
+from .checks import announced, check_num_clients
 
 
 def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
@@ -52,9 +52,9 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
     owner = torch.zeros(n, dtype=torch.int64)
     if num_clients > 1:
         options = pymetis.Options(seed=seed)
-        found = pymetis.part_graph(
-            num_clients, pymetis.CSRAdjacency(begins, source.numpy()), options=options
-        )
+        adjacency = pymetis.CSRAdjacency(begins, source.numpy())
+        with announced("METIS", source.numel() // 2, 10_000_000):
+            found = pymetis.part_graph(num_clients, adjacency, options=options)
         owner = torch.tensor(found.vertex_part)
     size = owner.bincount(minlength=num_clients)
     for part in (size == 0).nonzero().flatten().tolist():

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...graph import MASKS, Graph
+from ...progress import shown
 from ..undirected import undirected
 from .matrices import checked_edges, checked_labels, dense_features
 from .paths import need
@@ -87,7 +88,8 @@ def _one(path: Path) -> int:
 
 def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
     """Rows of numbers, which numpy reads and unpacks as it goes."""
-    with warnings.catch_warnings():
+    long = path.stat().st_size > 50_000_000
+    with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
         warnings.simplefilter("error")  # of an empty file, or a float among integers
         try:
             table = np.loadtxt(path, dtype, None, ",", ndmin=2)
