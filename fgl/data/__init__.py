@@ -6,6 +6,7 @@ from .download import download
 from .features import degree_features, normalize_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
+from .mapped import map_features
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -61,6 +62,7 @@ __all__ = [
     "load_graphs",
     "louvain_partition",
     "major_label_partition",
+    "map_features",
     "metis_partition",
     "negative_edges",
     "neighbour_sums",

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ...graph import Graph
 from ...graph.checks import check_index
+from ..mapped import map_features
 
 
-def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
+def partition_graph(
+    graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
+) -> list[Graph]:
     """The clients' graphs: induced subgraphs, each with `node_id`.
 
     Edges between clients are lost; parts may overlap.
@@ -19,6 +24,8 @@ def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client, without repeats.
+        folder: where each client's features go, to a file of its own (``0.x``, ``1.x``, ...), of
+            which they are mapped: see `map_features`. Default: they stay in memory.
 
     Returns:
         One graph per part, its nodes in the order of the part.
@@ -34,10 +41,14 @@ def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
         check_index("nodes", part, (None,), graph.num_nodes)
         owner[part] = client
     if int((owner >= 0).sum()) != sum(part.numel() for part in parts):  # they overlap
-        return [graph.subgraph(part) for part in parts]
-    edges, size = _edges_inside(graph.edge_index, owner, len(parts))
-    inside = edges.split(size.tolist())
-    return [graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True)]
+        cuts = (graph.subgraph(part) for part in parts)
+    else:
+        edges, size = _edges_inside(graph.edge_index, owner, len(parts))
+        inside = edges.split(size.tolist())
+        cuts = (graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True))
+    if folder is None:
+        return list(cuts)
+    return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(cuts)]
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
