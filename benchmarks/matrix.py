@@ -18,6 +18,7 @@ import argparse
 import shlex
 import statistics
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def best(found: Found, name: str, task: str) -> dict[str, Any] | None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Make the trials, then the runs of what they choose."""
+    """Make the cells of this shard; one that fails stops no other."""
     index, count = (int(part) for part in args.shard.split("/"))
     cells = [
         (name, task)
@@ -59,12 +60,24 @@ def run(args: argparse.Namespace) -> None:
         for name in args.methods or ENTRIES
         if task in ENTRIES[name].tasks
     ]
-    for name, task in (cell for i, cell in enumerate(cells) if i % count == index):
-        for values in ENTRIES[name].trials(task):
-            one(args, name, task, values, TUNING_SEED)
-        chosen = best(load(args.results), name, task)
-        for seed in args.seeds:
-            one(args, name, task, chosen, seed)
+    failed = []
+    for name, task in (each for i, each in enumerate(cells) if i % count == index):
+        try:
+            cell(args, name, task)
+        except Exception:
+            failed.append(f"{name} on {task}")
+            traceback.print_exc()
+    if failed:
+        raise SystemExit(f"These cells failed, the others are there: {'; '.join(failed)}")
+
+
+def cell(args: argparse.Namespace, name: str, task: str) -> None:
+    """Make a method's trials on a task, then the runs of the best one."""
+    for values in ENTRIES[name].trials(task):
+        one(args, name, task, values, TUNING_SEED)
+    chosen = best(load(args.results), name, task)
+    for seed in args.seeds:
+        one(args, name, task, chosen, seed)
 
 
 def one(args: argparse.Namespace, name: str, task: str, values: Any, seed: int) -> None:

@@ -4,6 +4,7 @@
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
     python examples/baseline.py scaffold graphs --dataset PROTEINS
     python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
+    python examples/baseline.py scaffold sampled-nodes --dataset cora --fanouts 10 5
     python examples/baseline.py fedper links --help
 
 The flags are those of the method, the task, its local training and the run; ``--help`` after
@@ -41,6 +42,7 @@ METHODS |= {  # some options are no flags
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
+    "sampled-nodes": tasks.SampledNodes,
     "overlapping-nodes": tasks.OverlappingNodes,
     "ego-nodes": tasks.EgoNodes,
     "own-nodes": tasks.OwnNodes,

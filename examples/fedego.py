@@ -2,11 +2,10 @@
 
     python examples/fedego.py --dataset cora
 
-Zhang et al., arXiv 2208.13685. The first layer is averaged.
-Clients upload means over batches of trees too (Mixup), of
-embeddings and labels. The server trains the head on them. A
-client takes ``(EMD / 2)^gamma`` of that head, EMD being how
-far its labels are from everybody's.
+Zhang et al., arXiv 2208.13685. The first layer is averaged. Clients upload means
+over batches of trees too (Mixup), of embeddings and labels; no batch is short. The
+server trains the head on them. A client takes ``(EMD / 2)^gamma`` of that head, EMD
+being how far its labels are from everybody's.
 """
 
 from dataclasses import replace
@@ -26,8 +25,9 @@ LONG = {"lr": 5e-4, "rounds": 300}
 PRESETS = {"dblp": LONG, "wiki_cs": LONG, "cora_full": {"lr": 5e-4}}
 
 
-def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.mash):
-    """FedEgo; `weight(own, all)` is the global head's share."""
+def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.mash,
+           shuffle=True, blur=lambda labels: labels):  # fmt: skip
+    """FedEgo; `weight(own, all)` is the global head's share, `blur` changes labels."""
     check_number("gamma", gamma, above=0)
     ego.check_steps(epochs, batch_size)
     model, fanouts = fedavg.model, fedavg.model.fanouts
@@ -55,9 +55,10 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
         sent, state = fedavg.send(params, context, state, graph)
         r = functional_call(model, params, (graph.x,), {"reduce": True})
         y = torch.eye(graph.num_classes).to(r)[graph.y]
-        trees = sampler(graph)(graph.train_mask.nonzero().squeeze(1))
-        how = {"trees": trees, "batch_size": batch_size}
-        sent |= {"embeddings": mash(r, **how), "labels": mash(y, **how)}
+        nodes = graph.train_mask.nonzero().squeeze(1)
+        nodes = nodes[torch.randperm(len(nodes))] if shuffle else nodes
+        how = {"trees": sampler(graph)(nodes), "batch_size": batch_size}
+        sent |= {"embeddings": mash(r, **how), "labels": blur(mash(y, **how))}
         return {**sent, "model": part(params, "reduction")}, state
 
     def loss(params, trees, labels):
@@ -70,12 +71,10 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
         x, y = inbox.joined("embeddings"), inbox.joined("labels")
         steps = ego.tree_minibatches(x, y[:, 0], epochs, batch_size)
         head = state.get("head") or rest(state["model"], "reduction")
-        how = {
-            "optimizer": fedavg.train.optimizer,
-            "state": state.get("optimizer"),
-        }
+        how = {"optimizer": fedavg.train.optimizer}
         with in_mode(model, True):
-            head, _, adam = minimise(loss, head, steps, **how)
+            kept = state.get("optimizer")
+            head, _, adam = minimise(loss, head, steps, state=kept, **how)
         sent = {**outbox[0], "head": head, "distribution": y.mean((0, 1))}
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, inbox.num_clients), state

@@ -171,7 +171,9 @@ def resample(
     return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
-def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Tensor:
+def mash(
+    values: Tensor, trees: Tensor, *, batch_size: int | None = None, least: int | None = None
+) -> Tensor:
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
     ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean of centres,
@@ -180,19 +182,25 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, of `EgoSampler`.
-        batch_size: trees per mashed ego-graph, a short last batch making one too; default all.
+        batch_size: trees per mashed ego-graph; default all.
+        least: a short last batch of fewer trees joins the one before; default `batch_size`, so
+            that nothing is a mean of fewer. With 1 a last tree that is alone is its own mean: its
+            owner's features can be read from it.
 
     Returns:
-        float ``[ceil(num_trees / batch_size), size, H]``.
+        float ``[num_batches, size, H]``.
 
     Raises:
         TypeError: if `values` is not floating point, or `trees` not int64.
         ValueError: for a wrong shape, an id in `trees` that is no row of `values`, or if
-            `batch_size` is not in ``[1, num_trees]``.
+            `batch_size` is not in ``[1, num_trees]``, or `least` not in ``[1, batch_size]``.
 
     Example:
         >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
-        >>> mash(torch.tensor([[0.0], [2.0], [4.0]]), trees, batch_size=2).squeeze(2)
+        >>> values = torch.tensor([[0.0], [2.0], [4.0]])
+        >>> mash(values, trees, batch_size=2).squeeze(2)
+        tensor([[2., 2.]])
+        >>> mash(values, trees, batch_size=2, least=1).squeeze(2)
         tensor([[2., 3.],
                 [2., 0.]])
 
@@ -206,7 +214,10 @@ def mash(values: Tensor, trees: Tensor, *, batch_size: int | None = None) -> Ten
     batch = max(count, 1) if batch_size is None else index(batch_size)
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
-    whole = count // batch * batch
+    least = batch if least is None else least
+    check_number("least", least, at_least=1, at_most=batch, integer=True)
+    short = count % batch
+    whole = count - short - (batch if 0 < short < least else 0)
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     made = [
         torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), exact, mode="mean")

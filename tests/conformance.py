@@ -6,6 +6,7 @@ A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -45,7 +46,14 @@ from fgl.methods import (
     uniform,
 )
 from fgl.tasks import Task
-from fgl.transforms import attacked, robust, scaled_updates
+from fgl.transforms import (
+    attacked,
+    central_gaussian,
+    clipped,
+    local_gaussian,
+    robust,
+    scaled_updates,
+)
 
 K = 4  # clients
 SGD = Training(partial(torch.optim.SGD, lr=0.1, momentum=0.9, weight_decay=1e-3), num_steps=2)
@@ -74,6 +82,13 @@ def nodes(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.GCN) -> Task:
     whole, parts = cast(graph(72), dtype), parts_of_nodes()
     model = first(partial(kind, FEATURES, 8, CLASSES, dropout=dropout), dtype)
     return tasks.node_task(whole, fgl.data.partition_graph(whole, parts), model, SGD)
+
+
+def sampled(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.SAGE) -> Task:
+    """The clients of `nodes`, in minibatches with sampled neighbours, scored in blocks."""
+    task, how = nodes(dropout, dtype, kind), {"fanouts": (3, 2), "batch_size": 5, "block_size": 30}
+    model: Any = task.fedavg.model
+    return tasks.sampled_node_task(task.whole, task.clients, model, SGD.optimizer, **how)
 
 
 def summed(dropout: float, dtype: torch.dtype) -> Task:
@@ -172,6 +187,9 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
     "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "sampled": sampled,
+    "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
+    "sampled gat": partial(sampled, kind=fgl.nn.GAT),
     "summed": summed,
     "generators": generators,
     "mended": mended,
@@ -186,6 +204,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
     "gat": ["convs.0"],
+    "sampled": ["convs.0"],
     "overlapping": ["convs.0"],
     "ego": ["reduction", "convs.0"],
     "own": ["conv1", "conv_mu"],
@@ -204,7 +223,8 @@ class Row:
         draws: whether its loss draws, so that a batch draws otherwise than the loop.
         by_place: whether it matters who is client 0, as on a ring.
         by_examples: whether a client without a training example counts for nothing.
-        sends: whether clients send what they trained; one that does not cannot be refused for it.
+        sends: whether clients send what they trained, be it finite or not; one that does not cannot
+            be refused for it.
         first: the tasks of every run of the tests; the others are run with ``make conformance``.
             Default all.
     """
@@ -278,26 +298,42 @@ def fedpub_(task: Task, **options: Any) -> Method:
     return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
 
 
+def rehearsed(noise: Any, task: Task) -> Method:
+    """A transform whose noise is drawn from the run's seed, which it warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: Method = noise(task.fedavg, length=0.5, noise_multiplier=0.05, unprotected=True)
+    return made
+
+
 # Clusters split in the first rounds, in two, whatever the updates are.
 SPLIT = {"eps1": 1e6, "eps2": 0.0, "first_round": 0}
 
-ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs")
+ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs", "sampled")
+FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "sampled" every time
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
 
 ROWS: dict[str, Row] = {
     # fgl.methods
-    "fedavg": Row(lambda t: t.fedavg, (*ANY, "gat", "sage", "summed", "generators", "mended")),
-    "local": Row(lambda t: local(t.fedavg), ANY, sends=False),
+    "fedavg": Row(
+        lambda t: t.fedavg,
+        (*ANY, "gat", "sage", "sampled gcn", "sampled gat", "summed", "generators", "mended"),
+        first=(*FIRST, "gat", "sage", "sampled", "sampled gcn", "summed", "generators", "mended"),
+    ),
+    "local": Row(lambda t: local(t.fedavg), ANY, sends=False, first=FIRST),
     "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended")),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
-    "fedopt adam": Row(lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), ANY),
+    "fedopt adam": Row(
+        lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), ANY, first=FIRST
+    ),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
-    "fedper": Row(fedper_, ANY),
+    "fedper": Row(fedper_, ANY, first=FIRST),
     "scaffold": Row(
-        lambda t: scaffold(t.fedavg), ANY, by_examples=False, first=("nodes", "ego", "graphs")
+        lambda t: scaffold(t.fedavg), ANY, by_examples=False,
+        first=("nodes", "ego", "graphs", "sampled")
     ),
     "scaffold path": Row(
         lambda t: scaffold(t.fedavg, control="path", server_lr=0.7), ("nodes", "graphs"),
@@ -317,11 +353,14 @@ ROWS: dict[str, Row] = {
         lambda t: fedsage_plus(t.fedavg), ("generators",), by_examples=False, sends=False
     ),
     "moon": Row(lambda t: moon(t.fedavg, queue=2), (*WHOLE, "summed", "mended")),
-    "ring": Row(lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False),
+    "ring": Row(
+        lambda t: ring(t.fedavg), ANY, by_place=True, by_examples=False, first=FIRST
+    ),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
     "mix updates": Row(
-        lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False
+        lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False,
+        first=FIRST
     ),
     "fedamp": Row(
         lambda t: fedamp(t.fedavg, server_lr=0.5), (*ANY, "gat"), by_examples=False,
@@ -346,9 +385,16 @@ ROWS: dict[str, Row] = {
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
-    "fgssl still": Row(partial(fgssl, **STILL), ("nodes", "gat")),
+    "fgssl still": Row(
+        partial(fgssl, **STILL), ("nodes", "gat", "sampled"), first=("nodes", "gat")
+    ),
     "fgssl contrast": Row(partial(fgssl, lambda_d=0.0), NODES, draws=True),
-    "fgssl distillation": Row(partial(fgssl, lambda_c=0.0), NODES, draws=True),
+    "fgssl distillation": Row(
+        partial(fgssl, lambda_c=0.0), ("nodes", "sampled", "sampled gat"), draws=True, first=NODES
+    ),
+    "fgssl distillation still": Row(
+        partial(fgssl, lambda_c=0.0, **STILL), ("sampled gat", "sampled"), first=("sampled gat",)
+    ),
     "fgssl code": Row(
         partial(fgssl, keys="local", denominator="all", direction="symmetric", **STILL), NODES
     ),
@@ -467,6 +513,26 @@ ROWS: dict[str, Row] = {
     "attacked robust median of fedavg": Row(
         lambda t: attacked(robust(t.fedavg, median), [2], scaled_updates()), ("nodes", "graphs"),
         by_place=True,
+    ),
+    "clipped": Row(
+        lambda t: clipped(t.fedavg, length=0.1), ANY, by_examples=False, sends=False,
+        first=("nodes",),
+    ),
+    "local gaussian drawn": Row(
+        partial(rehearsed, local_gaussian), ("nodes", "graphs"), by_examples=False,
+        sends=False, first=("nodes",),
+    ),
+    "central gaussian drawn": Row(
+        partial(rehearsed, central_gaussian), ("nodes", "graphs"), by_examples=False,
+        sends=False, first=("nodes",),
+    ),
+    "central gaussian drawn of fedopt": Row(
+        lambda t: rehearsed(central_gaussian, replace(t, fedavg=fedopt(t.fedavg, rule="adam"))),
+        ("nodes", "links"), by_examples=False, sends=False,
+    ),
+    "local gaussian drawn of fedamp": Row(
+        lambda t: rehearsed(local_gaussian, replace(t, fedavg=fedamp(t.fedavg))), NODES,
+        by_examples=False, sends=False,
     ),
 }  # fmt: skip
 

@@ -205,10 +205,12 @@ def test_resampling_refuses_another_size() -> None:
         resample(torch.zeros(2, 42))
 
 
-def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int) -> torch.Tensor:
+def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int, least: int) -> torch.Tensor:
     out = []
-    for start in range(0, len(trees), batch):
-        part = trees[start : start + batch]
+    parts = [trees[start : start + batch] for start in range(0, len(trees), batch)]
+    if len(parts) > 1 and len(parts[-1]) < least:
+        parts[-2:] = [torch.cat(parts[-2:])]
+    for part in parts:
         rows = []
         for position in range(trees.shape[1]):
             total = torch.zeros_like(values[0])
@@ -219,23 +221,38 @@ def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int) -> torch.T
     return torch.stack(out)
 
 
-@pytest.mark.parametrize(("count", "batch"), [(8, 4), (9, 4), (3, 3), (5, 1), (7, 6)])
+@pytest.mark.parametrize(
+    ("count", "batch", "least"),
+    [(8, 4, 4), (9, 4, 1), (9, 4, 2), (11, 4, 3), (11, 4, None), (3, 3, 3), (5, 1, 1), (7, 6, 6)],
+)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_mash_is_the_mean_position_by_position(count: int, batch: int, dtype: Any) -> None:
+def test_mash_is_the_mean_position_by_position(
+    count: int, batch: int, least: int | None, dtype: Any
+) -> None:
     values = torch.randn(20, 5, generator=seeded(), dtype=dtype)
     trees = torch.randint(20, (count, 7), generator=seeded())
-    got = mash(values, trees, batch_size=batch)
+    got = mash(values, trees, batch_size=batch, least=least)
     assert got.dtype == dtype
-    torch.testing.assert_close(got, naive_mash(values, trees, batch))
+    torch.testing.assert_close(got, naive_mash(values, trees, batch, least or batch))
     whole = mash(values, trees)
-    torch.testing.assert_close(whole, naive_mash(values, trees, count))
+    torch.testing.assert_close(whole, naive_mash(values, trees, count, count))
+
+
+def test_a_merged_last_batch_leaves_the_bits_of_the_full_ones() -> None:
+    values = torch.randn(20, 5, generator=seeded())
+    trees = torch.randint(20, (13, 7), generator=seeded())
+    merged, short = (mash(values, trees, batch_size=4, least=least) for least in (4, 1))
+    assert len(merged) == 3 and len(short) == 4
+    assert merged[:2].equal(short[:2])
+    with pytest.raises(ValueError, match="Expected least to be an integer >= 1 and <= 4"):
+        mash(values, trees, batch_size=4, least=5)
 
 
 def test_mash_of_one_hot_labels_is_a_distribution() -> None:
     data = graph(40)
     trees = EgoSampler(data)(torch.arange(40), generator=seeded())
     one_hot = torch.nn.functional.one_hot(data.y, 3).float()
-    labels = mash(one_hot, trees, batch_size=32)
+    labels = mash(one_hot, trees, batch_size=32, least=1)
     assert labels.shape == (2, 43, 3)
     check_mashed(torch.zeros(2, 43, 8), labels, shape=(43, 8, 3))
     centres = torch.stack([one_hot[:32].mean(0), one_hot[32:].mean(0)])

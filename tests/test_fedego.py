@@ -246,19 +246,41 @@ def test_the_server_averages_the_reduction_and_the_labels() -> None:
     labels = torch.cat([m["labels"] for m in seen[-1].values()])
     close(message["distribution"], labels.flatten(0, 1).mean(0))
     for client, graph in enumerate(CLIENTS):
-        count = -(-graph.num_train // 8)
+        count = graph.num_train // 8  # a short last batch joins the one before
         assert seen[-1][client]["embeddings"].shape == (count, 13, 8)
         assert seen[-1][client]["labels"].shape == (count, 13, CLASSES)
         centres = seen[-1][client]["labels"][:, 0]
-        sizes = [8] * (graph.num_train // 8) + [graph.num_train % 8] * (
-            count > graph.num_train // 8
-        )
+        sizes = [8] * (count - 1) + [8 + graph.num_train % 8]
         total = sum(size * row for size, row in zip(sizes, centres, strict=True))
         close(total, graph.y[graph.train_mask].bincount(minlength=CLASSES).float(), atol=1e-4)
 
 
+def test_uploads_are_shuffled_and_labels_can_be_blurred() -> None:
+    seen = []
+
+    def blur(labels: torch.Tensor) -> torch.Tensor:
+        seen.append(labels)
+        return fgl.privacy.noisy_shares(labels, sigma=0.3)
+
+    made, plain = method(blur=blur), method(shuffle=False)
+    params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
+    uploads: list[Any] = []
+    for one in (made, made, plain, plain):
+        torch.manual_seed(len(uploads))
+        uploads.append(one.send(params, context, {}, CLIENTS[0])[0])
+    assert not seen[0][:, 0].equal(seen[1][:, 0])  # the centres of a batch are others
+    close(uploads[2]["labels"][:, 0], uploads[3]["labels"][:, 0])
+    assert not uploads[0]["labels"].equal(seen[0])
+    made.accept(uploads[0], 0, {})  # still distributions
+    count = CLIENTS[0].y[CLIENTS[0].train_mask].bincount(minlength=CLASSES)
+    sizes = torch.full((len(seen[0]),), 8.0)
+    sizes[-1] += CLIENTS[0].num_train % 8
+    close(sizes @ seen[0][:, 0], count.float(), atol=1e-4)  # what a server reads without noise
+    assert float((sizes @ uploads[0]["labels"][:, 0] - count).abs().max()) > 0.5
+
+
 def test_without_mixup_the_first_ego_graph_of_a_batch_goes_out() -> None:
-    made = method("no mixup")
+    made = method("no mixup", shuffle=False)
     params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
     message: Any = made.send(params, context, {}, CLIENTS[0])[0]
     r = functional_call(made.model, params, (CLIENTS[0].x,), {"reduce": True})
@@ -443,7 +465,8 @@ def test_bytes_are_counted(name: str) -> None:
     result = fgl.run(made, CLIENTS, num_rounds=2)
     initial = made.initial()
     reduction, head = (num_bytes({"model": cut(initial, "reduction")}) for cut in (part, rest))
-    batches = sum(-(-g.num_train // 8) for g in CLIENTS)
+    batches = {"no mixup": sum(-(-g.num_train // 8) for g in CLIENTS)}
+    batches = batches.get(name, sum(g.num_train // 8 for g in CLIENTS))
     egos = batches * 13 * (8 + CLASSES) * 4
     up = {
         "local": 0,

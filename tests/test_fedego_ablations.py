@@ -32,6 +32,7 @@ FEATURES, CLASSES, HIDDEN, FANOUTS, BATCH = SMALL.num_features, 7, 8, (3, 3), 8
 ABLATION = TABLES["fedego-table5"]
 NAMES = ("w/o Mixup", "w/o EGO", "w/o RL", "w/o PL", "FedEgo-Server", "heads averaged")
 rows = pytest.mark.parametrize("name", NAMES)
+pytestmark = pytest.mark.filterwarnings("ignore:Expected means of ego-graphs")  # w/o Mixup
 
 
 def build(
@@ -87,6 +88,12 @@ def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:
     fgl.run(made, task, num_rounds=1, checkpoint=tmp_path, **options)
     assert same(end(fgl.run(made, task, num_rounds=3, checkpoint=tmp_path, **options)), want)
     assert not same(end(fgl.run(method, task, num_rounds=3, **options)), want)
+
+
+def test_without_mixup_a_client_is_warned() -> None:
+    method, task = build("w/o Mixup")
+    with pytest.warns(UserWarning, match="ego-graphs as they are"):
+        uploads(method, task, num_rounds=1)
 
 
 @pytest.mark.parametrize(("name", "whose"), [("w/o PL", "own"), ("FedEgo-Server", "server")])

@@ -27,13 +27,15 @@ FLOORS: dict[str, set[str]] = {
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
-FLOORS["augment"] = FLOORS["ego"] = FLOORS["properties"] = FLOORS["data"] = {
+FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
     "sparse",
     "graph",
 }
+FLOORS["blocks"] = {"checks", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
+FLOORS["privacy"] = {"checks", "client_network"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {"checks", "sparse", "graph", "losses", "aggregate", "metrics"}
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
@@ -129,7 +131,7 @@ def test_import_loads_nothing_heavy() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {module.split(".")[0] for module in out.stdout.split()}
     heavy = {"torch_geometric", "matplotlib", "tqdm", "tyro", "flwr", "torch_scatter"}
-    heavy |= {"torch_sparse", "sklearn"}
+    heavy |= {"torch_sparse", "sklearn", "cryptography", "Crypto", "dp_accounting"}
     assert not loaded & heavy
 
 

@@ -162,3 +162,20 @@ def test_a_cell_is_run_once_and_goes_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert {now for _, now in ran} == {"python benchmarks/matrix.py --tasks links --methods FedAvg"}
     matrix.run(matrix.parsed(flags))
     assert len(ran) == 7
+
+
+def test_a_cell_that_fails_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tried: list[str] = []
+
+    def execute(experiment: Any, now: str, path: Path) -> None:
+        tried.append(experiment.method.__name__)
+        raise ValueError("Expected nothing, but got a run")
+
+    monkeypatch.setattr(matrix, "execute", execute)
+    flags = ["--tasks", "links", "--methods", "FedAvg", "FedProx"]
+    with pytest.raises(SystemExit, match="FedAvg on links; FedProx on links"):
+        matrix.run(matrix.parsed([*flags, "--results", str(tmp_path / "runs.jsonl")]))
+    assert tried == ["fedavg", "fedprox"]
+    assert "Expected nothing, but got a run" in capsys.readouterr().err

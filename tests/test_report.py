@@ -7,7 +7,17 @@ import statistics
 from typing import Any
 
 import pytest
-from harness.report import by_repetition, counted, gains, markdown, paired, pooled, spread
+from harness.report import (
+    by_repetition,
+    corrected,
+    counted,
+    gains,
+    holm,
+    markdown,
+    paired,
+    pooled,
+    spread,
+)
 from harness.rows import Row, Table, fedavg, local
 from scipy.stats import wilcoxon
 
@@ -109,8 +119,43 @@ def test_a_pooled_line_of_seeds_takes_every_pair() -> None:
     assert p == f"{wilcoxon(each).pvalue:.3f}"
 
 
+def naive_holm(values: list[float]) -> list[float]:
+    """Each value by its definition: the largest of all smaller ones' products."""
+    ranked = sorted(values)
+    times = [(len(values) - i) * p for i, p in enumerate(ranked)]
+    return [min(1.0, max(times[: ranked.index(p) + values.count(p)])) for p in values]
+
+
+@pytest.mark.parametrize(
+    "values", [[], [0.2], [0.01, 0.04, 0.03], [0.5, 0.001, 0.02, 0.9, 0.02], [1.0, 0.6]]
+)
+def test_holms_correction_is_that_of_loops(values: list[float]) -> None:
+    assert holm(values) == pytest.approx(naive_holm(values))
+    assert all(after >= before for after, before in zip(holm(values), values, strict=True))
+
+
+def test_a_table_says_how_many_differences_it_tests() -> None:
+    rows = [Row(name, {("cora", 5): 0.0}, tasks.Nodes(), fedavg) for name in ("base", "up", "same")]
+    made = Table(rows, "base", "runs.jsonl", datasets=("cora",), clients=(5,), key="last")
+    ups = {n: float(n) for n in range(8)}
+    each = {
+        ("base", "cora", 5): scored(dict.fromkeys(ups, 0.0)),
+        ("up", "cora", 5): scored({n: 1.0 + value for n, value in ups.items()}),
+        ("same", "cora", 5): scored({n: (-1.0) ** n * (n + 1) for n in ups}),
+    }
+    p = 2 * wilcoxon([1.0 + value for value in ups.values()]).pvalue
+    said = (
+        "\n2 differences were tested. Corrected for their number (Holm), these are below .05: "
+        f"up on cora with 5 clients ({p:.3f}).\n"
+    )
+    assert corrected(made, each, ["cora"]) == said
+    assert markdown(made, each, ["cora"]).endswith(said)
+    del each["up", "cora", 5]
+    assert corrected(made, each, ["cora"]) == ""
+
+
 def test_a_table_of_folds() -> None:
-    lines = markdown(table(), found(), ["PROTEINS", "NCI1"]).splitlines()
+    lines = markdown(table(), found(), ["PROTEINS", "NCI1"]).split("\n\n")[0].splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert cells[0][-3:] == ["repetitions x folds", "against alone", "p"]
     assert len({len(line) for line in cells}) == 1

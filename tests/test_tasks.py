@@ -11,6 +11,7 @@ from federations import CLASSES, FEATURES, end, graph, model, same
 
 import fgl
 from fgl import tasks
+from fgl.federation import fold_in
 from fgl.tasks import Local
 
 SETTINGS = [
@@ -35,7 +36,7 @@ def test_a_setting_is_the_task_of_its_graphs() -> None:
     setting = tasks.Nodes(clients=3, partition="random", model="gcn", hidden=8)
     made = setting.load(seed=2)
     whole = fgl.data.split(fgl.data.load("synthetic"), "random", seed=2)
-    parts = fgl.data.random_partition(whole, 3, seed=2)
+    parts = fgl.data.random_partition(whole, 3, seed=fold_in(2, "partition"))
     with torch.random.fork_rng():
         torch.manual_seed(2)
         net = fgl.nn.GCN(whole.num_features, 8, whole.num_classes, dropout=0.5)
@@ -43,6 +44,13 @@ def test_a_setting_is_the_task_of_its_graphs() -> None:
     own = tasks.node_task(whole, fgl.data.partition_graph(whole, parts), net, train)
     one, two = (end(fgl.run(each.fedavg, each, num_rounds=2)) for each in (made, own))
     assert same(one, two)
+
+
+@pytest.mark.parametrize("setting", [tasks.Nodes, tasks.SampledNodes])
+def test_a_random_partition_and_a_random_split_are_independent(setting: Any) -> None:
+    """Of one seed they would be one permutation: some clients train on all nodes, some on none."""
+    for own in setting(clients=4, partition="random", hidden=4).load(seed=0).clients:
+        assert 0.5 < own.num_train / own.num_nodes < 0.7
 
 
 def test_nodes_are_cut_by_any_partition() -> None:

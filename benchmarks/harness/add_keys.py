@@ -167,7 +167,7 @@ def old_fedego(flags: Flags) -> Experiment:
             "dfedgnn": ring,
         }[baseline]
         return of(flags, fedego.PLAIN, PUBLISHED, method)
-    method, options = fedego.fedego, some(flags, "gamma")
+    method, options = fedego.fedego, fedego.RECORDED | some(flags, "gamma")
     flags |= {name: True for name in ("linear",) if flags.pop(name, False)}
     if flags.pop("no_mixup", False):
         options["mash"] = fedego.first_of_each_batch
@@ -176,9 +176,9 @@ def old_fedego(flags: Flags) -> Experiment:
     if "fixed_lambda" in flags:
         options["weight"] = fedego.Always(float(flags.pop("fixed_lambda")))
     if flags.pop("no_rl", False):
-        method = fedego.without_rl
+        method, options = fedego.without_rl, {}
     if flags.pop("no_ego", False):
-        method = fedego.averaged_heads  # what the flag did
+        method, options = fedego.averaged_heads, {}  # what the flag did
     return of(flags, fedego.EGO, PUBLISHED, method, options)
 
 

@@ -18,6 +18,7 @@ LABELS = {
     "mean_last5": "test, mean of the last five rounds",
     "val": "validation",
 }
+SIGNIFICANT = 0.05
 SCALE = {"bytes_up": 1e-6, "bytes_down": 1e-6}  # megabytes; other fields stand as they are
 Runs = Mapping[int, dict[str, float]]  # by their number
 Scored = dict[tuple[str, str, int], dict[int, dict[str, float]]]
@@ -79,7 +80,46 @@ def markdown(table: Table, found: Scored, datasets: Sequence[str]) -> str:
         lines.append(["all", "", name, "", *[""] * len(keys), count, gain, p])
     rule = "|---" * len(head) + "|"
     text = [f"| {' | '.join(line)} |" if i != 1 else rule for i, line in enumerate(lines)]
-    return "\n".join(text) + "\n"
+    return "\n".join(text) + "\n" + corrected(table, found, datasets)
+
+
+def corrected(table: Table, found: Scored, datasets: Sequence[str]) -> str:
+    """How many differences a table tests, which stay below .05 by `holm`; "" for one or none."""
+    tested: dict[str, float] = {}
+    for (name, dataset, clients), mine in found.items():
+        row = table.row(name)
+        base = found.get((row.base or table.base, dataset, clients), {})
+        p = p_value(gains(mine, base, table.key), table.folds)
+        if dataset in datasets and name != (row.base or table.base) and p is not None:
+            tested[f"{name} on {dataset} with {clients} clients"] = p
+    for name, values in _pooled(table, found).items():
+        p = p_value(dict(enumerate(values)))
+        if p is not None:
+            tested[f"{name} on all"] = p
+    if len(tested) < 2:
+        return ""
+    adjusted = holm(list(tested.values()))
+    each = zip(tested, adjusted, strict=True)
+    left = [f"{name} ({said_of(p)})" for name, p in each if p < SIGNIFICANT]
+    said = "none is below .05" if not left else f"these are below .05: {'; '.join(left)}"
+    return f"\n{len(tested)} differences were tested. Corrected for their number (Holm), {said}.\n"
+
+
+def holm(values: Sequence[float]) -> list[float]:
+    """Holm's correction: of m p-values the i-th smallest times ``m - i + 1``, never falling.
+
+    A value below a level then says that the chance of any false one among the m is below it.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        [0.03, 0.06, 0.06]
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    found, least = [0.0] * len(values), 0.0
+    for rank, index in enumerate(order):
+        least = max(least, min(1.0, (len(values) - rank) * values[index]))
+        found[index] = least
+    return found
 
 
 def _line(
@@ -100,8 +140,17 @@ def pooled(table: Table, found: Scored) -> list[list[str]]:
     Where runs are folds, a setting (dataset, clients, row) is one number, its mean gain, and the
     error is over settings; else every pair of runs is.
     """
+    what = " settings" if table.folds else ""
+    return [
+        [name, f"{len(values)}{what}", *paired(dict(enumerate(values)))]
+        for name, values in _pooled(table, found).items()
+    ]
+
+
+def _pooled(table: Table, found: Scored) -> dict[str, list[float]]:
+    """The gains of a method over all settings, by its name."""
     if not table.pooled:
-        return []
+        return {}
     each: dict[str, list[float]] = {}
     for row in table.rows:
         base = row.base or table.base
@@ -112,11 +161,7 @@ def pooled(table: Table, found: Scored) -> list[list[str]]:
             values = list(pairs.values())
             values = [statistics.mean(by_repetition(pairs))] if table.folds else values
             each.setdefault(row.pool or name, []).extend(values)
-    what = " settings" if table.folds else ""
-    return [
-        [name, f"{len(values)}{what}", *paired(dict(enumerate(values)))]
-        for name, values in each.items()
-    ]
+    return each
 
 
 def gains(mine: Runs, base: Runs, key: str) -> dict[int, float]:
@@ -151,6 +196,14 @@ def spread(values: Mapping[int, float], folds: bool = False) -> str:
     return f"{each[0]:.2f}{inside}"
 
 
+def p_value(values: Mapping[int, float], folds: bool = False) -> float | None:
+    """Two-sided Wilcoxon's p of gains; of one repetition there is none."""
+    each = by_repetition(values) if folds else list(values.values())
+    if len(each) < 2:
+        return None
+    return float(wilcoxon(each).pvalue) if any(each) else 1.0
+
+
 def paired(values: Mapping[int, float], folds: bool = False) -> tuple[str, str]:
     """Mean gain with its standard error, two-sided Wilcoxon's p; the spread of one's folds."""
     if not values:
@@ -161,5 +214,10 @@ def paired(values: Mapping[int, float], folds: bool = False) -> tuple[str, str]:
         inside = f" (folds {statistics.stdev(values.values()):.2f})" if len(values) > 1 else ""
         return f"{gain}{inside}", ""
     error = statistics.stdev(each) / len(each) ** 0.5
-    p = wilcoxon(each).pvalue if any(each) else 1.0
-    return f"{gain} ± {error:.2f}", f"{p:.3f}" if p >= 0.0005 else "< 0.001"
+    p: Any = p_value(values, folds)
+    return f"{gain} ± {error:.2f}", said_of(p)
+
+
+def said_of(p: float) -> str:
+    """A p-value as it is printed."""
+    return f"{p:.3f}" if p >= 0.0005 else "< 0.001"

@@ -14,6 +14,7 @@ from harness.rows import Cells, Make, Row, Table, changed, fedavg, graphfl, loca
 from fgl import tasks
 
 from .fedego_methods import (
+    RECORDED,
     Always,
     SAGEFirst,
     adaptive_fedprox,
@@ -57,7 +58,12 @@ def row(
     setting: tasks.EgoNodes = EGO,
     **options: Any,
 ) -> Row:
-    """FedEgo, or a part of it, with other `values` of its task and `options`."""
+    """FedEgo, or a part of it, with other `values` of its task and `options`.
+
+    FedEgo itself uploads what it did when the runs were recorded.
+    """
+    if method is fedego:
+        options = {**RECORDED, **options}
     tuned = {dataset: {**OWN[dataset], **FASTER[dataset]} for dataset in OWN}
     return Row(name, paper, changed(setting, values or {}), method, options, tuned=tuned)
 

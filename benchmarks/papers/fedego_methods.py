@@ -6,6 +6,7 @@ docs/papers/fedego.md explains them.
 from __future__ import annotations
 
 import functools
+import warnings
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
@@ -49,8 +50,25 @@ def adaptive_fedprox(loaded: Loaded) -> Method:
     return methods.adaptive_fedprox(loaded.task.fedavg, fit=fit, distance=distance_per_entry)
 
 
+def with_short_last(values: Tensor, trees: Tensor, *, batch_size: int) -> Tensor:
+    """Mixup as in the authors' code: a last batch may be short, down to a single ego-graph."""
+    return ego.mash(values, trees, batch_size=batch_size, least=1)
+
+
+# What clients upload in all recorded runs: nodes in their order, a short last batch.
+RECORDED: dict[str, Any] = {"mash": with_short_last, "shuffle": False}
+
+
 def first_of_each_batch(values: Tensor, trees: Tensor, *, batch_size: int) -> Tensor:
-    """Instead of a mean over a batch of ego-graphs the first of them."""
+    """Instead of a mean over a batch of ego-graphs the first of them, as it is.
+
+    Whoever sees it reads the features and the labels of its nodes, so it warns.
+    """
+    warnings.warn(
+        "Expected means of ego-graphs to be uploaded, but got ego-graphs as they are: whoever "
+        "sees them reads the features and labels of their nodes",
+        stacklevel=2,
+    )
     return values[trees[::batch_size]]
 
 
@@ -72,7 +90,7 @@ def without_rl(loaded: Loaded) -> Method:
         return Broadcast(sent, inbox.num_clients), state
 
     plain = replace(loaded.task, fedavg=replace(loaded.task.fedavg, aggregate=nothing))
-    method = fedego(replace(loaded, task=plain))
+    method = fedego(replace(loaded, task=plain), **RECORDED)
 
     def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
         message, state = method.send(params, context, state, graph)
@@ -170,7 +188,7 @@ def without_ego_graphs(loaded: Loaded) -> Method:
         sent, state = plain.send(params, context, state, graph)
         r = functional_call(model, params, (graph.x, graph.adj), {"reduce": True})
         alone = graph.train_mask.nonzero()  # trees of one position
-        mash = functools.partial(ego.mash, trees=alone, batch_size=how["batch_size"])
+        mash = functools.partial(with_short_last, trees=alone, batch_size=how["batch_size"])
         sent |= {"embeddings": mash(r), "labels": mash(one_hot(graph))}
         return {**sent, "model": part(params, "reduction")}, state
 

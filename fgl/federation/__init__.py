@@ -24,7 +24,7 @@ from .method import (
     send_model,
     supervised,
 )
-from .minibatches import graph_minibatches, node_minibatches
+from .minibatches import Steps, graph_minibatches, node_minibatches
 from .modes import in_mode
 from .ragged import Ragged
 from .round import Evaluate, Watch
@@ -62,6 +62,7 @@ __all__ = [
     "Ragged",
     "Result",
     "Round",
+    "Steps",
     "Trained",
     "Training",
     "Watch",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 from ..graph import Graph
@@ -21,6 +21,7 @@ from .method import Method, State
 from .modes import in_mode
 from .round import Evaluate
 
+Predict = Callable[[nn.Module, Params, Graph], Any]
 Deployed = Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]
 
 
@@ -59,7 +60,21 @@ def deployed(method: Method, clients: Sequence[Graph]) -> Deployed:
     return models
 
 
-def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evaluate:
+def predict(model: nn.Module, params: Params, graph: Graph) -> Any:
+    """What a model says of a graph, with these parameters.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> model = fgl.nn.GCN(2, 8, 3)
+        >>> predict(model, dict(model.named_parameters()), graph).shape
+        torch.Size([2, 3])
+    """
+    return functional_call(model, params, graph.inputs)
+
+
+def evaluate_on(
+    method: Method, graph: Graph, clients: Sequence[Graph], *, logits_of: Predict = predict
+) -> Evaluate:
     """Score the models that clients deploy (one shared model, or each its own) on one whole graph.
 
     Args:
@@ -67,6 +82,7 @@ def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evalu
         graph: with labels, a validation and a test mask; usually the graph the clients were cut
             from, with all of its edges.
         clients: the clients' graphs.
+        logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
 
     Returns:
         ``(outbox, states) -> {"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}``; a
@@ -94,7 +110,7 @@ def evaluate_on(method: Method, graph: Graph, clients: Sequence[Graph]) -> Evalu
 
     @torch.no_grad()
     def score(params: Params) -> dict[str, float]:
-        logits = functional_call(model, params, graph.inputs)
+        logits = logits_of(model, params, graph)
         return {
             "val_accuracy": accuracy(logits, y, val_mask),
             "val_loss": float(cross_entropy(logits, y, val_mask)),

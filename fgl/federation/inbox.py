@@ -19,6 +19,7 @@ class Inbox(Mapping[int, Message]):
         messages: client to message; clients that dropped out are absent.
         num_clients: clients in the federation, present or not.
         sent: client to the message that it was sent in this round; default unknown.
+        round: the round's number, from 0; default unknown.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -31,10 +32,12 @@ class Inbox(Mapping[int, Message]):
         messages: Mapping[int, Message],
         num_clients: int,
         sent: Mapping[int, Message] | None = None,
+        round: int | None = None,
     ) -> None:
         self._messages = {client: messages[client] for client in sorted(messages)}
         self.num_clients = num_clients
         self.sent: Mapping[int, Message] = {} if sent is None else sent
+        self.round = round
 
     @property
     def clients(self) -> list[int]:

@@ -41,7 +41,8 @@ class Training:
         num_steps: local steps per round, each on all training examples; default 1.
         batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
             step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
-            neighbours, negative edges. Drawn before the first step, from torch's global generator.
+            neighbours, negative edges. Drawn before the first step, from torch's global generator;
+            `Steps` are made one by one.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
@@ -49,6 +50,8 @@ class Training:
             optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
         settle: ``(new, old, context) -> params``, after the optimiser's step: the trained tensors
             after and before it, and what becomes of them.
+        settle_moments: whether `settle` says the same of each of the optimiser's moments, so that
+            an entry that does not move keeps its own.
 
     Raises:
         ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
@@ -66,6 +69,7 @@ class Training:
     keep_optimizer: bool = False
     adjust: Adjust | None = None
     settle: Settle | None = None
+    settle_moments: bool = False
 
     def __post_init__(self) -> None:
         if self.num_steps is not None and self.num_steps < 0:
@@ -103,9 +107,13 @@ class Method:
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
         exchange: so many rounds in a row have the same participants.
+        silent: whether clients tell nothing beside their messages: neither their losses nor their
+            numbers of examples, which a history shows otherwise.
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
             weights. The params that `receive` returns have them too, and the loss and `send` see
             them there; no message's model has them, nor what `deploy` returns.
+        traits: words for what this method does that some others cannot do with; they refuse it
+            wherever it stands inside, see `fgl.federation.pairs`.
 
     Raises:
         ValueError: if `exchange` is not positive, or `personal` has a name of the model.
@@ -125,7 +133,9 @@ class Method:
     train: Training
     accept: Accept
     exchange: int = 1
+    silent: bool = False
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
+    traits: frozenset[str] = field(default_factory=frozenset, compare=False)
 
     def __post_init__(self) -> None:
         if self.exchange < 1:

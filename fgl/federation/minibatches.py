@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
 
 import torch
 from torch import Tensor
@@ -12,12 +12,49 @@ from torch import Tensor
 from ..graph import Graph
 from .method import Training
 
+Step = tuple[Graph, Any]
 
-def local_steps(how: Training, graph: Graph, context: Any) -> list[tuple[Graph, Any]]:
+
+class Steps(Sequence[Step]):
+    """Local steps that are made when they are asked for, and not kept: one is there at a time.
+
+    For ``Training(batches=...)`` where all of a round would not fit the memory.
+
+    Args:
+        count: how many.
+        make: ``number -> graph, context``, the same whenever it is asked.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> steps = Steps(2, lambda number: (graph, {"number": number}))
+        >>> len(steps), steps[1][1], [context for _, context in steps]
+        (2, {'number': 1}, [{'number': 0}, {'number': 1}])
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
+        self.size = count
+        self.make = make
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, number: int) -> Step: ...
+    @overload
+    def __getitem__(self, number: slice) -> Steps: ...
+    def __getitem__(self, number: int | slice) -> Step | Steps:
+        chosen = range(self.size)[number]
+        if isinstance(chosen, range):
+            return Steps(len(chosen), lambda other: self.make(chosen[other]))
+        return self.make(chosen)
+
+
+def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     """The graph and the context of every step: what `how.batches` draws, or all of the client."""
-    if how.batches is not None:
-        return list(how.batches(graph, context))
-    return [(graph, context)] * num_steps(how)
+    if how.batches is None:
+        return [(graph, context)] * num_steps(how)
+    drawn = how.batches(graph, context)
+    return drawn if isinstance(drawn, Sequence) else list(drawn)
 
 
 def num_steps(how: Training) -> int:

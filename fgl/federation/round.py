@@ -64,7 +64,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     record.padding, record.one_by_one = executor.padding, executor.refused
     if uploads:
         with stage(plan.seed, index, None, "aggregate"):
-            inbox = Inbox(uploads, executor.num_clients, result.outbox)
+            inbox = Inbox(uploads, executor.num_clients, result.outbox, index)
             outbox, result.server_state = method.aggregate(inbox, result.server_state)
             result.outbox = _merged(result.outbox, outbox)
         counted = [loss for client in sorted(losses) for loss in losses[client]]

@@ -18,6 +18,7 @@ from .modes import in_mode
 from .seeds import set_seed
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
+SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, one for all entries
 CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
@@ -106,6 +107,7 @@ def train(
             max_grad_norm=how.max_grad_norm,
             adjust=how.adjust,
             settle=how.settle,
+            settle_moments=how.settle_moments,
             layout=Layout(params, graph),
             keep=how.keep_optimizer,
         )
@@ -123,6 +125,7 @@ def minimise(
     max_grad_norm: float | None = None,
     adjust: Adjust | None = None,
     settle: Settle | None = None,
+    settle_moments: bool = False,
     layout: Layout | None = None,
     keep: bool = True,
 ) -> Trained:
@@ -137,7 +140,8 @@ def minimise(
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
         state: the optimiser's, of an earlier call; default none.
         names: which tensors are trained; default those in floating point.
-        max_grad_norm, adjust, settle: see `Training`; the context is a batch's last part.
+        max_grad_norm, adjust, settle, settle_moments: see `Training`; a batch's last part is the
+            context.
         layout: how the tensors lie in memory; default as they come.
         keep: whether to return the optimiser's state.
 
@@ -182,10 +186,11 @@ def minimise(
                 nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)
             if adjust is not None:
                 change_grads(leaves, named("adjust", adjust), layout, batch[-1])
-            before = layout.turn(copies(leaves)) if settle is not None else {}
-            stepper.step()
-            if settle is not None:
-                settle_params(leaves, before, named("settle", settle), layout, batch[-1])
+            if settle is None:
+                stepper.step()
+            else:
+                hook = named("settle", settle)
+                step_settled(stepper, leaves, hook, layout, batch[-1], moments=settle_moments)
             losses.append(value.detach())
     history = torch.stack(losses).tolist() if losses else []
     ends = {name: value.detach() for name, value in local.items()}
@@ -223,12 +228,39 @@ def change_grads(
 
 
 @torch.no_grad()
-def settle_params(
-    leaves: Mapping[str, Tensor], before: Params, settle: Settle, layout: Layout, context: Any
+def step_settled(
+    stepper: optim.Optimizer,
+    leaves: Mapping[str, Tensor],
+    settle: Settle,
+    layout: Layout,
+    context: Any,
+    *,
+    moments: bool,
 ) -> None:
-    """Put what `settle` makes of the parameters after and before a step in their place."""
-    for name, made in layout.turn(settle(layout.turn(copies(leaves)), before, context)).items():
-        leaves[name].copy_(made)
+    """A step, and what `settle` makes of the parameters after and before it in their place.
+
+    With `moments` the same of each of the optimiser's moments, which are 0 before a first step.
+    """
+    old = {"": layout.turn(copies(leaves))}
+    old |= {key: layout.turn(copies(of)) for key, of in _moments(stepper, leaves, moments).items()}
+    stepper.step()
+    for key, now in {"": leaves, **_moments(stepper, leaves, moments)}.items():
+        new = layout.turn(copies(now))
+        before = old.get(key) or {name: torch.zeros_like(value) for name, value in new.items()}
+        for name, made in layout.turn(settle(new, before, context)).items():
+            now[name].copy_(made)
+
+
+def _moments(
+    stepper: optim.Optimizer, leaves: Mapping[str, Tensor], wanted: bool
+) -> dict[str, dict[str, Tensor]]:
+    """What an optimiser keeps of every entry, by its key: ``"exp_avg"``, ``"momentum_buffer"``."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, leaf in leaves.items() if wanted else ():
+        for key, value in stepper.state.get(leaf, {}).items():
+            if isinstance(value, Tensor) and key not in SCALARS:
+                found.setdefault(key, {})[name] = value
+    return {key: each for key, each in found.items() if len(each) == len(leaves)}
 
 
 def named(name: str, hook: Adjust) -> Adjust:

@@ -14,6 +14,7 @@ from ..checks import check_number
 from ..client_network import distance_attention, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..losses import proximal
 from .mix_models import mix_models, moved
@@ -31,13 +32,13 @@ def fedamp(
     it trained, and uses it. A client that is absent counts for nobody in this round.
 
     Args:
-        fedavg: what clients train and send; what its server makes of that does not matter.
+        fedavg: what clients train and send; its server averages.
         sigma: squared distance of two models at which attention falls to 1 / e, above 0.
         server_lr: alpha_K, the server's step, above 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
 
     Example:
         >>> method = fedamp(fgl.fedavg(torch.nn.Linear(1, 1)), sigma=0.1)
@@ -51,6 +52,7 @@ def fedamp(
     check_number("sigma", sigma, above=0)
     check_number("server_lr", server_lr, above=0)
     check_number("penalty", penalty, at_least=0)
+    check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
 
@@ -65,13 +67,13 @@ def heurfedamp(
     round, as in that public code.
 
     Args:
-        fedavg: what clients train and send; what its server makes of that does not matter.
+        fedavg: what clients train and send; its server averages.
         own: xi_ii, a client's weight of its own model, in [0, 1].
         scale: how sharp the others' weights are, at least 0.
         penalty: lambda, at least 0.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
 
     Example:
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
@@ -83,6 +85,7 @@ def heurfedamp(
     check_number("own", own, at_least=0, at_most=1)
     check_number("scale", scale, at_least=0)
     check_number("penalty", penalty, at_least=0)
+    check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:
         return softmax_attention(similarity(rows, centre=False), scale=scale, own=own)

@@ -15,6 +15,7 @@ from ..checks import check_number
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import check_averages
 from ..graph import Graph
 from .mix_models import mix_models
 
@@ -45,7 +46,7 @@ def fedpub(
     1. Masks and statistics of batch norm stay. An absent client counts for nobody in this round.
 
     Args:
-        fedavg: what clients train, send and use; what its server makes of that does not matter.
+        fedavg: what clients train, send and use; its server averages.
         probes: the common random graph, a collection where clients have one; see `proxy_graph`.
         sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
             least 0.
@@ -55,7 +56,7 @@ def fedpub(
         embed: of a model's answers ``[R, C]``.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -68,6 +69,7 @@ def fedpub(
     """
     for name, value in (("sparsity", sparsity), ("proximity", proximity), ("scale", scale)):
         check_number(name, value, at_least=0)
+    check_averages(fedavg, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     masks = {MASK + name: torch.ones_like(p).detach() for name, p in weights.items()}

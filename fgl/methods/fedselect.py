@@ -13,6 +13,7 @@ from ..checks import check_number, check_share
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.minibatches import local_steps
+from ..federation.pairs import CONTROL, PASSES, refuse
 from ..federation.train import trainable
 from ..graph import Graph
 
@@ -31,7 +32,9 @@ def fedselect(
     the shared ones. The server averages each entry over the clients that share it, weighted as
     `fedavg` does. After every third round but the first, of each weight the shared entries that
     moved most since the last time, ``|theta_i - theta_i at the last selection|``, become the
-    client's own; they start from the server's mean. Biases and vectors stay shared.
+    client's own; they start from the server's mean. Biases and vectors stay shared. In the pass in
+    which an entry does not move the optimiser's moments of it stay as they are; Adam's number of
+    steps counts both passes.
 
     Args:
         fedavg: what clients train, and how they are weighted.
@@ -41,7 +44,7 @@ def fedselect(
         passes: which entries each pass moves, the client's own (True) or the shared ones.
 
     Raises:
-        ValueError: if a number is out of range, or `passes` is empty.
+        ValueError: if a number is out of range, `passes` is empty, or `fedavg` is a `scaffold`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -56,6 +59,8 @@ def fedselect(
     check_number("every", every, at_least=1, integer=True)
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
+    why = "they count local steps, of which each entry moves in one pass alone"
+    refuse(fedavg, CONTROL, "fedselect", why)
     adjusted, settled = fedavg.train.adjust, fedavg.train.settle
     names = trainable(fedavg)
     none = {n: p.new_zeros(p.shape, dtype=torch.bool) for n, p in fedavg.initial().items()
@@ -126,7 +131,9 @@ def fedselect(
         return fedavg.deploy(merged(message, state), state, graph)
 
     train = replace(fedavg.train, num_steps=None, batches=batches, adjust=adjust, settle=settle)
+    train = replace(train, settle_moments=True)
     changed: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    changed["traits"] = fedavg.traits | {PASSES}
     return replace(fedavg, **changed, deploy=deploy, train=train)
 
 

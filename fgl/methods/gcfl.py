@@ -15,6 +15,7 @@ from ..checks import check_choice, check_number
 from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import CLUSTERS, CONTROL, refuse
 from ..federation.train import gradient
 from ..graph import Graph
 
@@ -113,7 +114,7 @@ def gcfl(
 
     Raises:
         TypeError: if a number is none.
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or `fedavg` is a `scaffold`.
 
     Example:
         >>> method = gcfl(fgl.fedavg(torch.nn.Linear(1, 1)), first_round=0)
@@ -132,6 +133,7 @@ def gcfl(
     check_number("eps2", eps2, at_least=0)
     check_number("first_round", first_round, at_least=0, integer=True)
     check_number("seq_length", seq_length, at_least=0, integer=True)
+    refuse(fedavg, CONTROL, "gcfl", "they are means over all clients, and a cluster is a part")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -156,7 +158,7 @@ def gcfl(
         own = {"clusters": clusters, "rounds": rounds, "sequences": sequences, "lengths": lengths}
         return outbox, {**own, **inner}
 
-    return replace(fedavg, aggregate=aggregate)
+    return replace(fedavg, aggregate=aggregate, traits=fedavg.traits | {CLUSTERS})
 
 
 def gcfl_plus(

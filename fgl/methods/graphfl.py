@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..checks import check_choice, check_number
 from ..federation import Message, Method, Params, Ragged, in_mode
@@ -52,7 +52,8 @@ def graphfl(
         second_order: whether the gradient goes through the adaptation's gradients.
 
     Raises:
-        ValueError: if a number or `query` is out of range; when called with ``"validation"``, if
+        ValueError: if a number or `query` is out of range, or the model has a batch norm that
+            counts; when called with ``"validation"``, if
             there is no validation mask or a step brings examples besides the graph's nodes.
 
     Example:
@@ -68,6 +69,7 @@ def graphfl(
     check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
     check_number("adapt_lr", adapt_lr, at_least=0)
     check_choice("query", query, ("half", "all", "validation"))
+    _check_model(fedavg)
     names = trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:
@@ -107,6 +109,20 @@ def graphfl(
 
     train = replace(fedavg.train, num_steps=None, batches=batches)
     return replace(fedavg, loss=loss, deploy=deploy, train=train)
+
+
+def _check_model(fedavg: Method) -> None:
+    """Statistics are counted in place, which no gradient of a gradient allows."""
+    counting = [
+        name
+        for name, module in fedavg.model.named_modules()
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.track_running_stats
+    ]
+    if counting:
+        raise ValueError(
+            "Expected the model to have no batch norm with running statistics, which an adaptation "
+            f"would count in each of its steps, but got {counting}"
+        )
 
 
 def halves(graph: Graph, context: Any) -> dict[str, Ragged]:

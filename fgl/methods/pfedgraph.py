@@ -13,6 +13,7 @@ from ..checks import check_number
 from ..client_network import flat_parameters, project_to_simplex, similarity
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..sparse import widened
 from .mix_models import mix_models, moved
@@ -30,13 +31,13 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     round on. A client that is absent counts for nobody in this round.
 
     Args:
-        fedavg: what clients train, send and use; what its server makes of that does not matter.
+        fedavg: what clients train, send and use; its server averages.
         prior: lambda, above 0: how much the shares of the examples count. Large, it is FedAvg.
         attraction: mu, how much a model is drawn to the direction of its mix. The public code adds
             the term to the loss, so it pushes models away: a negative number does that.
 
     Raises:
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
 
     Example:
         >>> method = pfedgraph(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -49,6 +50,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     """
     check_number("prior", prior, above=0)
     check_number("attraction", attraction)
+    check_averages(fedavg, "pfedgraph")
     initial = fedavg.initial()
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

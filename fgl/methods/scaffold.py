@@ -13,6 +13,7 @@ from ..checks import check_choice, check_number
 from ..federation import Broadcast, Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.minibatches import local_steps
+from ..federation.pairs import CONTROL, PASSES, refuse
 from ..federation.train import gradient, trainable
 from ..graph import Graph
 from .fedopt import fedopt
@@ -45,7 +46,8 @@ def scaffold(
         server_lr: eta_g, at least 0.
 
     Raises:
-        ValueError: if a number is out of range, or `lr` is not given and the optimiser has several.
+        ValueError: if a number is out of range, `lr` is not given and the optimiser has several, or
+            `fedavg` is a `fedselect`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -61,6 +63,8 @@ def scaffold(
     eta = learning_rate(fedavg) if by_path and lr is None else lr
     if eta is not None:
         check_number("lr", eta, above=0)
+    why = "its steps of one entry are not all that a client takes, which the control counts"
+    refuse(fedavg, PASSES, "scaffold", why)
     names, adjusted = trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
@@ -110,7 +114,8 @@ def scaffold(
         return {client: {**each, "control": new} for client, each in outbox.items()}, made
 
     train = replace(fedavg.train, adjust=adjust)
-    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
+    made = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
+    return replace(made, traits=fedavg.traits | {CONTROL})
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

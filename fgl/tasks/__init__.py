@@ -6,6 +6,7 @@ from .mended import generator_task, mend, mended
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import Links, OwnNodes, link_task, own_node_task
+from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
@@ -18,6 +19,7 @@ __all__ = [
     "Nodes",
     "OverlappingNodes",
     "OwnNodes",
+    "SampledNodes",
     "Task",
     "centralized",
     "ego_node_task",
@@ -32,5 +34,7 @@ __all__ = [
     "node_task",
     "overlapping_node_task",
     "own_node_task",
+    "sampled_node_task",
+    "sampled_steps",
     "with_structure",
 ]

@@ -266,7 +266,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         mask = graph.node_mask
         mask[own.get(graph, graph).num_nodes :] = False
-        yield from draw(graph, {**context, "own": Ragged(mask)}) if draw else ()
+        yield from draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else ()
 
     train = replace(fedavg.train, batches=batches) if draw else fedavg.train
     return replace(fedavg, send=send, train=train)

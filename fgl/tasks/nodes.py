@@ -12,7 +12,7 @@ from torch import nn
 
 from .. import data
 from ..checks import check_choice, check_device, check_number
-from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
+from ..federation import Evaluate, Method, Training, evaluate_on, fedavg, fold_in
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, Star
 from .scores import node_scores, validation
@@ -25,12 +25,19 @@ MODELS: dict[str, Any] = {
     "sage": SAGE,
     "star": partial(Star, pooling="none"),
 }
+
+
+def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[torch.Tensor]:
+    """`random_partition` that has nothing to do with a random split of the same seed."""
+    return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
+
+
 PARTITIONS: dict[str, Any] = {
     "louvain": data.louvain_partition,
     "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
     "leiden": data.leiden_partition,
     "metis": data.metis_partition,
-    "random": data.random_partition,
+    "random": random_parts,
 }
 
 

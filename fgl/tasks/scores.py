@@ -12,6 +12,7 @@ from torch.func import functional_call
 
 from ..data import EdgeSplit
 from ..federation import Evaluate, Message, Method, Params, check_model, deployed, in_mode
+from ..federation.evaluate import Predict, predict
 from ..federation.method import State
 from ..federation.round import means
 from ..graph import Graph
@@ -22,12 +23,13 @@ from .task import Validate
 Score = Callable[[Params, Graph], dict[str, float]]
 
 
-def node_scores(model: nn.Module, *, test: bool = True) -> Score:
+def node_scores(model: nn.Module, *, test: bool = True, logits_of: Predict = predict) -> Score:
     """How well a model classifies a client's own nodes.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``, returns logits.
         test: whether to score the test nodes too; a method that validates has no business there.
+        logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; without the name of a mask that is
@@ -46,7 +48,7 @@ def node_scores(model: nn.Module, *, test: bool = True) -> Score:
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
         with in_mode(model, False):
-            logits = functional_call(model, params, (graph.x, graph.adj))
+            logits = logits_of(model, params, graph)
         masks = {"val_accuracy": graph.val_mask}
         if test:
             masks["test_accuracy"] = graph.test_mask

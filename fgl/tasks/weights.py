@@ -15,9 +15,9 @@ from ..graph import Graph
 def own_nodes(graph: Graph, context: Any) -> Tensor:
     """Which nodes are a client's own, bool ``[num_nodes]``: all but generated ones and padding.
 
-    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own"``.
+    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own_nodes"``.
     """
-    return context["own"].values if "own" in context else graph.node_mask
+    return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
 def send_by_nodes(

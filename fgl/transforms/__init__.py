@@ -9,15 +9,27 @@ from .attacks import (
     noise,
     scaled_updates,
 )
+from .clipped import clipped
+from .gaussian import central_gaussian, local_gaussian, privacy_spent
+from .per_example import per_example_gaussian
 from .robust import robust
+from .secure_sum import clients_summed, secure_sum, summed_rounds
 
 __all__ = [
     "attacked",
+    "central_gaussian",
+    "clients_summed",
+    "clipped",
     "flipped_labels",
     "heavy",
     "little_is_enough",
+    "local_gaussian",
     "negated_models",
     "noise",
+    "per_example_gaussian",
+    "privacy_spent",
     "robust",
     "scaled_updates",
+    "secure_sum",
+    "summed_rounds",
 ]

@@ -14,6 +14,7 @@ from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import CLUSTERS, refuse
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
@@ -43,9 +44,9 @@ def robust(
         old model, and a warning says so.
 
     Raises:
-        ValueError: if `bucket` is not positive; when called, if messages have other keys than
-            ``"model"``, ``"num_examples"`` and those `untouched`, if the server sends no common
-            model, or if the rule would refuse all clients together.
+        ValueError: if `bucket` is not positive, or `method` is a `gcfl`; when called, if messages
+            have other keys than ``"model"``, ``"num_examples"`` and those `untouched`, if the
+            server sends no common model, or if the rule would refuse all clients together.
 
     Example:
         >>> method = robust(fgl.fedavg(torch.nn.Linear(1, 1)), fgl.aggregate.robust.median)
@@ -59,6 +60,8 @@ def robust(
     """
     check_number("bucket", bucket, at_least=1, integer=True)
     untouched = frozenset(untouched)
+    why = "its server compares the clients' updates, of which a robust mean leaves one for all"
+    refuse(method, CLUSTERS, "robust", why)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

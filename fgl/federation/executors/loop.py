@@ -110,7 +110,8 @@ class Loop:
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
-            answers.append((one.client, Answer(message, done.losses, one.graph.num_train)))
+            told = Answer(message, done.losses, one.graph.num_train)
+            answers.append((one.client, Answer(message) if self.method.silent else told))
         return answers
 
     def _received(self, index: int, message: Message, client: int) -> Ready:

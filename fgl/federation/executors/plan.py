@@ -30,7 +30,7 @@ class Plan:
     ) -> None:
         self.cohort = cohort
         self.given: Sequence[Any] = contexts
-        self.drawn: list[list[tuple[Graph, Any]]] = []
+        self.drawn: list[Sequence[tuple[Graph, Any]]] = []
         for graph, context, seed in zip(cohort.graphs, contexts, seeds, strict=True):
             if how.batches is None:  # nothing is drawn
                 self.drawn.append(local_steps(how, graph, context))

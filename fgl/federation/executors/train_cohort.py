@@ -14,15 +14,15 @@ from torch import Tensor, nn, optim
 from ..message import Params
 from ..method import Method, OptimizerFactory, Training
 from ..train import (
+    SCALARS,
     Layout,
     Trained,
     change_grads,
     check_reached,
-    copies,
     fused,
     load_state,
-    settle_params,
     state_of,
+    step_settled,
     trainable,
     training,
 )
@@ -36,7 +36,6 @@ ELEMENTWISE = (
     *(optim.ASGD, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
 )
 HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
-SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, the same for all clients
 
 
 def train_cohort(
@@ -138,10 +137,11 @@ def _step(
         _clip(list(leaves.values()), how.max_grad_norm)
     if how.adjust is not None:
         change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
-    before = layout.turn(copies(leaves)) if how.settle is not None else {}
-    stepper.step()
-    if how.settle is not None:
-        settle_params(leaves, before, view.hook("settle", how.settle), layout, None)
+    if how.settle is None:
+        stepper.step()
+    else:
+        hook = view.hook("settle", how.settle)
+        step_settled(stepper, leaves, hook, layout, None, moments=how.settle_moments)
     return losses.detach()
 
 

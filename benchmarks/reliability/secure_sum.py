@@ -1,0 +1,153 @@
+"""What a secure sum costs, in bytes and seconds, and how near it is to the plain mean.
+
+    python benchmarks/reliability/secure_sum.py --json benchmarks/results/secure_sum.json
+
+Clients send 100,100 numbers that they draw, float64, and train nothing. All run in one process;
+seconds are processor time, of all clients together divided by their number, and of the server. In
+half of the exchanges clients drop out before their keys, their letters, their upload, their shares.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+import warnings
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from harness.machine import machine, write
+
+import fgl
+from fgl.federation import Method, Round, Training
+from fgl.transforms import secure_sum, summed_rounds
+from fgl.transforms.secure_messages import NAMES, ROUNDS
+
+BITS = 28
+
+
+def drawing(size: tuple[int, int]) -> Method:
+    """A method whose clients send numbers of their own: another vector for every client."""
+
+    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
+        generator = torch.Generator().manual_seed(graph.num_nodes)
+        drawn = {
+            name: torch.randn(value.shape, generator=generator, dtype=value.dtype)
+            for name, value in params.items()
+        }
+        return {"model": drawn, "num_examples": torch.tensor(graph.num_nodes)}, state
+
+    model = torch.nn.Linear(*size).double()
+    return replace(fgl.fedavg(model, train=Training(num_steps=0)), send=send)
+
+
+def timed(method: Method, spent: dict[str, float]) -> Method:
+    """The method, whose processor time is added up: of its clients and of its server."""
+
+    def watch(name: str, function: Callable[..., Any]) -> Any:
+        def call(*given: Any) -> Any:
+            start = time.process_time()
+            made = function(*given)
+            spent[name] += time.process_time() - start
+            return made
+
+        return call
+
+    parts = {name: watch("clients", getattr(method, name)) for name in ("receive", "send")}
+    return replace(method, aggregate=watch("server", method.aggregate), **parts)
+
+
+def lost(number: int) -> Callable[[int, int], bool]:
+    """Client k < 4 drops out before the k-th message of every second exchange."""
+    return lambda index, client: index // ROUNDS % 2 == 1 and client == index % ROUNDS
+
+
+def costs(history: list[Round], spent: dict[str, float], number: int) -> dict[str, float]:
+    """Per round of the method."""
+    rounds = len(history)
+    return {
+        "bytes_up_per_client": sum(r.bytes_up for r in history) / rounds / number,
+        "bytes_down_per_client": sum(r.bytes_down for r in history) / rounds / number,
+        "seconds_per_client": spent["clients"] / rounds / number,
+        "seconds_of_the_server": spent["server"] / rounds,
+    }
+
+
+def case(number: int, exchanges: int, size: tuple[int, int]) -> dict[str, Any]:
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    clients = [
+        fgl.Graph(torch.ones(k + 1, size[0], dtype=torch.float64), edges) for k in range(number)
+    ]
+    threshold, method = 2 * number // 3, drawing(size)
+    plain, hidden, dropping = (defaultdict[str, float](float) for _ in range(3))
+    mean = fgl.run(timed(method, plain), clients, num_rounds=exchanges)
+    summed = secure_sum(method, threshold=threshold, bits=BITS)
+    whole = fgl.run(timed(summed, hidden), clients, num_rounds=ROUNDS * exchanges)
+    far = [distance(whole, mean)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # clients that come back too late
+        some = fgl.run(
+            timed(summed, dropping), clients, num_rounds=ROUNDS * exchanges, dropouts=lost(number)
+        )
+    last = exchanges % 2 == 0  # the last exchange was one with dropouts
+    absent = fgl.run(
+        method, clients, num_rounds=1, dropouts=lambda index, client: last and client < 3
+    )
+    far.append(distance(some, absent))
+    rounds = summed_rounds(whole.history)
+    return {
+        "clients": number,
+        "threshold": threshold,
+        "numbers": sum(value.numel() for value in method.initial().values()),
+        "plain": costs(mean.history, plain, number),
+        "secure": costs(rounds, hidden, number),
+        "secure with dropouts": costs(summed_rounds(some.history), dropping, number),
+        "bytes_up_by_message": dict(
+            zip(NAMES, (r.bytes_up / number for r in whole.history), strict=False)
+        ),
+        "farthest_in_last_digits": max(far) * 2.0**BITS,
+    }
+
+
+def distance(one: Any, other: Any) -> float:
+    """The largest difference of two models."""
+    got, want = one.outbox[0]["model"], other.outbox[0]["model"]
+    return max(float((got[name] - value).abs().max()) for name, value in want.items())
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 30])
+    parser.add_argument("--exchanges", type=int, default=4)
+    parser.add_argument("--size", type=int, nargs=2, default=(1000, 100), metavar=("IN", "OUT"))
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    report: dict[str, Any] = {"benchmark": "secure sum", "bits": BITS, "cases": []}
+    for number in args.clients:
+        found = case(number, args.exchanges, tuple(args.size))
+        report["cases"].append(found)
+        print(f"{number} clients, {found['numbers']:,} numbers:")
+        for kind in ("plain", "secure", "secure with dropouts"):
+            each = found[kind]
+            print(
+                f"  {kind}: {each['bytes_up_per_client'] / 1e6:.3f} MB up and "
+                f"{each['bytes_down_per_client'] / 1e6:.3f} MB down a client, "
+                f"{each['seconds_per_client']:.3f} s a client, "
+                f"{each['seconds_of_the_server']:.3f} s at the server"
+            )
+        print(f"  farthest from the plain mean: {found['farthest_in_last_digits']:.3f} last digits")
+    report["machine"] = machine()
+    if args.json:
+        write(report, args.json)
+    return 0 if all(c["farthest_in_last_digits"] <= 0.51 for c in report["cases"]) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,257 @@
+"""The wire table: what every method sends, how large it is, and what can be read from it.
+
+    python benchmarks/reliability/wire.py      writes the table into docs/privacy.md
+
+Two rounds of every method on a small task: synthetic graphs of Cora's and PROTEINS' kind.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from harness.machine import example
+from harness.report import publish
+
+import fgl
+from fgl import Method, methods, tasks, transforms
+from fgl.federation.message import num_bytes
+from fgl.tasks import Local, Task
+
+UP, DOWN, BEFORE = "up", "down", "before"
+BASELINES = example("baseline")
+ONE = Local(steps=1)
+SMALL: dict[str, Any] = {  # a setting of each kind of task
+    "louvain-nodes": tasks.Nodes(model="gcn", hidden=64, local=ONE),
+    "star nodes": tasks.Nodes(model="star", hidden=64, local=ONE),
+    "summed nodes": tasks.Nodes(model="gcn", hops=2, hidden=64, local=ONE),
+    "sage nodes": tasks.Nodes(model="sage", hidden=64, local=ONE),
+    "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
+    "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
+    "links": tasks.Links(local=ONE),
+    "graphs": tasks.Graphs(clients=5, local=ONE),
+}
+KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
+KINDS["fedsage-plus"] = "sage nodes"
+NAMES = {  # as they are written, where not as they are called
+    "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
+    "moon": "MOON", "fedper": "FedPer", "scaffold": "SCAFFOLD", "fedselect": "FedSelect",
+    "graphfl": "GraphFL", "gcfl": "GCFL", "gcfl-plus": "GCFL+", "fedstar": "FedStar",
+    "ring": "D-FedGNN (ring)", "fedgcn": "FedGCN", "fedsage": "FedSage",
+    "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
+    "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
+    "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
+    "mix-updates": "mixed updates", "local-gaussian": "local noise",
+    "central-gaussian": "central noise", "fedsage-plus-generators": "FedSage+ (generators)",
+    "gcfl-plus-gradients": "GCFL+ (gradients)",
+}  # fmt: skip
+
+
+Make = Callable[[Task], Any]  # a method, or a method and the task that it runs on
+
+
+def cases() -> dict[str, tuple[Make, str]]:
+    """Every method: how it is made of a task, and of which."""
+
+    def baseline(name: str, build: Any) -> Make:
+        return lambda task: BASELINES.built(build, task, 0, OPTIONS.get(name, {}))
+
+    found: dict[str, tuple[Make, str]] = {
+        name: (baseline(name, build), KINDS.get(name, "louvain-nodes"))
+        for name, build in BASELINES.METHODS.items()
+        if name != "centralized"
+    }
+    noise: dict[str, Any] = {"length": 1.0, "noise_multiplier": 1.0}
+    return found | {
+        "own-models": (lambda t: methods.own_models(t.fedavg, draw=True), "ego-nodes"),
+        "gcfl-plus-gradients": (
+            lambda t: methods.gcfl_plus(t.fedavg, sequence="gradients"), "louvain-nodes"
+        ),
+        "mix-updates": (lambda t: methods.mix_updates(t.fedavg, methods.uniform), "louvain-nodes"),
+        "fedsage-plus-generators": (generators, "sage nodes"),
+        "fgssl": (lambda t: example("fgssl").fgssl(t.fedavg), "louvain-nodes"),
+        "fedgl": (fedgl, "overlapping-nodes"),
+        "fedego": (lambda t: example("fedego").fedego(t.fedavg), "ego-nodes"),
+        "fedvgae": (lambda t: example("fedvgae").fedvgae(t.fedavg, t.validate), "links"),
+        "gpfl": (gpfl, "graphs"),
+        "clipped": (lambda t: transforms.clipped(t.fedavg, length=1.0), "louvain-nodes"),
+        "local-gaussian": (lambda t: transforms.local_gaussian(t.fedavg, **noise), "louvain-nodes"),
+        "central-gaussian": (
+            lambda t: transforms.central_gaussian(t.fedavg, **noise), "louvain-nodes"
+        ),
+    }  # fmt: skip
+
+
+OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
+    "fedprox": {"mu": 0.1},
+    "fedper": {"shared": ["convs.0"]},
+    "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
+}
+
+
+def generators(task: Task) -> Any:
+    """FedSage+'s generators, smaller than the paper's."""
+    width = task.clients[0].num_features
+    model = fgl.nn.NeighbourGenerator(width, 64, 7, latent=16, widths=(64, 64))
+    made = tasks.generator_task(task.clients, model, fgl.Training())
+    return methods.fedsage_plus(made.fedavg), made
+
+
+def fedgl(task: Task) -> Method:
+    whole: Any = task.whole
+    method: Method = example("fedgl").fedgl(task.fedavg, int(whole.node_id.max()) + 1)
+    return method
+
+
+def gpfl(task: Task) -> Method:
+    recipe = example("gpfl")
+    method: Method = recipe.gpfl(task.fedavg, recipe.random_graphs(task.clients[0].num_features, 0))
+    return method
+
+
+EXACT = "read as it is"
+READS: dict[str, str] = {  # by direction and key, or by method, direction and key
+    "up model": "which features the client's nodes have (`leaks.py`); of few examples the labels",
+    "local-gaussian up model": "little, by as much as epsilon says",
+    "central-gaussian up model": "by the server as much as without noise: it is trusted here",
+    "clipped up model": "as much as without clipping",
+    "fedego up model": "the reduction layer alone: which features the client's nodes have",
+    "fedstar up model": "the channel of structure alone: of features nothing, of degrees something",
+    "fedvgae up model": "the encoder: which features the client's nodes have",
+    "up num_examples": "how many training examples the client has, exactly",
+    "fedego up num_examples": "nothing, it is 1",
+    "clipped up num_examples": "nothing, it is 1",
+    "local-gaussian up num_examples": "nothing, it is 1",
+    "central-gaussian up num_examples": "nothing, it is 1",
+    "up gradient_norm": "how far the client is from done",
+    "up shift": "a gradient at a model that the server knows: as much as the model tells",
+    "up own": "which weights moved most: in the first layer they name features",
+    "up embedding": "the mean answer to a known graph: a fingerprint of the model",
+    "up answers": "the answers to known graphs: a fingerprint of the model",
+    "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
+    "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
+    "up predictions": "the labels of the training nodes (`leaks.py`)",
+    "up embeddings": "the logits, so the labels, as from the predictions",
+    "fedego up embeddings": "means over at least a batch of ego-graphs; of a single one every "
+    "word of its nodes (`leaks.py`)",
+    "fedego up labels": "position 0 is the client's class histogram, exactly (`leaks.py`)",
+    "up made": "what its generator makes for its training nodes: what it learned of their features",
+    "up count": "how many neighbours its generator misses at each training node",
+    "up pulls": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
+    "down model": "what all clients know together; any of them may ask it about a node or graph",
+    "local down model": "nothing, it is the initial one",
+    **{
+        f"{name} down model": "a mix of some clients' models, made for this one"
+        for name in ("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl")
+    },
+    "gcfl down model": "what the clients of one cluster know together",
+    "gcfl-plus down model": "what the clients of one cluster know together",
+    "gcfl-plus-gradients down model": "what the clients of one cluster know together",
+    "down num_clients": "how many clients took part",
+    "down control": "the mean gradient of all clients",
+    "down direction": "where the other clients' models differ from the own one",
+    "down labels": "what the server believes of the client's nodes, from others' predictions",
+    "down row": "which nodes the server joins: alike in others' embeddings",
+    "down col": "see row",
+    "down weight": "how alike they are",
+    "down head": "what the server learned from all uploads",
+    "down distribution": "the class shares of all clients together",
+    "down stage": "which part of the exchange this is",
+    "down pull": "the sum of what others sent as pulls",
+    "down made": "what the others sent as made",
+    "down count": "what the others sent as count",
+    "down owners": "how many clients took part",
+    "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
+    "scaled",
+}
+
+
+def flow(name: str, rounds: int = 2) -> Iterator[tuple[str, str, str, int]]:
+    """Direction, key, shape and bytes of all that the first client sends and is sent."""
+    make, kind = cases()[name]
+    loaded = SMALL[kind].load(0)
+    made = make(loaded)
+    method, task = made if isinstance(made, tuple) else (made, loaded)
+    yield from exchanged(method, task, 3 if method.exchange > 1 else rounds)
+    if task.bytes_before and name != "fedsage-plus":  # its generators are a row of their own
+        yield BEFORE, "all messages", "", task.bytes_before
+
+
+def exchanged(method: Method, task: Any, rounds: int = 2) -> list[tuple[str, str, str, int]]:
+    """What one client sends and is sent in so many rounds, each key once."""
+    found: dict[tuple[str, str], tuple[str, int]] = {}
+
+    def note(direction: str, message: Mapping[str, Any]) -> None:
+        for key, value in message.items():
+            found[direction, key] = shape_of(value), num_bytes({key: value})
+
+    def receive(message: Any, state: Any, graph: Any) -> Any:
+        if graph is task.clients[0]:
+            note(DOWN, message)
+        return method.receive(message, state, graph)
+
+    def send(params: Any, context: Any, state: Any, graph: Any) -> Any:
+        message, new = method.send(params, context, state, graph)
+        if graph is task.clients[0]:
+            note(UP, message)
+        return message, new
+
+    watched = replace(method, receive=receive, send=send)
+    result = fgl.run(watched, list(task.clients), num_rounds=rounds)
+    note(DOWN, result.outbox[0])
+    return [(way, key, *said) for (way, key), said in sorted(found.items(), reverse=True)]
+
+
+def shape_of(value: Any) -> str:
+    if isinstance(value, Mapping):
+        total = sum(tensor.numel() for tensor in value.values())
+        return f"{len(value)} tensors, {total:,} numbers"
+    return str(list(value.shape)) if value.dim() else "a number"
+
+
+def reading(name: str, way: str, key: str) -> str:
+    """What can be read from a part of a message."""
+    for known in (f"{name} {way} {key}", f"{way} {key}"):
+        if known in READS:
+            return READS[known]
+    raise ValueError(f"Expected READS to say what can be read from {way} {key} of {name}")
+
+
+def rows(found: Mapping[str, list[tuple[str, str, str, int]]]) -> list[str]:
+    """The lines of the table; methods whose messages are alike share them."""
+    alike: dict[tuple[Any, ...], list[str]] = {}
+    for name, parts in found.items():
+        said = tuple((*part, reading(name, *part[:2])) for part in parts)
+        alike.setdefault(said, []).append(NAMES.get(name, name))
+    lines = []
+    for said, names in alike.items():
+        for way, key, shape, size, text in said:
+            lines.append(f"| {', '.join(names)} | {way} | `{key}` | {shape} | {size:,} | {text} |")
+            names = [""]
+    return lines
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.parse_args(argv)
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    found = {}
+    for name in cases():
+        found[name] = list(flow(name))
+        print(name, flush=True)
+    head = "| method | way | key | shape | bytes | what can be read from it |"
+    publish("wire", "\n".join([head, "|---" * 6 + "|", *rows(found)]) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

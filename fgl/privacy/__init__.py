@@ -1,0 +1,25 @@
+"""Privacy: bounds on a client's change, noise and what it is worth, sums that hide uploads."""
+
+from . import secure_sum
+from .accountant import ORDERS, epsilon, noise_for
+from .clip import clip, clipped_gradient, length_of
+from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
+from .gaussian import gaussian, noisy_shares, on_grid
+
+__all__ = [
+    "ORDERS",
+    "DoesNotFit",
+    "clip",
+    "clipped_gradient",
+    "decode",
+    "encode",
+    "epsilon",
+    "gaussian",
+    "largest_weight",
+    "length_of",
+    "noise_for",
+    "noisy_shares",
+    "on_grid",
+    "secure_sum",
+    "wrapped_sum",
+]

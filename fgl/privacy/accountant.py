@@ -1,0 +1,118 @@
+"""The accountant: the epsilon that noise is worth after so many rounds, by Renyi's divergence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ..checks import check_number
+
+ORDERS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
+
+
+def epsilon(
+    *,
+    noise_multiplier: float,
+    rounds: int,
+    delta: float,
+    sample_rate: float = 1.0,
+    orders: Sequence[float] = ORDERS,
+) -> float:
+    """The epsilon of the Gaussian mechanism, so many times, at a delta.
+
+    ``min_a rounds R_a + log((a - 1) / a) - (log delta + log a) / (a - 1)``, where the order a has
+    ``R_a = a / (2 noise_multiplier^2)``; with a `sample_rate` that of Poisson sampling (Mironov et
+    al. 2019). dp-accounting computes it.
+
+    Args:
+        noise_multiplier: the noise's standard deviation over the most that one party can change
+            the sum that it is added to (the sensitivity); 0 protects nothing.
+        rounds: how often the party took part.
+        delta: the probability with which the bound may fail, in (0, 1); far below one over the
+            number of parties.
+        sample_rate: probability with which a party takes part in a round, drawn where nobody sees
+            it; default 1. A run's `participation` is drawn from its seed, and is no such sampling.
+        orders: a, to take the best of; default Opacus' 162.
+
+    Returns:
+        Epsilon; 0 for no round, infinite without noise.
+
+    Raises:
+        ImportError: without the extra `private`.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> round(epsilon(noise_multiplier=1.0, rounds=10, delta=1e-5), 2)
+        19.05
+
+    Source: Mironov 2017, https://arxiv.org/abs/1702.07476; Canonne et al. 2020 (Proposition 12),
+    https://arxiv.org/abs/2004.00010
+    """
+    check_number("noise_multiplier", noise_multiplier, at_least=0)
+    check_number("rounds", rounds, at_least=0, integer=True)
+    check_number("delta", delta, above=0, below=1)
+    check_number("sample_rate", sample_rate, at_least=0, at_most=1)
+    if not rounds or not sample_rate:
+        return 0.0
+    if not noise_multiplier:
+        return math.inf
+    accounting, rdp = _dp_accounting()
+    event = accounting.GaussianDpEvent(noise_multiplier)
+    if sample_rate < 1:
+        event = accounting.PoissonSampledDpEvent(sample_rate, event)
+    accountant = rdp.RdpAccountant(list(orders))
+    accountant.compose(event, rounds)
+    return float(accountant.get_epsilon(delta))
+
+
+_spent = epsilon  # `noise_for` has an argument of this name
+
+
+def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
+    """The noise multiplier that gives an epsilon after so many rounds: the inverse of `epsilon`.
+
+    Args:
+        epsilon: to stay at or just below, above 0.
+        rounds, delta, sample_rate: as in `fgl.privacy.epsilon`; at least one round.
+
+    Returns:
+        The noise multiplier, too large by at most a thousandth.
+
+    Raises:
+        ImportError: without the extra `private`.
+        ValueError: if a number is out of range, or no noise gives so small an epsilon.
+
+    Example:
+        >>> noise = noise_for(epsilon=8.0, rounds=30, delta=1e-5)
+        >>> 7.9 < fgl.privacy.epsilon(noise_multiplier=noise, rounds=30, delta=1e-5) <= 8
+        True
+    """
+    check_number("epsilon", epsilon, above=0)
+    check_number("rounds", rounds, at_least=1, integer=True)
+    how: dict[str, Any] = {"rounds": rounds, "delta": delta, "sample_rate": sample_rate}
+    low, high = 0.0, 1.0
+    while _spent(noise_multiplier=high, **how) > epsilon:
+        low, high = high, 2 * high
+        if high > 1e9:
+            raise ValueError(f"Expected epsilon to be one that noise can give, but got {epsilon}")
+    while high - low > 1e-3 * high:
+        middle = (low + high) / 2
+        if _spent(noise_multiplier=middle, **how) > epsilon:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _dp_accounting() -> Any:
+    """dp-accounting, which only an epsilon needs."""
+    try:
+        import dp_accounting
+        from dp_accounting import rdp
+    except ImportError as error:
+        raise ImportError(
+            "Expected dp-accounting 0.6 to be installed, which computes epsilon, but it is not: "
+            "pip install 'torch-fgl[private]'"
+        ) from error
+    return dp_accounting, rdp

@@ -1,0 +1,112 @@
+"""Fixed point: numbers as integers modulo 2^64, so that sums are exact and masks can hide them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+ROOM = 2.0**62  # half of what a word holds: a sum may not come near its end
+
+
+class DoesNotFit(ValueError):
+    """A number is not finite, or out of the range that was agreed on.
+
+    Example:
+        >>> issubclass(DoesNotFit, ValueError)
+        True
+    """
+
+
+def encode(value: Tensor, *, weight: int = 1, bits: int, bound: float) -> Tensor:
+    """``weight round(value 2^bits)``; integers are not scaled.
+
+    Args:
+        value: of any shape; each entry at most `bound` in size (integers: ``bound 2^bits``).
+        weight: what it is multiplied by, at least 0; see `largest_weight`.
+        bits: of the fraction.
+        bound: of the range, on both sides.
+
+    Returns:
+        int64, of the same shape, on the CPU.
+
+    Raises:
+        DoesNotFit: if an entry is not finite or beyond the bound: nothing wraps in silence.
+
+    Example:
+        >>> encode(torch.tensor([0.5, -1.25]), weight=3, bits=2, bound=8)
+        tensor([  6, -15])
+    """
+    scaled = value.detach().cpu().double()
+    if value.is_floating_point():
+        scaled = scaled * 2.0**bits
+    scaled = scaled.round()
+    limit = bound * 2.0**bits
+    if scaled.numel() and not bool((scaled.abs() <= limit).all()):  # nor is NaN
+        raise DoesNotFit(
+            f"Expected values to be at most {bound:g} in size, but got one that is not"
+        )
+    return scaled.long() * weight
+
+
+def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor) -> Tensor:
+    """The mean behind a sum of encoded values: ``total / weight / 2^bits``, rounded once.
+
+    Args:
+        total: int64 ``[...]``, the sum over clients of what `encode` made.
+        weight: the sum of their weights, above 0.
+        bits, bound: as they encoded.
+        like: a tensor of the dtype and on the device that the mean shall have.
+
+    Returns:
+        ``[...]``, of `like`'s dtype; an integer mean is rounded.
+
+    Raises:
+        DoesNotFit: if a mean is beyond the bound, which none of values within it can be.
+
+    Example:
+        >>> decode(torch.tensor([6, -15]), 3, bits=2, bound=8, like=torch.zeros(1))
+        tensor([ 0.5000, -1.2500])
+    """
+    whole = torch.div(total, weight, rounding_mode="floor")
+    limit = bound * 2.0**bits
+    if whole.numel() and not bool((whole.double().abs() <= limit).all()):
+        raise DoesNotFit(f"Expected means to be at most {bound:g} in size, but got one that is not")
+    rest = total - whole * weight
+    mean = whole.double() + rest.double() / weight
+    mean = mean * 2.0**-bits if like.is_floating_point() else mean.round()
+    return mean.to(like)
+
+
+def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
+    """What each of so many clients may weigh, so that no sum of theirs leaves its word.
+
+    Example:
+        >>> largest_weight(10, bits=28, bound=1024)
+        1677721
+    """
+    return math.floor(ROOM / (bound * 2.0**bits) / num_clients)
+
+
+def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
+    """The sum of int64 tensors modulo 2^64, less that of others.
+
+    Example:
+        >>> wrapped_sum([torch.tensor([2**63 - 1]), torch.tensor([1])])
+        tensor([-9223372036854775808])
+    """
+    total: np.ndarray | None = None
+    for sign, some in ((1, words), (-1, minus)):
+        for word in some:
+            other = (
+                word.cpu().contiguous().numpy().view(np.uint64)
+            )  # its sums wrap, as C defines them
+            if total is None:
+                total = np.zeros_like(other)
+            total = total + other if sign > 0 else total - other
+    if total is None:
+        raise ValueError("Expected words to have a tensor, but got none")
+    return torch.from_numpy(np.asarray(total).view(np.int64))

@@ -1,0 +1,168 @@
+"""Gaussian noise that protects: drawn from the operating system, on a grid of its own."""
+
+from __future__ import annotations
+
+import math
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.special import ndtri
+from torch import Tensor
+
+from ..checks import check_number
+from ..client_network import project_to_simplex
+
+FINE = 20  # the grid's step is at most sigma / 2^FINE
+UNPROTECTED = (
+    "Expected noise from the operating system, but got a generator: whoever knows its seed "
+    "subtracts the noise. This run protects nothing"
+)
+
+
+def gaussian(
+    tensors: Mapping[str, Tensor],
+    *,
+    sigma: float,
+    unprotected: torch.Generator | None = None,
+) -> dict[str, Tensor]:
+    """Tensors with noise of the operating system: ``t + N(0, sigma^2)`` in every entry.
+
+    The entries are first rounded towards 0, and the noise to the nearest, to multiples of a power
+    of two below ``sigma / 2^20``; the sum of the two is exact. So the last bits of a float tell
+    nothing of what lies under the noise (Mironov 2012): the result is that of the ideal mechanism,
+    rounded. What remains is that one entry's noise is made of 64 random bits, so that it ends at
+    9.1 sigma. How long the computation takes is not hidden.
+
+    Args:
+        tensors: name to tensor in floating point, whose lengths are bounded (`clip`).
+        sigma: standard deviation of the noise, above 0.
+        unprotected: a generator to repeat an experiment with. Noise of it protects nothing, which a
+            warning says.
+
+    Returns:
+        Name to tensor, of the same shapes, dtypes and devices.
+
+    Raises:
+        ValueError: if `sigma` is not positive, or an entry is not finite.
+
+    Example:
+        >>> noisy = gaussian({"w": torch.zeros(10_000)}, sigma=2.0)["w"]
+        >>> bool((noisy.std() - 2).abs() < 0.1)
+        True
+
+    Source: Mironov 2012, https://doi.org/10.1145/2382196.2382264
+    """
+    if unprotected is not None:
+        warnings.warn(UNPROTECTED, stacklevel=2)
+    exact = on_grid(tensors, sigma=sigma)
+    step = grid_step(sigma)
+    out = {}
+    for name, value in exact.items():
+        noise = (standard_normal(value.shape, unprotected) * (sigma / step)).round() * step
+        out[name] = (value + noise.to(value.device)).to(tensors[name].dtype)
+    return out
+
+
+def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]:
+    """Tensors whose entries are multiples of `grid_step`, in float64, so that sums are exact.
+
+    Entries are rounded towards 0, so that no length grows.
+
+    Args:
+        tensors: name to tensor in floating point.
+        sigma: of the noise to come, above 0.
+
+    Raises:
+        ValueError: if `sigma` is not positive, or an entry is not finite.
+
+    Example:
+        >>> on_grid({"w": torch.tensor([1.0, -1e-9])}, sigma=1.0)
+        {'w': tensor([1., -0.], dtype=torch.float64)}
+    """
+    check_number("sigma", sigma, above=0)
+    step = grid_step(sigma)
+    for name, value in tensors.items():
+        if not value.isfinite().all():
+            raise ValueError(f"Expected {name} to be finite, but got an entry that is not")
+    return {name: (value.double() / step).trunc() * step for name, value in tensors.items()}
+
+
+def grid_step(sigma: float) -> float:
+    """The step of the grid: the largest power of two that is at most ``sigma / 2^20``.
+
+    Example:
+        >>> grid_step(1.5) == 2**-20
+        True
+    """
+    step: float = 2.0 ** (math.floor(math.log2(sigma)) - FINE)
+    return step
+
+
+def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
+    """Normal numbers from 64 bits each of the operating system; float64 on the CPU.
+
+    ``s Phi^-1((k + 1/2) / 2^64)`` with a sign s and k in ``[0, 2^63)``, each of equal probability.
+
+    Args:
+        shape: of the tensor.
+        unprotected: a generator to take the bits from instead.
+
+    Example:
+        >>> bool(standard_normal(torch.Size([1000])).abs().max() < 9.2)
+        True
+    """
+    bits = _bits(math.prod(shape), unprotected)
+    size = -ndtri(((bits >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-64)
+    values = np.where(bits & np.uint64(1), size, -size)
+    return torch.from_numpy(values).view(shape)
+
+
+def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Tensor:
+    """Numbers of the operating system, uniform in [0, 1), float64 on the CPU.
+
+    Args:
+        shape: of the tensor.
+        unprotected: a generator to take the bits from instead.
+
+    Example:
+        >>> bool(uniform(torch.Size([1000])).max() < 1)
+        True
+    """
+    bits = _bits(math.prod(shape), unprotected)
+    return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53).view(shape)
+
+
+def _bits(count: int, unprotected: torch.Generator | None) -> Any:
+    """So many times 64 random bits, uint64 ``[count]``."""
+    if unprotected is None:
+        return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    halves = torch.randint(2**32, (2 * count,), generator=unprotected, device=unprotected.device)
+    return halves.cpu().numpy().astype(np.uint32).view(np.uint64)
+
+
+def noisy_shares(
+    shares: Tensor, *, sigma: float, unprotected: torch.Generator | None = None
+) -> Tensor:
+    """Distributions with noise: Gaussian noise on every entry, then the nearest distribution.
+
+    Args:
+        shares: float ``[..., C]``, rows that sum to 1.
+        sigma: standard deviation of the noise, above 0.
+        unprotected: as in `gaussian`.
+
+    Returns:
+        A tensor like `shares`, whose rows are distributions again.
+
+    Raises:
+        ValueError: if `sigma` is not positive.
+
+    Example:
+        >>> noisy_shares(torch.eye(3), sigma=0.1).sum(1).round(decimals=4)
+        tensor([1., 1., 1.])
+    """
+    noisy = gaussian({"shares": shares}, sigma=sigma, unprotected=unprotected)["shares"]
+    return project_to_simplex(noisy.flatten(0, -2)).view_as(shares) if noisy.numel() else noisy

@@ -1,0 +1,348 @@
+"""The secure sum's parts: keys, masks, shares and sealed letters, of bytes and tensors.
+
+Nothing here is cryptography of our own. X25519, HKDF-SHA256, ChaCha20 and ChaCha20-Poly1305 are
+those of `cryptography`; Shamir's sharing is that of `pycryptodome` (Flower uses it too).
+
+The clients of an exchange stand in a list; a client's place in it is its row. A client has two
+pairs of keys (one to seal letters with, one to make masks with) and the seed of a mask of its own.
+
+Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .fixed_point import wrapped_sum
+
+KEY = 32  # bytes of a key, a seed and a share
+HALF = 16  # bytes of a secret that the library shares at once
+NONCE = 12
+LETTER = NONCE + 2 * KEY + 16  # a letter: nonce, two shares, tag
+NOTHING, SEED, SECRET = 0, 1, 2  # what a client reveals of another: a share of which secret
+Draw = Callable[[int], bytes]
+
+
+class CannotUnmask(ValueError):
+    """What the clients revealed is not enough to take the masks off, or is not what was shared.
+
+    Example:
+        >>> issubclass(CannotUnmask, ValueError)
+        True
+    """
+
+
+def public_key(secret: bytes) -> bytes:
+    """The public half of an X25519 key.
+
+    Example:
+        >>> len(public_key(bytes(range(32))))
+        32
+    """
+    x25519: Any = _need("cryptography.hazmat.primitives.asymmetric.x25519")
+    made: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return made
+
+
+def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
+    """The key that two clients agree on: X25519, then HKDF-SHA256 with `about` as its info.
+
+    Raises:
+        ValueError: for a public key of low order, which would make a key that all know.
+
+    Example:
+        >>> one, two = bytes([1]) * 32, bytes([2]) * 32
+        >>> agreed_key(one, public_key(two), b"us") == agreed_key(two, public_key(one), b"us")
+        True
+    """
+    x25519: Any = _need("cryptography.hazmat.primitives.asymmetric.x25519")
+    hashes: Any = _need("cryptography.hazmat.primitives.hashes")
+    hkdf: Any = _need("cryptography.hazmat.primitives.kdf.hkdf")
+    own = x25519.X25519PrivateKey.from_private_bytes(secret)
+    shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(public))
+    kdf = hkdf.HKDF(hashes.SHA256(), length=KEY, salt=None, info=b"fgl secure sum 1 " + about)
+    made: bytes = kdf.derive(shared)
+    return made
+
+
+def mask(seed: bytes, count: int) -> Tensor:
+    """So many words of ChaCha20's stream.
+
+    Returns:
+        int64 ``[count]``, uniform modulo 2^64 to who does not know the seed.
+
+    Example:
+        >>> mask(bytes(32), 2)
+        tensor([-8053014886254331786,  2935650227004792128])
+    """
+    ciphers: Any = _need("cryptography.hazmat.primitives.ciphers")
+    stream = ciphers.Cipher(ciphers.algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
+    return torch.from_numpy(np.frombuffer(stream.update(bytes(8 * count)), "<i8").astype(np.int64))
+
+
+def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
+    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` of them give it back.
+
+    Example:
+        >>> shares = split(bytes(range(32)), 2, 3)
+        >>> combine({0: shares[0], 2: shares[2]}) == bytes(range(32))
+        True
+    """
+    shamir = _need("Crypto.Protocol.SecretSharing").Shamir
+    halves = [
+        dict(shamir.split(threshold, number, secret[i : i + HALF])) for i in range(0, KEY, HALF)
+    ]
+    return [b"".join(half[row + 1] for half in halves) for row in range(number)]
+
+
+def combine(shares: Mapping[int, bytes]) -> bytes:
+    """The secret behind as many shares, by row, as its threshold says; no more.
+
+    Example:
+        >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
+        b'0123456789abcdef0123456789abcdef'
+    """
+    shamir = _need("Crypto.Protocol.SecretSharing").Shamir
+    parts = (
+        shamir.combine([(row + 1, share[i : i + HALF]) for row, share in shares.items()])
+        for i in range(0, KEY, HALF)
+    )
+    return b"".join(parts)
+
+
+def letters(
+    row: int, secrets: Sequence[bytes], keys: Tensor, threshold: int, about: bytes, draw: Draw
+) -> Tensor:
+    """What a client gives every other to keep: sealed shares of its mask's seed and of its key.
+
+    Args:
+        row: the client's own.
+        secrets: its key to seal with, its key to make masks with, the seed of its own mask.
+        keys: uint8 ``[n, 64]``, the public keys of all.
+        threshold: how many shares give a secret back.
+        about: what the letters are bound to; who knows something else cannot open them.
+        draw: gives so many random bytes.
+
+    Returns:
+        uint8 ``[n, 92]``, one letter for each; one for itself is among them.
+
+    Example:
+        >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
+        >>> letters(0, [bytes([1]) * 32] * 3, keys, 1, b"", bytes).shape
+        torch.Size([1, 92])
+    """
+    sealing, masking, seed = secrets
+    number = len(keys)
+    shares = zip(split(seed, threshold, number), split(masking, threshold, number), strict=True)
+    made = []
+    for other, (of_seed, of_secret) in enumerate(shares):
+        key = _sealing_key(sealing, keys, row, other, own=row, about=about)
+        nonce = draw(NONCE)
+        made.append(nonce + _aead(key).encrypt(nonce, of_seed + of_secret, about))
+    return as_tensor(b"".join(made)).view(number, LETTER)
+
+
+def masked(
+    words: Tensor, row: int, secrets: Sequence[bytes], keys: Tensor, here: Tensor, about: bytes
+) -> Tensor:
+    """A client's words, hidden by its own mask and by one with each of the others.
+
+    ``y_u = x_u + PRG(b_u) + sum_{u < v} PRG(s_uv) - sum_{u > v} PRG(s_uv)`` (Sec. 4), the v being
+    those who shared their keys. The masks of pairs cancel in the sum over all of them.
+
+    Args:
+        words: int64 ``[P]``.
+        row, secrets, keys, about: as in `letters`.
+        here: bool ``[n]``, who gave letters to all.
+
+    Returns:
+        int64 ``[P]``.
+
+    Example:
+        >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
+        >>> alone = masked(torch.tensor([5]), 0, [bytes(32)] * 3, keys, torch.tensor([True]), b"")
+        >>> alone - mask(bytes(32), 1)
+        tensor([5])
+    """
+    _, masking, seed = secrets
+    plus: list[Tensor] = [words, mask(seed, words.numel())]
+    minus: list[Tensor] = []
+    for other in _rows(here):
+        if other != row:
+            pair = mask(_pair_seed(masking, keys, row, other, about), words.numel())
+            (plus if row < other else minus).append(pair)
+    return wrapped_sum(plus, minus=minus)
+
+
+def revealed(
+    row: int, sealing: bytes, keys: Tensor, sealed: Tensor, here: Tensor, sent: Tensor, about: bytes
+) -> Tensor:
+    """What a client tells the server of each other one: a share of one secret, never of both.
+
+    Of those who sent, a share of the seed of their own mask; of those who gave letters and then
+    did not send, a share of the key of their masks of pairs. A letter that cannot be opened gives
+    nothing.
+
+    Args:
+        row, keys, about: as in `letters`.
+        sealing: the client's key to seal with.
+        sealed: uint8 ``[n, 92]``, the letters that it got, by who wrote them.
+        here: bool ``[n]``, who gave letters.
+        sent: bool ``[n]``, whose words reached the server.
+
+    Returns:
+        uint8 ``[n, 33]``: which secret (0: none), and the share.
+
+    Raises:
+        ValueError: if somebody sent who gave no letters.
+
+    Example:
+        >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
+        >>> own = letters(0, [bytes([1]) * 32] * 3, keys, 1, b"", bytes)
+        >>> yes = torch.tensor([True])
+        >>> revealed(0, bytes([1]) * 32, keys, own, yes, yes, b"")[0, :3]
+        tensor([1, 1, 1], dtype=torch.uint8)
+    """
+    if bool((sent & ~here).any()):
+        raise ValueError("Expected those who sent to be among those with letters, but got others")
+    made = []
+    for other in range(len(keys)):
+        kind, share = NOTHING, bytes(KEY)
+        opened = _opened(row, other, sealing, keys, sealed, about) if bool(here[other]) else b""
+        if opened:
+            kind = SEED if bool(sent[other]) else SECRET
+            share = opened[:KEY] if kind == SEED else opened[KEY:]
+        made.append(bytes([kind]) + share)
+    return as_tensor(b"".join(made)).view(len(keys), 1 + KEY)
+
+
+def unmasked(
+    total: Tensor,
+    keys: Tensor,
+    here: Tensor,
+    sent: Tensor,
+    told: Mapping[int, Tensor],
+    threshold: int,
+    about: bytes,
+) -> Tensor:
+    """The server's part: the sum of the words, from the sum of the masked words and the shares.
+
+    Args:
+        total: int64 ``[P]``, the sum of what `masked` made, over those who sent.
+        keys, here, sent, about: as in `revealed`.
+        told: row to what `revealed` made, of those who answered.
+        threshold: how many shares give a secret back.
+
+    Returns:
+        int64 ``[P]``.
+
+    Raises:
+        CannotUnmask: if too few shares came of somebody, or they give a key that is not its.
+
+    Example:
+        >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
+        >>> secrets, yes = [bytes([1]) * 32] * 3, torch.tensor([True])
+        >>> hidden = masked(torch.tensor([5]), 0, secrets, keys, yes, b"")
+        >>> own = letters(0, secrets, keys, 1, b"", bytes)
+        >>> told = {0: revealed(0, secrets[0], keys, own, yes, yes, b"")}
+        >>> unmasked(hidden, keys, yes, yes, told, 1, b"")
+        tensor([5])
+    """
+    plus: list[Tensor] = [total]
+    minus: list[Tensor] = []
+    for row in _rows(here):
+        if sent[row]:
+            minus.append(mask(_secret(told, row, SEED, threshold), total.numel()))
+            continue
+        masking = _secret(told, row, SECRET, threshold)
+        if public_key(masking) != as_bytes(keys[row, KEY:]):
+            raise CannotUnmask(f"Expected the key of row {row} from its shares, but got another")
+        for other in _rows(sent):
+            pair = mask(_pair_seed(masking, keys, row, other, about), total.numel())
+            (minus if other < row else plus).append(pair)
+    return wrapped_sum(plus, minus=minus)
+
+
+def as_bytes(value: Tensor) -> bytes:
+    """The bytes in a uint8 tensor.
+
+    Example:
+        >>> as_bytes(as_tensor(b"abc"))
+        b'abc'
+    """
+    made: bytes = value.cpu().contiguous().numpy().tobytes()
+    return made
+
+
+def as_tensor(value: bytes) -> Tensor:
+    """Bytes as a uint8 tensor.
+
+    Example:
+        >>> as_tensor(b"abc")
+        tensor([97, 98, 99], dtype=torch.uint8)
+    """
+    return torch.from_numpy(np.frombuffer(value, np.uint8).copy())
+
+
+def _rows(which: Tensor) -> list[int]:
+    rows: list[int] = which.nonzero().flatten().tolist()
+    return rows
+
+
+def _sealing_key(
+    secret: bytes, keys: Tensor, writer: int, reader: int, *, own: int, about: bytes
+) -> bytes:
+    """The key of the letter from one to another, for either of them."""
+    other = reader if own == writer else writer
+    direction = b" letter %d %d" % (writer, reader)
+    return agreed_key(secret, as_bytes(keys[other, :KEY]), about + direction)
+
+
+def _pair_seed(masking: bytes, keys: Tensor, row: int, other: int, about: bytes) -> bytes:
+    """The seed of the mask of two clients."""
+    both = b" mask %d %d" % (min(row, other), max(row, other))
+    return agreed_key(masking, as_bytes(keys[other, KEY:]), about + both)
+
+
+def _opened(
+    row: int, other: int, sealing: bytes, keys: Tensor, sealed: Tensor, about: bytes
+) -> bytes:
+    """What is in a letter; nothing where it was not written for this client in this exchange."""
+    letter = as_bytes(sealed[other])
+    try:
+        key = _sealing_key(sealing, keys, other, row, own=row, about=about)
+        made: bytes = _aead(key).decrypt(letter[:NONCE], letter[NONCE:], about)
+    except (ValueError, _need("cryptography.exceptions").InvalidTag):
+        return b""
+    return made if len(made) == 2 * KEY else b""
+
+
+def _secret(told: Mapping[int, Tensor], row: int, kind: int, threshold: int) -> bytes:
+    """A secret from the first shares of it that came."""
+    came = {by: as_bytes(said[row, 1:]) for by, said in told.items() if int(said[row, 0]) == kind}
+    if len(came) < threshold:
+        raise CannotUnmask(
+            f"Expected {threshold} shares of row {row}'s secret, but got {len(came)}"
+        )
+    return combine({by: came[by] for by in sorted(came)[:threshold]})
+
+
+def _aead(key: bytes) -> Any:
+    return _need("cryptography.hazmat.primitives.ciphers.aead").ChaCha20Poly1305(key)
+
+
+def _need(name: str) -> Any:
+    """A module of the extra `private`."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ImportError(
+            "Expected cryptography and pycryptodome to be installed: pip install torch-fgl[private]"
+        ) from error

@@ -1,0 +1,191 @@
+"""Nodes of clients that are cut from one large graph, trained on sampled neighbourhoods."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .. import data
+from ..blocks import logits_in_blocks
+from ..checks import check_choice, check_device, check_number
+from ..federation import Evaluate, Method, Params, Steps, Training, evaluate_on, fedavg, fold_in
+from ..federation.method import OptimizerFactory
+from ..federation.minibatches import training_examples
+from ..graph import Graph
+from ..sampler import NeighbourSampler, check_fanouts
+from .nodes import MODELS, PARTITIONS
+from .scores import node_scores, validation
+from .task import Local, Task
+
+
+def sampled_node_task(
+    whole: Graph,
+    clients: Sequence[Graph],
+    model: nn.Module,
+    optimizer: OptimizerFactory,
+    *,
+    fanouts: Sequence[int] = (10, 10),
+    epochs: int = 1,
+    batch_size: int = 1024,
+    block_size: int = 65536,
+) -> Task:
+    """Classify the nodes of clients; a local step sees some of them, with sampled neighbours.
+
+    The loss is FedAvg's: cross-entropy on the training nodes of the graph at hand, which are the
+    seeds of a batch (`NeighbourSampler`). So a method whose loss adds a term sees the same batch.
+    Scores are of all neighbours, on the whole graph.
+
+    Args:
+        whole: the graph with all edges, labels, a validation and a test mask.
+        clients: graphs with labels, and a training mask where not all nodes train.
+        model: called as ``model(graph.x, graph.adj)``, returns logits: `GCN`, `SAGE` or `GAT` where
+            a graph has more nodes than a block.
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        fanouts: neighbours drawn per node, hop by hop; -1 means all.
+        epochs: passes over a client's training nodes in a round.
+        batch_size: training nodes per step; the last one is kept however small.
+        block_size: nodes per block of inference, see `logits_in_blocks`.
+
+    Raises:
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 4))
+        >>> model = fgl.nn.SAGE(whole.num_features, 8, whole.num_classes)
+        >>> task = sampled_node_task(whole, clients, model, torch.optim.Adam, batch_size=128)
+        >>> len(task.fedavg.train.batches(clients[0], {}))
+        6
+    """
+    check_number("epochs", epochs, at_least=0, integer=True)
+    check_number("batch_size", batch_size, at_least=1, integer=True)
+    check_number("block_size", block_size, at_least=1, integer=True)
+    sampler = cache(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
+
+    def batches(graph: Graph, context: Any) -> Steps:
+        return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)
+
+    def logits_of(model: nn.Module, params: Params, graph: Graph) -> Tensor:
+        return logits_in_blocks(model, params, graph, block_size=block_size)
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_on(method, whole, trained, logits_of=logits_of)
+
+    validate = validation(node_scores(model, test=False, logits_of=logits_of), "val_accuracy")
+    method = fedavg(model, train=Training(optimizer, batches=batches))
+    return Task(clients, method, scores, "val_accuracy", validate, whole)
+
+
+def sampled_steps(
+    sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
+) -> Steps:
+    """Shuffled minibatches of a graph's training nodes, each with neighbours drawn anew.
+
+    The order of the nodes and one seed come from torch's global generator, now. A step draws with a
+    generator of its own, when it is asked for: one batch is in memory at a time.
+
+    Args:
+        sampler: of the client's graph.
+        context: passed on as it is.
+        epochs: passes over the training nodes.
+        batch_size: training nodes per step.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.tensor([[0, 1], [1, 2]]))
+        >>> steps = sampled_steps(NeighbourSampler(graph, (2,)), {}, batch_size=2)
+        >>> [int(batch.train_mask.sum()) for batch, _ in steps]
+        [2, 2, 1]
+    """
+    graph = sampler.graph
+    pool = training_examples(graph)
+    orders = [pool[torch.randperm(len(pool)).to(pool.device)] for _ in range(epochs)]
+    seeds = [chosen for order in orders if len(order) for chosen in order.split(batch_size)]
+    start = int(torch.randint(2**62, ()))
+
+    def make(number: int) -> tuple[Graph, Any]:
+        generator = torch.Generator(graph.device).manual_seed(fold_in(start, number))
+        return sampler(seeds[number], generator=generator), context
+
+    return Steps(len(seeds), make)
+
+
+@dataclass(frozen=True)
+class SampledNodes:
+    """Nodes of clients that are cut from one graph, in minibatches with sampled neighbours.
+
+    Partition, split and scores are those of `Nodes`.
+
+    Example:
+        >>> task = SampledNodes(clients=3, hidden=8, batch_size=64).load(seed=0)
+        >>> batch, _ = task.fedavg.train.batches(task.clients[0], {})[0]
+        >>> int(batch.train_mask.sum())
+        64
+    """
+
+    dataset: str = "synthetic"
+    """A known name, or a folder's under FGL_DATA."""
+    clients: int = 5
+    """How many clients."""
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
+    """How nodes come to clients: communities, or at random."""
+    split: Literal["random", "class_capped", "public"] = "random"
+    """Which nodes train, validate and test: 60, 20, 20 % at random."""
+    model: Literal["gcn", "gat", "sage"] = "sage"
+    """The network of the clients; it has as many layers as there are fan-outs."""
+    fanouts: tuple[int, ...] = (10, 10)
+    """Neighbours drawn per node, hop by hop; -1 means all of them."""
+    batch_size: int = 1024
+    """Training nodes per step."""
+    block_size: int = 65536
+    """Nodes that are scored at a time."""
+    hidden: int = 128
+    """Width of a hidden layer."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    local: Local = Local("adam", lr=0.005, steps=1)
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        check_choice("partition", self.partition, tuple(PARTITIONS))
+        check_choice("model", self.model, ("gcn", "gat", "sage"))
+        check_fanouts(self.fanouts)
+        check_number("clients", self.clients, at_least=1, integer=True)
+        check_number("batch_size", self.batch_size, at_least=1, integer=True)
+        check_number("block_size", self.block_size, at_least=1, integer=True)
+        check_number("hidden", self.hidden, at_least=1, integer=True)
+        check_number("dropout", self.dropout, at_least=0, at_most=1)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides split, partition and initial model."""
+        whole = data.split(data.load(self.dataset), self.split, dataset=self.dataset, seed=seed)
+        whole = whole.replace(backend=self.sparse).to(self.device)
+        clients = [whole]
+        if self.clients > 1:
+            parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+            clients = data.partition_graph(whole, parts)
+        sizes = whole.num_features, self.hidden, whole.num_classes
+        how = {"num_layers": len(self.fanouts), "dropout": self.dropout}
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            model = MODELS[self.model](*sizes, **how).to(self.device)
+        return sampled_node_task(
+            whole,
+            clients,
+            model,
+            self.local.optimizer_factory(),
+            fanouts=self.fanouts,
+            epochs=self.local.steps,
+            batch_size=self.batch_size,
+            block_size=self.block_size,
+        )

@@ -1,0 +1,97 @@
+"""Clipped updates: what a client changes has a bounded length, and nothing else leaves it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..checks import check_number
+from ..federation import Inbox, Message, Method, Params
+from ..federation.method import State
+from ..federation.train import trainable
+from ..graph import Graph
+from ..privacy import clip
+
+COVERED = ("model", "num_examples")
+
+
+def clipped(method: Method, *, length: float) -> Method:
+    """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
+
+    The length is that of the trained tensors together, from the model that the server sent. A
+    buffer, such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"``
+    says 1: a client's number is data too. It protects nothing alone; noise needs it.
+
+    Args:
+        method: its messages have ``"model"`` and ``"num_examples"``, and nothing else.
+        length: the bound, above 0.
+
+    Returns:
+        The method. It must be the outermost wrapper: what a wrapper around it adds to a message
+        would not be covered, and is refused where its server asks this one.
+
+    Raises:
+        ValueError: if `length` is not positive; when called, if a message has a part that is not
+            covered, no model, or a tensor that the server has not sent.
+
+    Example:
+        >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)
+        >>> params, context = method.receive({"model": {"weight": torch.zeros(1, 1)}}, {}, None)
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> method.send({"weight": torch.tensor([[-4.0]])}, context, {}, graph)[0]
+        {'model': {'weight': tensor([[-0.5000]])}, 'num_examples': tensor(1)}
+
+    Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
+    """
+    check_number("length", length, above=0)
+    names = trainable(method)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = method.receive(message, state, graph)
+        return params, {**context, "was_sent": message.get("model", {})}
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = method.send(params, context, state, graph)
+        check_covered(message, "the message")
+        model: Any = message["model"]
+        sent = context["was_sent"]
+        unknown = [name for name in model if name not in sent]
+        if unknown:
+            raise ValueError(
+                f"Expected the server to have sent all of the model that a client sends, since "
+                f"only a change can be clipped, but got no {unknown}"
+            )
+        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        message = {**message, "model": added(sent, update, list(model))}
+        if "num_examples" in message:
+            count: Any = message["num_examples"]
+            message["num_examples"] = torch.ones_like(count)
+        return message, kept
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        for client, message in inbox.items():
+            check_covered(message, f"client {client}'s message")
+        return method.aggregate(inbox, state)
+
+    return replace(method, receive=receive, send=send, aggregate=aggregate)
+
+
+def added(sent: Params, update: Params, names: list[str]) -> Params:
+    """What was sent, plus an update where there is one."""
+    return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
+
+
+def check_covered(message: Message, name: str) -> None:
+    """Refuse a message with parts that clipping and noise do not cover."""
+    if not isinstance(message.get("model"), Mapping):
+        raise ValueError(f"Expected {name} to have a model to clip, but got keys {list(message)}")
+    others = [key for key in message if key not in COVERED]
+    if others:
+        raise ValueError(
+            f"Expected {name} to have 'model' and 'num_examples' alone, which clipping and noise "
+            f"cover, but got {others} too, which would leave the client as it is"
+        )

@@ -1,0 +1,211 @@
+"""Gaussian noise on clipped updates, at every client or at the server, and what it is worth."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..checks import check_number
+from ..federation import Inbox, Message, Method, Params
+from ..federation.method import State
+from ..federation.train import trainable
+from ..graph import Graph
+from ..privacy import clip, epsilon, gaussian, on_grid
+from .clipped import added, clipped
+from .robust import robust
+
+PROTECTS_NOTHING = (
+    "Expected noise of the operating system, but got unprotected=True: noise is drawn from the "
+    "run's seed, so that it can be repeated, and subtracted. This run protects nothing"
+)
+
+
+def local_gaussian(
+    method: Method,
+    *,
+    length: float,
+    noise_multiplier: float,
+    delta: float = 1e-5,
+    unprotected: bool = False,
+) -> Method:
+    """The method whose clients clip their updates and add noise before they send them.
+
+    ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
+    trusted: with two data sets a client's clipped updates differ by ``2 length`` at most, and that
+    is what the noise hides (`fgl.privacy.gaussian`). Any server may follow, since what it makes of
+    noisy uploads tells no more than they do. It costs much: the mean of K clients has the noise
+    of one over ``sqrt(K)``.
+
+    Args:
+        method: as for `clipped`.
+        length: the bound of an update, above 0.
+        noise_multiplier: the noise's standard deviation over ``2 length``, above 0; see
+            `fgl.privacy.noise_for`.
+        delta: at which `privacy_spent` says epsilon.
+        unprotected: draw the noise from the run's seed. This repeats an experiment and protects
+            nothing: a warning says so, and epsilon is infinite.
+
+    Raises:
+        ValueError: if a number is out of range; when called, as `clipped`.
+
+    Example:
+        >>> method = local_gaussian(fgl.fedavg(torch.nn.Linear(1, 1)), length=1, noise_multiplier=2)
+        >>> method.send.__name__
+        'send'
+
+    Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
+    """
+    generator = checked(length, noise_multiplier, delta, unprotected)
+    base, names = clipped(method, length=length), trainable(method)
+    sigma = 2 * length * noise_multiplier
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = base.send(params, context, state, graph)
+        model: Any = message["model"]
+        sent = context["was_sent"]
+        # The change is clipped once more: what adding and subtracting rounds is not the client's.
+        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        noisy = _noisy(update, sigma, generator)
+        return {**message, "model": added(sent, noisy, list(model))}, kept
+
+    told = 0.0 if unprotected else noise_multiplier
+    return counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+
+
+def central_gaussian(
+    method: Method,
+    *,
+    length: float,
+    noise_multiplier: float,
+    delta: float = 1e-5,
+    unprotected: bool = False,
+) -> Method:
+    """The method whose server averages clipped updates with equal weights and adds noise.
+
+    ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K who are here.
+    Clients clip, and the server clips again, since its noise hides no more than `length`: what one
+    client adds to the sum. It protects a client against everybody who sees what the server sends,
+    not against the server. The inner method gets this mean as everybody's model, as with `robust`.
+
+    Args:
+        method: as for `clipped`; its server sends everybody one mean of the models.
+        length: the bound of an update, above 0.
+        noise_multiplier: the noise's standard deviation over `length`, above 0.
+        delta, unprotected: as for `local_gaussian`.
+
+    Raises:
+        ValueError: if a number is out of range; when called, as `clipped` and `robust`.
+
+    Example:
+        >>> method = central_gaussian(
+        ...     fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0, noise_multiplier=2.0
+        ... )
+        >>> method.aggregate.__name__
+        'aggregate'
+
+    Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
+    """
+    generator = checked(length, noise_multiplier, delta, unprotected)
+    names, sigma = trainable(method), length * noise_multiplier
+
+    def rule(updates: Mapping[str, Any]) -> Params:
+        count = len(next(iter(updates.values())))
+        trained = [name for name in updates if name in names]
+        each = [clip({n: updates[n][k] for n in trained}, length=length) for k in range(count)]
+        exact = [on_grid(update, sigma=sigma) for update in each]
+        total = {n: torch.stack([update[n] for update in exact]).sum(0) for n in trained}
+        noisy = _noisy(total, sigma, generator)
+        mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
+        return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
+
+    told = 0.0 if unprotected else noise_multiplier
+    made = robust(clipped(method, length=length), rule)
+    return counted(made, noise_multiplier=told, delta=delta)
+
+
+def privacy_spent(state: State) -> dict[str, float]:
+    """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
+
+    Epsilon is that of the client who took part most often. At client level it bounds what all
+    messages together tell of all the data of one client; with `per_example_gaussian` what they
+    tell of one example. What is written beside them, losses and scores, is not covered.
+
+    Args:
+        state: the server's, of a method of `local_gaussian` and its like.
+
+    Returns:
+        ``"epsilon"``, infinite where the noise protects nothing, and ``"delta"``.
+
+    Raises:
+        ImportError: without the extra `private`.
+        ValueError: if there is no such method.
+
+    Example:
+        >>> numbers = {"noise_multiplier": torch.tensor(1.0), "delta": torch.tensor(1e-5)}
+        >>> state = {"privacy": {"rounds": torch.tensor([3, 10]), **numbers}}
+        >>> round(privacy_spent(state)["epsilon"], 2)
+        19.05
+    """
+    if "privacy" not in state:
+        if set(state) == {"model"}:  # nothing has been aggregated yet
+            return {"epsilon": 0.0}
+        raise ValueError(
+            "Expected the server's state to have 'privacy', which local_gaussian and "
+            f"central_gaussian write as outermost wrappers, but got {list(state)}"
+        )
+    known: Any = state["privacy"]
+    noise, delta = float(known["noise_multiplier"]), float(known["delta"])
+    times = int(known["rounds"].max()) * int(known.get("steps", 1))
+    rate = float(known.get("sample_rate", 1.0))
+    spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
+    return {"epsilon": spent, "delta": delta}
+
+
+def counted(method: Method, **numbers: float) -> Method:
+    """The method whose server counts in how many rounds each client took part.
+
+    Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
+    """
+    said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        known: Any = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
+        plain = {key: value for key, value in state.items() if key != "privacy"}
+        outbox, new = method.aggregate(inbox, plain)
+        if "privacy" in new:
+            raise ValueError(
+                "Expected one transform that adds noise and counts, but got another inside: "
+                "their epsilons would have to be composed"
+            )
+        rounds = known["rounds"].clone()
+        rounds[inbox.clients] += 1
+        return outbox, {**new, "privacy": {"rounds": rounds, **said}}
+
+    return replace(method, aggregate=aggregate)
+
+
+def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:
+    """Noise; who asked for the run's seed was warned when the method was made."""
+    if generator is None:
+        return gaussian(update, sigma=sigma)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return gaussian(update, sigma=sigma, unprotected=generator)
+
+
+def checked(
+    length: float, noise_multiplier: float, delta: float, unprotected: bool
+) -> torch.Generator | None:
+    """Where noise is drawn from: None is the operating system."""
+    check_number("length", length, above=0)
+    check_number("noise_multiplier", noise_multiplier, above=0)
+    check_number("delta", delta, above=0, below=1)
+    if not unprotected:
+        return None
+    warnings.warn(PROTECTS_NOTHING, stacklevel=3)
+    return torch.default_generator  # seeded by the round for the client, or for the server

@@ -1,0 +1,146 @@
+"""Pairs of methods: what would not do together what it says is refused, what would is not."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import case
+from federations import CLASSES, FEATURES, graphs
+
+import fgl
+from fgl.aggregate.robust import median
+from fgl.methods import (
+    fedamp,
+    fedopt,
+    fedpub,
+    fedselect,
+    gcfl,
+    gcfl_plus,
+    graphfl,
+    heurfedamp,
+    mix_updates,
+    pfedgraph,
+    ring,
+    scaffold,
+    uniform,
+)
+from fgl.methods.fedprox import fedprox
+from fgl.transforms.robust import robust
+
+FEDAVG = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+PROBES = fgl.methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)
+MIXING: dict[str, Any] = {
+    "fedamp": fedamp,
+    "heurfedamp": heurfedamp,
+    "pfedgraph": pfedgraph,
+    "fedpub": partial(fedpub, probes=PROBES),
+}
+SERVERS: dict[str, Any] = {
+    "scaffold": scaffold,
+    "fedopt": partial(fedopt, rule="adam"),
+    "gcfl": gcfl,
+    "ring": ring,
+    "mix_updates": lambda method: mix_updates(method, uniform),
+    "robust": lambda method: robust(method, median),
+    "pfedgraph": pfedgraph,
+}
+MEANS: dict[str, Any] = {
+    "fedavg": lambda method: method,
+    "fedprox": partial(fedprox, mu=0.1),
+    "fedper": partial(fgl.methods.fedper, shared=("convs.0",)),
+    "own_models": fgl.methods.own_models,
+    "moon": fgl.methods.moon,
+    "graphfl": graphfl,
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("name", MIXING)
+def test_a_server_is_not_lost_in_silence(name: str, server: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be given a method whose server"):
+        MIXING[name](SERVERS[server](FEDAVG))
+
+
+@pytest.mark.parametrize("inner", MEANS)
+@pytest.mark.parametrize("name", MIXING)
+def test_a_server_that_averages_is_replaced(name: str, inner: str) -> None:
+    before = torch.get_rng_state()
+    MIXING[name](MEANS[inner](FEDAVG))
+    assert torch.get_rng_state().equal(before)
+
+
+@pytest.mark.parametrize("inside", [lambda method: method, partial(fedprox, mu=0.1)])
+@pytest.mark.parametrize("cluster", [gcfl, gcfl_plus])
+def test_refused_pairs(cluster: Any, inside: Any) -> None:
+    """Also where another method stands between the two."""
+    with pytest.raises(ValueError, match="Expected robust to be given a method without clusters"):
+        robust(inside(cluster(FEDAVG)), median)
+    with pytest.raises(ValueError, match="Expected gcfl to be given a method without control"):
+        cluster(inside(scaffold(FEDAVG)))
+    with pytest.raises(ValueError, match="Expected fedselect to be given a method without control"):
+        fedselect(inside(scaffold(FEDAVG)))
+    with pytest.raises(ValueError, match="Expected scaffold to be given a method without passes"):
+        scaffold(inside(fedselect(FEDAVG)))
+
+
+def test_batch_norm_that_counts_is_refused_by_graphfl() -> None:
+    """Its statistics would change in every step of the adaptation."""
+
+    class Normed(torch.nn.Module):
+        def __init__(self, counts: bool) -> None:
+            super().__init__()
+            self.norm = torch.nn.BatchNorm1d(FEATURES, track_running_stats=counts)
+            self.last = torch.nn.Linear(FEATURES, CLASSES)
+
+        def forward(self, x: Any, adj: Any) -> Any:
+            return self.last(self.norm(x))
+
+    with pytest.raises(ValueError, match=r"no batch norm with running .* but got \['norm'\]"):
+        graphfl(fgl.fedavg(Normed(counts=True)))
+    method = graphfl(fgl.fedavg(Normed(counts=False)), adapt_steps=1)
+    assert not fgl.run(method, graphs(), num_rounds=1).history[0].dropped
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("kind", ["adam", "momentum"])
+def test_moments_of_what_does_not_move_stay(kind: str, at_once: Any) -> None:
+    """FedSelect's two passes of a step each, with moments kept between rounds, held against loops.
+
+    The gradient is 1 everywhere: a moment is what so many steps of its own entry make of 0.
+    """
+
+    def loss(params: Any, graph: Any, context: Any) -> Any:
+        return sum(value.sum() for value in params.values())
+
+    made: Any = {
+        "adam": partial(torch.optim.Adam, lr=0.01),
+        "momentum": partial(torch.optim.SGD, lr=0.01, momentum=0.5),
+    }[kind]
+    train = fgl.Training(made, num_steps=1, keep_optimizer=True)
+    fedavg = fgl.fedavg(fgl.nn.GCN(FEATURES, 4, CLASSES, dropout=0.0), loss=loss, train=train)
+    rounds = 4
+    result = fgl.run(
+        fedselect(fedavg, every=1), graphs(), num_rounds=rounds, seed=0, clients_at_once=at_once
+    )
+    key, beta, share = ("exp_avg", 0.9, 0.1) if kind == "adam" else ("momentum_buffer", 0.5, 1.0)
+    want = 0.0
+    for _ in range(rounds):  # each entry moves once in a round, in one of the two passes
+        want = beta * want + share
+    for state in result.client_states.values():
+        kept: Any = state["optimizer"]
+        chosen: Any = state["own"]
+        assert any(mask.any() and not mask.all() for mask in chosen.values())
+        for name, mask in chosen.items():
+            assert mask.shape == kept[f"{key}/{name}"].shape
+            torch.testing.assert_close(
+                kept[f"{key}/{name}"], torch.full(mask.shape, want), rtol=0, atol=1e-6
+            )
+
+
+def test_the_task_of_trees_has_a_server_that_averages() -> None:
+    """Its clients draw their first models, and its server says so."""
+    method, _ = case("fedavg", "ego")
+    assert pfedgraph(method).aggregate is not method.aggregate

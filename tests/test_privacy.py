@@ -1,0 +1,251 @@
+"""Clipping, noise and the accountant, as functions of tensors."""
+
+from __future__ import annotations
+
+import math
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import torch
+from federations import close, same
+
+from fgl import privacy
+from fgl.privacy.gaussian import grid_step, standard_normal
+
+
+def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
+    g = torch.Generator().manual_seed(seed)
+    return {
+        name: (scale * torch.randn(shape, generator=g)).to(dtype)
+        for name, shape in (("w", (7, 5)), ("b", (5,)), ("scalar", ()))
+    }
+
+
+def flat(tensors: Any) -> torch.Tensor:
+    return torch.cat([value.double().flatten() for value in tensors.values()])
+
+
+def naive_clip(tensors: Any, length: float) -> torch.Tensor:
+    """Number by number."""
+    numbers = flat(tensors).tolist()
+    norm = math.sqrt(math.fsum(number**2 for number in numbers))
+    return torch.tensor([number * min(1.0, length / norm) for number in numbers])
+
+
+@pytest.mark.parametrize("length", [1e-3, 1.0, 5.0, 1e4])
+def test_clip_is_its_formula_over_all_tensors(length: float) -> None:
+    given = update(scale=3.0)
+    close(flat(privacy.clip(given, length=length)).float(), naive_clip(given, length), atol=1e-5)
+
+
+def test_what_is_short_stays_the_very_same_and_inputs_stay() -> None:
+    given = update()
+    before = {name: value.clone() for name, value in given.items()}
+    made = privacy.clip(given, length=1e3)
+    assert all(made[name] is given[name] for name in given)
+    privacy.clip(given, length=1e-3)
+    assert same(given, before)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_no_rounding_makes_it_longer_than_the_bound(dtype: torch.dtype) -> None:
+    for seed in range(200):
+        made = privacy.clip(update(seed, dtype=dtype, scale=10.0), length=0.37)
+        assert all(value.dtype == dtype for value in made.values())
+        norm = math.sqrt(math.fsum(x * x for x in flat(made).tolist()))
+        assert 0.36 < norm <= 0.37
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_becomes_zeros(bad: float) -> None:
+    given = update()
+    given["w"][3, 1] = bad
+    made = privacy.clip(given, length=1e9)
+    assert all(not value.any() and value.shape == given[n].shape for n, value in made.items())
+
+
+def test_zeros_nothing_and_huge_values() -> None:
+    zeros = {"w": torch.zeros(3)}
+    assert same(privacy.clip(zeros, length=1.0), zeros)
+    assert privacy.clip({}, length=1.0) == {}
+    assert privacy.length_of({}) == 0
+    huge = privacy.clip({"w": torch.full((2,), 3e38)}, length=1.0)  # squares overflow float32
+    close(huge["w"], torch.full((2,), 0.5**0.5))
+    assert not privacy.clip({"w": torch.tensor([1e200] * 2).double()}, length=1)["w"].isnan().any()
+
+
+def test_clip_refuses() -> None:
+    with pytest.raises(TypeError, match="Expected n to be in floating point"):
+        privacy.clip({"n": torch.tensor([1])}, length=1.0)
+    for length in (0.0, -1.0, math.nan):
+        with pytest.raises(ValueError, match="Expected length"):
+            privacy.clip(update(), length=length)
+
+
+def squares(params: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (torch.tanh(x @ params["w"]) * params["b"] - y).square().sum()
+
+
+def test_clipped_gradient_is_that_of_a_loop() -> None:
+    g = torch.Generator().manual_seed(1)
+    params = {"w": torch.randn(4, 3, generator=g).double(), "b": torch.ones(3).double()}
+    x, y = torch.randn(9, 4, generator=g).double(), torch.randn(9, 3, generator=g).double()
+    counts = torch.arange(9) != 4
+    made = privacy.clipped_gradient(squares, params, (x, y), length=4.0, counts=counts)
+    want = {name: torch.zeros_like(value) for name, value in params.items()}
+    norms = []
+    for i in counts.nonzero().flatten().tolist():
+        leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+        grads = torch.autograd.grad(squares(leaves, x[i], y[i]), list(leaves.values()))
+        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
+        short = min(1.0, 4.0 / norms[-1])
+        want = {name: want[name] + short * grad for name, grad in zip(want, grads, strict=True)}
+    assert min(norms) < 4.0 < max(norms)  # some are clipped and some are not
+    close(made, want)
+    order = torch.randperm(9, generator=g)
+    again = (x[order], y[order])
+    how: Any = {"length": 4.0, "counts": counts[order]}
+    close(privacy.clipped_gradient(squares, params, again, **how), made)
+
+
+def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
+    params = {"w": torch.ones(2, 1), "b": torch.ones(1)}
+    x, y = torch.tensor([[1.0, 2.0], [math.nan, 1.0]]), torch.zeros(2, 1)
+    both = privacy.clipped_gradient(squares, params, (x, y), length=1.0)
+    close(both, privacy.clipped_gradient(squares, params, (x[:1], y[:1]), length=1.0))
+    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), length=1.0)
+    assert all(not value.any() for value in none.values())
+
+
+def test_noise_is_normal_and_no_seed_repeats_it() -> None:
+    for seed in (0, 0):
+        torch.manual_seed(seed)
+        np.random.seed(seed)
+    one = privacy.gaussian({"w": torch.zeros(50_000)}, sigma=3.0)["w"]
+    torch.manual_seed(0)
+    np.random.seed(0)
+    two = privacy.gaussian({"w": torch.zeros(50_000)}, sigma=3.0)["w"]
+    assert not one.equal(two)
+    assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.03
+    for noise in (one, two):  # a right one fails here once in 10^9 runs
+        assert scipy.stats.kstest((noise / 3.0).numpy(), "norm").pvalue > 1e-9
+
+
+def test_noise_of_extreme_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends(count: int) -> bytes:
+        return np.array([0, 1, 2**64 - 1, 2**64 - 2], dtype=np.uint64).tobytes()
+
+    monkeypatch.setattr("os.urandom", ends)
+    far = scipy.stats.norm.isf(0.5 / 2**64)
+    close(standard_normal(torch.Size([4])), torch.tensor([-far, far, 0.0, 0.0]).double())
+    assert far > 9
+
+
+def test_the_last_bits_of_a_sum_tell_nothing() -> None:
+    """Mironov's attack: some floats are a sum of one value and noise, and of no other value."""
+    sigma = 0.3
+    step = grid_step(sigma)
+    assert sigma / 2**21 < step <= sigma / 2**20
+    given = {"w": torch.tensor([1 / 3, -math.pi, 1e-12, 0.0] * 50).double()}
+    noisy = privacy.gaussian(given, sigma=sigma)["w"]
+    assert bool(((noisy / step) == (noisy / step).round()).all())
+    exact = privacy.on_grid(given, sigma=sigma)["w"]
+    assert bool((exact.abs() <= given["w"].abs()).all())  # so no length grows
+    assert float((exact - given["w"]).abs().max()) < step
+    rows = [privacy.on_grid(update(seed, scale=0.1), sigma=sigma)["w"] for seed in range(9)]
+    assert torch.stack(rows).sum(0).equal(torch.stack(rows[::-1]).sum(0))  # no sum is rounded
+
+
+def test_a_seed_repeats_and_warns() -> None:
+    made = []
+    for _ in range(2):
+        with pytest.warns(UserWarning, match="protects nothing"):
+            g = torch.Generator().manual_seed(4)
+            made.append(privacy.gaussian(update(), sigma=1.0, unprotected=g))
+    assert same(*made)
+    noise = flat(made[0]) - flat(update())
+    assert float(noise.abs().max()) > 0.1
+
+
+def test_gaussian_keeps_shapes_and_refuses() -> None:
+    given = {**update(dtype=torch.float16), "none": torch.zeros(0, 3)}
+    noisy = privacy.gaussian(given, sigma=1e-3)
+    assert [(n, v.shape, v.dtype) for n, v in noisy.items()] == [
+        (n, v.shape, v.dtype) for n, v in given.items()
+    ]
+    with pytest.raises(ValueError, match="Expected w to be finite"):
+        privacy.gaussian({"w": torch.tensor([math.nan])}, sigma=1.0)
+    for sigma in (0.0, -1.0, math.inf):
+        with pytest.raises(ValueError, match="Expected sigma"):
+            privacy.gaussian(update(), sigma=sigma)
+
+
+def test_noisy_shares_are_distributions() -> None:
+    shares = torch.eye(4).repeat(50, 1)[:, None]  # [200, 1, 4]
+    noisy = privacy.noisy_shares(shares, sigma=0.2)
+    assert noisy.shape == shares.shape
+    assert bool((noisy >= 0).all())
+    close(noisy.sum(2), torch.ones(200, 1), atol=1e-5)
+    assert not noisy.equal(shares)
+    assert privacy.noisy_shares(shares[:0], sigma=0.2).shape == (0, 1, 4)
+
+
+def by_hand(noise: float, rounds: int, delta: float) -> float:
+    """The accountant's formula, order by order."""
+    return min(
+        rounds * a / (2 * noise**2) + math.log((a - 1) / a) - (math.log(delta * a)) / (a - 1)
+        for a in privacy.ORDERS
+    )
+
+
+GRID = [(0.7, 1, 1e-5), (1.1, 30, 1e-5), (3.0, 200, 1e-6), (20.0, 1000, 1e-3)]
+
+
+@pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
+def test_epsilon_is_its_formula(noise: float, rounds: int, delta: float) -> None:
+    spent = privacy.epsilon(noise_multiplier=noise, rounds=rounds, delta=delta)
+    assert spent == pytest.approx(by_hand(noise, rounds, delta), abs=1e-9)
+
+
+@pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
+@pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
+def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate: float) -> None:
+    """On whole orders; of a sampled mechanism the two sum another series at broken ones."""
+    analysis = pytest.importorskip("opacus.accountants.analysis.rdp")
+    orders = privacy.ORDERS if rate == 1 else [float(order) for order in range(2, 64)]
+    how: Any = {"q": rate, "noise_multiplier": noise, "steps": rounds, "orders": orders}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the best order may be the last one
+        divergence = analysis.compute_rdp(**how)
+        want = analysis.get_privacy_spent(orders=orders, rdp=divergence, delta=delta)[0]
+    given: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
+    got = privacy.epsilon(**given, sample_rate=rate, orders=orders)
+    assert got == pytest.approx(max(float(want), 0.0), rel=1e-6, abs=1e-6)
+
+
+def test_epsilon_at_its_ends() -> None:
+    assert privacy.epsilon(noise_multiplier=1.0, rounds=0, delta=1e-5) == 0
+    assert privacy.epsilon(noise_multiplier=1.0, rounds=5, delta=1e-5, sample_rate=0.0) == 0
+    assert privacy.epsilon(noise_multiplier=0.0, rounds=1, delta=1e-5) == math.inf
+    with pytest.raises(ValueError, match="Expected delta"):
+        privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=0.0)
+    with pytest.raises(ValueError, match="Expected noise_multiplier"):
+        privacy.epsilon(noise_multiplier=-1.0, rounds=1, delta=1e-5)
+
+
+@pytest.mark.parametrize("wanted", [0.5, 3.0, 50.0])
+def test_noise_for_an_epsilon(wanted: float) -> None:
+    how: Any = {"rounds": 40, "delta": 1e-5}
+    noise = privacy.noise_for(epsilon=wanted, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= wanted
+    assert privacy.epsilon(noise_multiplier=0.99 * noise, **how) > wanted
+
+
+def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(ImportError, match=r"torch-fgl\[private\]"):
+        privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=1e-5)

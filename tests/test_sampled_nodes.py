@@ -1,0 +1,140 @@
+"""The minibatch task: all neighbours are the full batch; what its steps are, and keep."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import STILL, known, nodes
+from federations import CLASSES, FEATURES, close, end, graph, script
+
+import fgl
+from fgl import tasks
+from fgl.federation import Steps
+from fgl.federation.train import gradient
+from fgl.losses import structure_distillation
+from fgl.sampler import NeighbourSampler
+from fgl.tasks import sampled_steps
+
+F32 = torch.float32
+KINDS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)
+SGD = partial(torch.optim.SGD, lr=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_neighbours_in_one_batch_are_the_full_batch(kind: Any) -> None:
+    whole = nodes(0.0, F32, kind)
+    full = tasks.node_task(
+        whole.whole,
+        whole.clients,
+        whole.fedavg.model,
+        fgl.Training(SGD, num_steps=2),  # type: ignore[arg-type]
+    )
+    how: dict[str, Any] = {"fanouts": (-1, -1), "epochs": 2, "batch_size": 100, "block_size": 10}
+    made = tasks.sampled_node_task(
+        whole.whole,
+        whole.clients,
+        whole.fedavg.model,
+        SGD,
+        **how,  # type: ignore[arg-type]
+    )
+    own, params = whole.clients[1], whole.fedavg.initial()
+    batch, context = made.fedavg.train.batches(own, {})[0]  # type: ignore[misc, index]
+    loss = made.fedavg.loss(params, batch, context)
+    assert abs(float(loss - full.fedavg.loss(params, own, {}))) < 1e-5
+    one, other = (fgl.run(each.fedavg, each, num_rounds=2) for each in (full, made))
+    close(end(one)["outbox"], end(other)["outbox"], atol=1e-5)
+    for first, second in zip(one.history, other.history, strict=True):
+        assert first.metrics == pytest.approx(second.metrics, abs=1e-5)
+
+
+def test_steps_go_through_the_training_nodes_and_draw_anew() -> None:
+    own = graph(40)
+    torch.manual_seed(0)
+    steps = sampled_steps(NeighbourSampler(own, (2, 2)), {}, epochs=2, batch_size=6)
+    train = own.train_mask.nonzero().squeeze(1).tolist()  # type: ignore[union-attr]
+    assert len(train) % 6 and len(steps) == 2 * (len(train) // 6 + 1)
+    seeds = [batch.node_id[batch.train_mask].tolist() for batch, _ in steps]  # type: ignore[index]
+    half = len(steps) // 2
+    for epoch in (seeds[:half], seeds[half:]):
+        assert sorted(itertools.chain(*epoch)) == train
+    assert seeds[0] != seeds[half]
+    again = [batch.edge_index.tolist() for batch, _ in (steps[3], steps[3], steps[-1])]
+    assert again[0] == again[1] != again[2]
+
+
+def test_a_step_does_not_touch_the_global_generator() -> None:
+    steps = sampled_steps(NeighbourSampler(graph(40), (2, 2)), {}, batch_size=6)
+    before = torch.get_rng_state()
+    list(steps)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_one_batch_is_kept_at_a_time() -> None:
+    seen: list[Any] = []
+
+    def watched(params: Any, data: fgl.Graph, context: Any) -> torch.Tensor:
+        assert all(ref() is None for ref in seen[:-1])
+        seen.append(weakref.ref(data))
+        loss: torch.Tensor = params["w"] * data.x.sum()
+        return loss
+
+    steps = sampled_steps(NeighbourSampler(graph(40), (2, 2)), {}, batch_size=4)
+    fgl.federation.minimise(watched, {"w": torch.tensor(1.0)}, steps, optimizer=SGD)
+    assert len(seen) == len(steps) > 3
+
+
+def test_steps_are_a_sequence() -> None:
+    steps = Steps(4, lambda number: (number, None))  # type: ignore[arg-type, return-value]
+    assert [a for a, _ in steps] == [0, 1, 2, 3] and steps[-1][0] == 3
+    assert [a for a, _ in steps[1::2]] == [1, 3] and not Steps(0, lambda number: steps[0])
+    with pytest.raises(IndexError):
+        steps[4]
+
+
+def test_a_client_that_trains_on_nothing_has_no_step() -> None:
+    own = graph(10, train=0.0)
+    assert own.num_train == 0
+    assert len(sampled_steps(NeighbourSampler(own), {})) == 0
+
+
+def test_distillation_of_a_batch_is_that_of_its_drawn_edges() -> None:
+    """The gradient of FGSSL's term is what autograd says of the formula on the batch, and not 0."""
+    task = known("sampled", 0.0, F32)
+    method = script("examples/fgssl.py").fgssl(task.fedavg, lambda_c=0.0, lambda_d=3.0, **STILL)
+    params = task.fedavg.initial()
+    context = {"model": {k: v + 0.3 * torch.randn_like(v) for k, v in params.items()}}
+    batch, _ = task.fedavg.train.batches(task.clients[2], {})[0]  # type: ignore[misc, index]
+
+    def term(p: Any, data: fgl.Graph, given: Any) -> torch.Tensor:
+        say = partial(torch.func.functional_call, task.fedavg.model)
+        mine, theirs = (say(each, data.inputs) for each in (p, given["model"]))
+        return structure_distillation(mine, theirs.detach(), data.edge_index, temperature=5.0)
+
+    both = gradient(method, params, batch, context)
+    plain = gradient(task.fedavg, params, batch, context)
+    alone = gradient(fgl.fedavg(task.fedavg.model, loss=term), params, batch, context)
+    for name, part in alone.items():
+        assert part.abs().max() > 0
+        close(both[name], plain[name] + 3.0 * part)
+
+
+def test_settings_are_checked() -> None:
+    for wrong in ({"fanouts": (0,)}, {"batch_size": 0}, {"block_size": 0}, {"model": "star"}):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            tasks.SampledNodes(**wrong)  # type: ignore[arg-type]
+    data = graph(20)
+    model = fgl.nn.SAGE(FEATURES, 8, CLASSES)
+    with pytest.raises(ValueError, match="epochs"):
+        tasks.sampled_node_task(data, [data], model, SGD, epochs=-1)
+
+
+def test_as_many_layers_as_fanouts() -> None:
+    made = tasks.SampledNodes(
+        clients=2, hidden=4, fanouts=(3, 2, 2), model="gcn", partition="random"
+    ).load()
+    assert len(made.fedavg.model.convs) == 3  # type: ignore[arg-type]

@@ -1,0 +1,211 @@
+"""Sampled neighbourhoods: against loops, exact with all neighbours, unbiased, and bad input."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, close, graph
+from torch.func import functional_call
+
+import fgl
+from fgl.sampler import NeighbourSampler, drawn
+
+MODELS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)
+F64 = torch.float64
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def odd(num_nodes: int = 30, *, weights: bool = True, loops: bool = True) -> fgl.Graph:
+    """A graph with an isolated node, self-loops, repeated edges, weights, and some of them 0."""
+    data = graph(num_nodes)
+    edges = data.edge_index[:, (data.edge_index != 4).all(0)]
+    if loops:
+        edges = torch.cat([edges, torch.tensor([[1, 7, 7], [1, 7, 7]])], 1)
+    edges = torch.cat([edges, edges[:, :3]], 1)
+    weight = 0.5 + torch.rand(edges.shape[1], generator=seeded(), dtype=F64)
+    weight[5:9] = 0
+    return data.replace(
+        x=data.x.double(), edge_index=edges, edge_weight=weight if weights else None
+    )
+
+
+def logits(model: Any, data: fgl.Graph) -> torch.Tensor:
+    out: torch.Tensor = functional_call(model, dict(model.state_dict()), data.inputs)
+    return out
+
+
+@pytest.mark.parametrize("weights", [False, True])
+@pytest.mark.parametrize("kind", MODELS)
+def test_all_neighbours_give_the_logits_of_the_whole_graph(kind: Any, weights: bool) -> None:
+    data = odd(weights=weights)
+    model = kind(FEATURES, 8, CLASSES, num_layers=3).double().eval()
+    seeds = torch.tensor([4, 9, 1, 7, 29])
+    for fanouts in ((-1, -1, -1), (60, 60, 60), (-1, 60, -1, 2)):
+        batch = NeighbourSampler(data, fanouts)(seeds)
+        close(logits(model, batch)[:5], logits(model, data)[seeds])
+    few = NeighbourSampler(data, (1, 1, 1))(seeds, generator=seeded())
+    assert not torch.allclose(logits(model, few)[:5], logits(model, data)[seeds])
+
+
+def edges_of(data: fgl.Graph) -> list[list[int]]:
+    """The sources of each node's edges that count."""
+    found: list[list[int]] = [[] for _ in range(data.num_nodes)]
+    for edge, (source, target) in enumerate(data.edge_index.t().tolist()):
+        if data.edge_weight is None or data.edge_weight[edge]:
+            found[target].append(source)
+    return found
+
+
+@pytest.mark.parametrize("fanouts", [(2,), (3, 2), (1, 2, 3), (-1, 2), (2, -1)])
+def test_a_batch_is_what_a_loop_would_draw(fanouts: tuple[int, ...]) -> None:
+    data = odd()
+    near, seeds = edges_of(data), torch.tensor([4, 0, 12, 7])
+    batch = NeighbourSampler(data, fanouts)(seeds, generator=seeded())
+    ids: Any = batch.node_id
+    assert ids[:4].tolist() == seeds.tolist()
+    assert batch.train_mask.tolist() == [node < 4 for node in range(len(ids))]  # type: ignore[union-attr]
+    assert len(ids.unique()) == len(ids)
+    close(batch.x, data.x[ids])
+    assert torch.equal(batch.y, data.y[ids])  # type: ignore[index, arg-type]
+    source, target = batch.edge_index
+    own: list[list[int]] = [source[target == node].tolist() for node in range(len(ids))]
+    seen, frontier = 4, range(4)
+    for fanout in fanouts:  # hop by hop: new nodes come in the order in which they are drawn
+        for node in frontier:
+            there = near[ids[node]]
+            want = len(there) if fanout < 0 else min(len(there), fanout)
+            drawn_here = [int(ids[each]) for each in own[node]]
+            assert len(drawn_here) == want
+            left = list(there)
+            for each in drawn_here:
+                left.remove(each)  # no more often than it is there
+            for each in own[node]:
+                assert each <= seen
+                seen = max(seen, each + 1)
+        frontier = range(frontier.stop, seen)
+    assert seen == len(ids)
+    assert not any(own[node] for node in frontier)  # the last hop is not expanded
+    batch = batch.replace()  # its own fields are valid, and make the same adjacency
+    again = fgl.SparseMatrix.from_edge_index(batch.edge_index, len(ids), batch.edge_weight)
+    close(batch.adj.to_dense(), again.to_dense())
+
+
+def test_gcn_reads_the_degrees_of_the_whole_graph() -> None:
+    """Against loops: each drawn entry of the whole operator counts ``degree / drawn`` times."""
+    for data in (odd(), odd(weights=False), odd(loops=False), odd(weights=False, loops=False)):
+        batch = NeighbourSampler(data, (2, 1))(torch.tensor([4, 0, 12, 7]), generator=seeded())
+        near, weights = edges_of(data), data.edge_weight
+        plain = data.adj.astype(F64).with_self_loops.to_dense()
+        root = plain.sum(1).rsqrt()
+        want = torch.zeros(batch.num_nodes, batch.num_nodes, dtype=F64)
+        ids: Any = batch.node_id
+        for node, name in enumerate(ids.tolist()):
+            want[node, node] = plain[name, name] * root[name] ** 2
+        count = batch.edge_index[1].bincount(minlength=batch.num_nodes)
+        for edge, (source, target) in enumerate(batch.edge_index.t().tolist()):
+            if source == target:
+                continue
+            weight = 1.0 if weights is None else batch.edge_weight[edge]  # type: ignore[index]
+            i, j = ids[target], ids[source]
+            times = len(near[i]) / count[target]
+            want[target, source] += weight * root[i] * root[j] * times
+        close(batch.adj.gcn_norm.to_dense(), want)
+
+
+def test_the_estimates_of_gcn_and_sage_have_no_bias() -> None:
+    data = odd()
+    h = torch.randn(data.num_nodes, 3, generator=seeded(), dtype=F64)
+    sampler, generator = NeighbourSampler(data, (2,)), seeded()
+    for name in ("gcn_norm", "mean_norm"):
+        whole = (getattr(data.adj, name) @ h)[:8]
+        total, square = torch.zeros_like(whole), torch.zeros_like(whole)
+        times = 250
+        for _ in range(times):
+            batch = sampler(torch.arange(8), generator=generator)
+            found = (getattr(batch.adj, name) @ h[batch.node_id])[:8]
+            total, square = total + found, square + found**2
+        mean = total / times
+        error = ((square / times - mean**2).clamp(min=0) / times).sqrt()
+        assert ((mean - whole).abs() <= 5 * error + 1e-9).all()
+
+
+def test_every_subset_is_as_likely() -> None:
+    rows = 12_000
+    degree = torch.full((rows,), 5, dtype=torch.int32)
+    begin = torch.arange(rows, dtype=torch.int32) * 5
+    count, entry = drawn(begin, degree, 3, seeded())
+    assert (count == 3).all()
+    chosen = (entry.view(rows, 3) - begin[:, None]).sort(1).values
+    code = (chosen * torch.tensor([25, 5, 1])).sum(1).bincount(minlength=125)
+    subsets = [a * 25 + b * 5 + c for a, b, c in itertools.combinations(range(5), 3)]
+    assert code[subsets].sum() == rows
+    assert ((code[subsets] - 1200).abs() < 5 * 1200**0.5).all()
+
+
+def test_rows_of_all_lengths_are_drawn_together() -> None:
+    degree = torch.tensor([0, 1, 2, 3, 9, 0, 2], dtype=torch.int32)
+    begin = (degree.cumsum(0) - degree).int()
+    for fanout in (1, 2, 3, 20, -1):
+        count, entry = drawn(begin, degree, fanout, seeded())
+        assert count.tolist() == [n if fanout < 0 else min(n, fanout) for n in degree.tolist()]
+        for row, own in enumerate(entry.split(count.tolist())):
+            assert len(own.unique()) == len(own)
+            assert ((own >= begin[row]) & (own < begin[row] + degree[row])).all()
+    none = torch.empty(0, dtype=torch.int32)
+    assert [len(each) for each in drawn(none, none, 2)] == [0, 0]
+
+
+def test_one_seed_one_batch_whatever_was_drawn_before() -> None:
+    sampler, seeds = NeighbourSampler(odd(), (2, 2)), torch.tensor([3, 8])
+    first = sampler(seeds, generator=seeded(1))
+    with pytest.raises(ValueError, match="without repeats"):
+        sampler(torch.tensor([3, 8, 3]))
+    sampler(torch.arange(30))
+    second = sampler(seeds, generator=seeded(1))
+    assert torch.equal(first.edge_index, second.edge_index)
+    assert torch.equal(first.node_id, second.node_id)  # type: ignore[arg-type]
+    other = sampler(seeds, generator=seeded(2))
+    assert first.edge_index.tolist() != other.edge_index.tolist()
+
+
+def test_no_seed_no_edge_sparse_features_and_names_of_a_client() -> None:
+    data = odd()
+    assert NeighbourSampler(data, (2, 2))(torch.empty(0, dtype=torch.int64)).num_nodes == 0
+    lonely = fgl.Graph(torch.eye(3), torch.empty(2, 0, dtype=torch.int64))
+    batch = NeighbourSampler(lonely, (2, 2))(torch.tensor([2, 0]))
+    assert batch.num_edges == 0
+    close(batch.adj.gcn_norm.to_dense(), torch.eye(2))
+    own = data.replace(x=fgl.SparseMatrix.from_dense(data.x)).subgraph(torch.arange(5, 25))
+    batch = NeighbourSampler(own, (3,))(torch.tensor([0, 19]))
+    assert isinstance(batch.x, fgl.SparseMatrix)
+    close(batch.x.to_dense(), data.x[batch.node_id])
+
+
+@pytest.mark.parametrize(
+    ("fanouts", "error", "text"),
+    [
+        ((), ValueError, "at least one"),
+        ((0,), ValueError, "or -1 for all"),
+        ((-2, 3), ValueError, "or -1 for all"),
+        ((2.0,), TypeError, "integers"),
+        (5, ValueError, "sequence"),
+    ],
+)
+def test_fanouts_are_checked(fanouts: Any, error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text):
+        NeighbourSampler(odd(), fanouts)
+
+
+def test_seeds_and_graphs_are_checked() -> None:
+    sampler = NeighbourSampler(odd(), (2,))
+    for seeds, error in ((torch.ones(2), TypeError), (torch.tensor([30]), ValueError)):
+        with pytest.raises(error, match="seeds"):
+            sampler(seeds)
+    with pytest.raises(ValueError, match="collection"):
+        NeighbourSampler(fgl.Graph.join([odd(weights=False)]), (2,))

@@ -1,0 +1,837 @@
+"""The secure sum: fixed point, masks, shares; the transform against the plain mean."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conformance import case, fedego, fedgl, gpfl, known
+from federations import close, end, same
+from torch import Tensor
+
+import fgl
+from fgl import methods
+from fgl.federation import Inbox, Method, Training
+from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
+from fgl.transforms import clients_summed, robust, secure_sum, summed_rounds
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+from fgl.privacy import secure_sum as parts
+
+F64 = torch.float64
+WORDS = 2**64
+LOST = pytest.mark.filterwarnings("ignore:Round .* lost in an earlier round")
+SLOW = pytest.mark.slow
+TEST = partial(pytest.warns, UserWarning, match="This run protects nothing")
+
+
+def signed(value: int) -> int:
+    """An integer modulo 2^64 as int64 has it."""
+    return (value + WORDS // 2) % WORDS - WORDS // 2
+
+
+# Fixed point
+
+
+@pytest.mark.parametrize("bits", [0, 8, 28])
+def test_fixed_point_is_its_naive_twin(bits: int) -> None:
+    g = torch.Generator().manual_seed(bits)
+    values = (torch.rand(4, 5, generator=g, dtype=F64) - 0.5) * 20
+    weights = [3, 0, 7, 1]
+    total = wrapped_sum(
+        [encode(v, weight=w, bits=bits, bound=16) for v, w in zip(values, weights, strict=True)]
+    )
+    digits = [[round(Fraction(float(x)) * 2**bits) for x in row] for row in values]
+    want = [sum(w * row[i] for w, row in zip(weights, digits, strict=True)) for i in range(5)]
+    assert total.tolist() == want
+    mean = decode(total, 11, bits=bits, bound=16, like=values)
+    for got, exact in zip(mean.tolist(), want, strict=True):
+        assert got == pytest.approx(float(Fraction(exact, 11 * 2**bits)), rel=1e-14)
+    plain = torch.tensordot(torch.tensor(weights, dtype=F64), values, 1) / 11
+    assert float((mean - plain).abs().max()) <= 0.5 * 2.0**-bits + 1e-14
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 8.01, -9.0, 1e38])
+def test_what_does_not_fit_is_refused_and_does_not_wrap(value: float) -> None:
+    with pytest.raises(DoesNotFit, match="at most 8 in size"):
+        encode(torch.tensor([0.0, value], dtype=F64), bits=28, bound=8)
+
+
+def test_counters_keep_their_digits_and_empty_tensors_their_shape() -> None:
+    assert encode(torch.tensor([12345, -7]), weight=2, bits=28, bound=8).tolist() == [24690, -14]
+    like = torch.zeros(2, dtype=torch.int64)
+    assert decode(torch.tensor([25, -25]), 2, bits=28, bound=8, like=like).tolist() == [12, -12]
+    empty = encode(torch.zeros(0, 3), bits=28, bound=8)
+    assert decode(empty, 1, bits=28, bound=8, like=torch.zeros(1)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("bits", [0, 28, 48])
+@pytest.mark.parametrize("number", [1, 10, 1000])
+def test_the_largest_weights_and_values_do_not_wrap(bits: int, number: int) -> None:
+    weight = largest_weight(number, bits=bits, bound=8)
+    word = encode(torch.tensor([8.0, -8.0], dtype=F64), weight=weight, bits=bits, bound=8)
+    assert abs(int(word[0])) * number < 2**63
+    assert wrapped_sum([word] * number).tolist() == [number * int(word[0]), number * int(word[1])]
+
+
+def test_a_sum_that_no_clients_can_have_is_refused() -> None:
+    how: Any = {"bits": 4, "bound": 8, "like": torch.zeros(1)}
+    assert decode(torch.tensor([8 * 16 * 3]), 3, **how).tolist() == [8.0]
+    with pytest.raises(DoesNotFit):
+        decode(torch.tensor([8 * 16 * 3 + 3]), 3, **how)
+
+
+# The parts, without a federation
+
+
+class Exchange:
+    """All that happens in an exchange of clients with these words, by the pure functions."""
+
+    def __init__(self, words: list[Tensor], threshold: int, seed: int = 0) -> None:
+        g = torch.Generator().manual_seed(seed)
+        self.draw: Any = lambda n: parts.as_bytes(
+            torch.randint(256, (n,), generator=g, dtype=torch.uint8)
+        )
+        self.words, self.threshold, self.about = words, threshold, b"a test"
+        self.secrets = [[self.draw(32) for _ in range(3)] for _ in words]
+        self.keys = torch.stack(
+            [parts.as_tensor(b"".join(map(parts.public_key, s[:2]))) for s in self.secrets]
+        )
+
+    def letters(self, row: int) -> Tensor:
+        secrets = self.secrets[row]
+        return parts.letters(row, secrets, self.keys, self.threshold, self.about, self.draw)
+
+    def masked(self, row: int, here: Tensor) -> Tensor:
+        return parts.masked(self.words[row], row, self.secrets[row], self.keys, here, self.about)
+
+    def told(self, row: int, sealed: Tensor, here: Tensor, sent: Tensor) -> Tensor:
+        seal = self.secrets[row][0]
+        return parts.revealed(row, seal, self.keys, sealed[:, row], here, sent, self.about)
+
+    def total(self, here: Tensor, sent: Tensor, telling: list[int]) -> Tensor:
+        sealed = torch.stack([self.letters(row) for row in range(len(self.words))])
+        came = [self.masked(row, here) for row in sent.nonzero().flatten().tolist()]
+        told = {row: self.told(row, sealed, here, sent) for row in telling}
+        return parts.unmasked(
+            wrapped_sum(came), self.keys, here, sent, told, self.threshold, self.about
+        )
+
+
+def some_words(number: int, count: int = 7, seed: int = 1) -> list[Tensor]:
+    g = torch.Generator().manual_seed(seed)
+    return [torch.randint(-(2**62), 2**62, (count,), generator=g) for _ in range(number)]
+
+
+def flags(number: int, without: tuple[int, ...] = ()) -> Tensor:
+    return torch.tensor([row not in without for row in range(number)])
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "silent", "lost", "away"),
+    [
+        (1, 1, (), (), ()),
+        (2, 2, (), (), ()),
+        (3, 2, (), (), (1,)),
+        (4, 3, (0,), (), ()),
+        (4, 2, (), (1,), (3,)),
+        (5, 3, (4,), (0,), ()),
+        (7, 4, (2,), (0, 6), ()),
+        (10, 6, (1, 3), (9,), (0,)),
+    ],
+)
+def test_the_sum_is_that_of_pythons_integers(
+    number: int, threshold: int, silent: Any, lost: Any, away: Any
+) -> None:
+    """`silent` gave no letters, `lost` did not send, `away` sent and told no shares."""
+    made = Exchange(some_words(number), threshold)
+    here, sent = flags(number, silent), flags(number, (*silent, *lost))
+    telling = [row for row in range(number) if sent[row] and row not in away]
+    rows = sent.nonzero().flatten().tolist()
+    want = [signed(sum(int(made.words[row][i]) for row in rows)) for i in range(7)]
+    assert made.total(here, sent, telling).tolist() == want
+
+
+def test_the_masks_are_their_naive_twin() -> None:
+    """The same words by Python's integers, pair by pair."""
+    made, here, about = Exchange(some_words(3, 4), 2), flags(3), b"a test"
+    for row in range(3):
+        want = [int(word) for word in made.words[row]]
+        own = parts.mask(made.secrets[row][2], 4).tolist()
+        want = [a + b for a, b in zip(want, own, strict=True)]
+        for other in {0, 1, 2} - {row}:
+            pair = b" mask %d %d" % (min(row, other), max(row, other))
+            public = parts.public_key(made.secrets[other][1])
+            seed = parts.agreed_key(made.secrets[row][1], public, about + pair)
+            sign = 1 if row < other else -1
+            stream = parts.mask(seed, 4).tolist()
+            want = [a + sign * b for a, b in zip(want, stream, strict=True)]
+        assert made.masked(row, here).tolist() == [signed(word) for word in want]
+
+
+def test_what_the_server_sees_of_one_client_tells_nothing_and_the_masks_of_pairs_cancel() -> None:
+    count = 500
+    made, here = Exchange([torch.zeros(count, dtype=torch.int64)] * 2, 2), flags(2)
+    one, two = made.masked(0, here), made.masked(1, here)
+    for seen in (one, two):
+        assert int((seen == 0).sum()) == 0
+        bits = torch.tensor([bin(int(word) % WORDS).count("1") for word in seen])
+        assert abs(float(bits.double().mean()) - 32) < 1  # of 64; 2.8 standard deviations are .5
+    own = [parts.mask(secrets[2], count) for secrets in made.secrets]
+    assert wrapped_sum([one, two], minus=own).tolist() == [0] * count
+    # Without its own mask, or without that of the pair, a client is still hidden.
+    assert int((wrapped_sum([one], minus=own[:1]) == 0).sum()) == 0
+    other = Exchange([torch.zeros(count, dtype=torch.int64)] * 2, 2, seed=5)
+    assert int((other.masked(0, here) == one).sum()) == 0
+
+
+def test_a_client_tells_one_secret_of_another_and_never_both() -> None:
+    made, here, sent = Exchange(some_words(4), 3), flags(4), flags(4, (2,))
+    sealed = torch.stack([made.letters(row) for row in range(4)])
+    told = made.told(0, sealed, here, sent)
+    assert told[:, 0].tolist() == [parts.SEED, parts.SEED, parts.SECRET, parts.SEED]
+    assert told.shape == (4, 33)  # room for one share of each
+    absent = made.told(0, sealed, flags(4, (2,)), sent)
+    assert absent[2].tolist() == [0] * 33
+    with pytest.raises(ValueError, match="among those with letters"):
+        made.told(0, sealed, flags(4, (2,)), here)
+
+
+def test_fewer_shares_than_the_threshold_give_nothing() -> None:
+    secret = bytes(range(32))
+    shares = parts.split(secret, 3, 5)
+    for rows in ((0, 1, 2), (4, 2, 0), (1, 3, 4)):
+        assert parts.combine({row: shares[row] for row in rows}) == secret
+    assert parts.combine({row: shares[row] for row in (0, 1)}) != secret
+    made, here = Exchange(some_words(4), 3), flags(4)
+    with pytest.raises(parts.CannotUnmask, match="Expected 3 shares of row 0's secret, but got 2"):
+        made.total(here, here, [0, 1])
+
+
+def test_malformed_letters_and_shares_are_refused() -> None:
+    made, here, sent = Exchange(some_words(4), 3), flags(4), flags(4, (3,))
+    sealed = torch.stack([made.letters(row) for row in range(4)])
+    spoiled = sealed.clone()
+    spoiled[1, 0, 20] ^= 1  # one bit of a letter
+    assert made.told(0, spoiled, here, sent)[1].tolist() == [0] * 33
+    swapped = sealed.clone()
+    swapped[:, 0] = sealed[:, 1]  # the letters to somebody else
+    assert made.told(0, swapped, here, sent)[:, 0].tolist() == [0] * 4
+    of_another = Exchange(some_words(4), 3)
+    of_another.secrets, of_another.keys = made.secrets, made.keys
+    of_another.about = b"another exchange"
+    assert of_another.told(0, sealed, here, sent)[:, 0].tolist() == [0] * 4
+    told = {row: made.told(row, sealed, here, sent) for row in (0, 1, 2)}
+    told[1][3, 5] ^= 1  # a share of the lost client's key
+    total = wrapped_sum([made.masked(row, here) for row in (0, 1, 2)])
+    with pytest.raises(parts.CannotUnmask, match="key of row 3 from its shares, but got another"):
+        parts.unmasked(total, made.keys, here, sent, told, 3, made.about)
+
+
+def test_a_key_of_low_order_is_refused() -> None:
+    with pytest.raises(ValueError):
+        parts.agreed_key(bytes(range(32)), bytes(32), b"")
+
+
+# The transform
+
+
+def tiny(size: int = 3) -> Method:
+    """A method whose model is a line, trained by its own data alone."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = torch.nn.Linear(size, 2).double()
+
+    def loss(params: Any, graph: Any, context: Any) -> Tensor:
+        out = graph.x @ params["weight"].T + params["bias"]
+        return ((out - 1).square() * graph.node_mask[:, None]).sum() / graph.num_nodes
+
+    return fgl.fedavg(model, loss=loss, train=Training(num_steps=2))
+
+
+@cache
+def lines(number: int) -> list[fgl.Graph]:
+    """Clients with 1, 2, 3, ... nodes."""
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    g = torch.Generator().manual_seed(3)
+    return [fgl.Graph(torch.randn(k + 1, 3, generator=g, dtype=F64), edges) for k in range(number)]
+
+
+def last_digit(got: Any, want: Any, bits: int) -> None:
+    """Two models that are equal up to half of the fixed point's last digit."""
+    assert list(got) == list(want)
+    for name, value in want.items():
+        assert float((got[name] - value).abs().max()) <= 0.5 * 2.0**-bits + 1e-13
+
+
+@pytest.mark.parametrize(
+    ("number", "bits"),
+    [
+        pytest.param(number, bits, marks=() if bits == 28 and number in (2, 3, 5, 10) else SLOW)
+        for number in range(2, 11)
+        for bits in (6, 28)
+    ],
+)
+def test_equal_to_the_plain_mean_to_the_last_digit(number: int, bits: int) -> None:
+    method, threshold = tiny(), number // 2 + 1
+    summed = secure_sum(method, threshold=threshold, bits=bits)
+    got = fgl.run(summed, lines(number), num_rounds=4, watch=clients_summed)
+    want = fgl.run(method, lines(number), num_rounds=1)
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], bits)
+    assert got.history[-1].metrics == {"clients_summed": number}
+    assert same(got.client_states, {k: {} for k in range(number)})
+
+
+def test_one_client_alone_is_no_sum() -> None:
+    with pytest.raises(ValueError, match="threshold to be an integer >= 2, but got 1"):
+        secure_sum(tiny(), threshold=1)
+    with pytest.warns(UserWarning, match="keys of at least 2 clients, but got 1"):
+        result = fgl.run(secure_sum(tiny(), threshold=2), lines(1), num_rounds=4)
+    assert same(dict(result.outbox[0]["model"]), tiny().initial())
+
+
+def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
+    return lambda index, client: (index, client) in pairs
+
+
+@pytest.mark.parametrize("at_once", [1, pytest.param("all", marks=SLOW)])
+@pytest.mark.parametrize(
+    ("dropouts", "absent"),
+    [
+        (gone((0, 1)), [1]),  # before its keys
+        (gone((1, 1)), [1]),  # before its letters
+        (gone((2, 1)), [1]),  # after its letters: others give its key
+        (gone((3, 1)), []),  # after sending: it is in the sum
+        (gone((0, 0), (2, 4)), [0, 4]),
+        (gone((2, 0), (3, 4)), [0]),
+        (gone((1, 0), (2, 1), (3, 2)), [0, 1]),
+    ],
+)
+def test_dropouts_before_and_after_sending(dropouts: Any, absent: Any, at_once: Any) -> None:
+    method = tiny()
+    summed = secure_sum(method, threshold=4)
+    how: Any = {"clients_at_once": at_once}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Round .* exchange")  # they come back too late
+        got = fgl.run(summed, lines(7), num_rounds=8, dropouts=dropouts, **how)
+    first = fgl.run(method, lines(7), num_rounds=2, dropouts=lambda i, k: i == 0 and k in absent)
+    last_digit(got.outbox[0]["model"], first.outbox[0]["model"], 27)  # two sums
+    one, two = summed_rounds(got.history)
+    assert (sorted(one.dropped), sorted(two.dropped)) == (absent, [])
+
+
+def test_where_each_was_lost_stands_in_the_history() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = fgl.run(
+            secure_sum(tiny(), threshold=4), lines(7), num_rounds=4,
+            dropouts=gone((0, 0), (1, 1), (2, 2), (3, 3)),
+        )  # fmt: skip
+    first = "Expected letters of this exchange, but got keys"
+    assert got.history[1].dropped == {0: first, 1: "dropped out"}
+    lost = "Expected to be in this exchange, but got lost in an earlier round"
+    assert got.history[3].dropped[1] == got.history[3].dropped[2] == lost
+    assert summed_rounds(got.history)[0].dropped == {
+        0: "keys: dropped out",
+        1: "letters: dropped out",
+        2: "masked upload: dropped out",
+    }
+
+
+@pytest.mark.parametrize(
+    ("index", "what"), list(enumerate(["keys", "letters", "masked uploads", "shares"]))
+)
+def test_under_the_threshold_everybody_keeps_the_old_model(index: int, what: str) -> None:
+    method, summed = tiny(), secure_sum(tiny(), threshold=3)
+    leaving = gone((4 + index, 0), (4 + index, 1))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        got = fgl.run(summed, lines(4), num_rounds=12, dropouts=leaving, watch=clients_summed)
+    said = [str(w.message) for w in caught if "Secure sum" in str(w.message)]
+    assert len(said) == 1
+    assert re_said(said[0], what)
+    want = fgl.run(method, lines(4), num_rounds=2)
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
+    ends = [record.metrics["clients_summed"] for record in got.history[3::4]]
+    assert ends == [4, 0, 4]
+
+
+def re_said(text: str, what: str) -> bool:
+    return what in text and "of at least 3 clients, but got 2: everybody keeps" in text
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_a_round_without_any_upload_ends_the_exchange_and_not_the_next(index: int) -> None:
+    """With other participants in each exchange, the two must begin together."""
+    summed = secure_sum(tiny(), threshold=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = fgl.run(
+            summed, lines(7), num_rounds=12, participation=0.6, seed=1,
+            dropouts=lambda i, k: i == 4 + index, watch=clients_summed,
+        )  # fmt: skip
+    ends = [record.metrics["clients_summed"] for record in got.history[3::4]]
+    assert ends == [4, 0, 0 if index == 3 else 4]  # the last question is still open then
+    assert "phase" not in got.outbox[0]
+
+
+def test_participants_stay_for_an_exchange() -> None:
+    got = fgl.run(secure_sum(tiny(), threshold=3), lines(7), num_rounds=8, participation=0.6)
+    whos = [record.participants for record in got.history]
+    assert whos[:4] == [whos[0]] * 4
+    assert whos[4:] == [whos[4]] * 4
+    assert whos[0] != whos[4]
+
+
+COMPOSE = [
+    pytest.param(name, task, equally, id=name, marks=SLOW if late else ())
+    for name, task, equally, late in (
+        ("fedprox", "nodes", (), True),
+        ("fedopt adam", "nodes", (), False),
+        ("moon", "nodes", (), True),
+        ("fedper", "nodes", (), False),
+        ("fedstar", "star nodes", (), True),
+        ("fgssl still", "nodes", (), True),
+        ("own models", "nodes", (), True),
+        ("fedsage", "sage", (), True),
+        ("graphfl", "nodes", (), True),
+        ("scaffold", "nodes", ("shift",), False),
+        ("scaffold path", "nodes", ("shift",), True),
+    )
+]
+
+
+@pytest.mark.parametrize(("name", "task", "equally"), COMPOSE)
+def test_methods_that_average_compose(name: str, task: str, equally: Any) -> None:
+    method, made = case(name, task, dropout=0.0, dtype=F64)
+    want = fgl.run(method, made, num_rounds=2)
+    summed = secure_sum(method, threshold=3, equally=equally, bits=36, bound=64)
+    got = fgl.run(summed, made, num_rounds=8, clients_at_once="all")
+    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
+    close(got.client_states, want.client_states, atol=1e-8)
+    close(got.history[-1].metrics, want.history[-1].metrics)
+
+
+def test_minibatches_and_a_kept_optimiser() -> None:
+    """Clients train in one round of four, and nothing of their optimiser is lost in the others."""
+    method, made = case("fedavg", "graphs", dropout=0.0, dtype=F64)
+    whole = replace(method.train, batches=None, num_steps=2)
+    method = replace(method, train=whole)
+    want = fgl.run(method, made, num_rounds=2)
+    for at_once in ("all",):
+        got = fgl.run(
+            secure_sum(method, threshold=3, bits=36, bound=64), made, num_rounds=8,
+            clients_at_once=at_once,  # type: ignore[arg-type]
+        )  # fmt: skip
+        close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
+        close(got.client_states, want.client_states, atol=1e-8)
+
+
+def refuse(message: Any, client: int, state: Any) -> None:
+    """An accept that looks at an upload."""
+
+
+def test_what_it_switches_off_is_refused_together() -> None:
+    method = replace(robust(tiny(), fgl.aggregate.robust.median), accept=refuse, exchange=2)
+    with pytest.raises(ValueError, match="a server needs means|whose server needs means") as raised:
+        secure_sum(method, threshold=2)
+    said = str(raised.value)
+    assert "its accept looks at each upload" in said
+    assert "its own exchange takes 2 rounds" in said
+    assert "is not what it makes of their mean: 'model/" in said
+
+
+REFUSED: list[tuple[Any, str, str]] = [
+    (lambda t: methods.fedamp(t.fedavg), "nodes", r"inbox.stack\('model'\)"),
+    (lambda t: methods.ring(t.fedavg), "nodes", "not what it makes of their mean"),
+    (lambda t: methods.gcfl(t.fedavg, eps1=0.1, eps2=0.1), "nodes", "reads single uploads|mean"),
+    (lambda t: methods.pfedgraph(t.fedavg), "nodes", "reads single uploads"),
+    (lambda t: methods.mix_updates(t.fedavg, methods.uniform), "nodes", "single uploads|mean"),
+    (lambda t: methods.scaffold(t.fedavg), "nodes", "'shift'"),
+    (lambda t: methods.fedsage_plus(t.fedavg), "generators", "its own exchange takes 3 rounds"),
+    (fedgl, "overlapping", "node_id"),
+    (fedego, "ego", "ego|edges|labels|nodes|means of"),
+    (gpfl, "graphs", "properties|answers"),
+]
+
+
+@pytest.mark.parametrize(("build", "task", "said"), REFUSED)
+def test_methods_that_need_more_than_means_are_refused(build: Any, task: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        secure_sum(build(known(task, 0.0, F64)), threshold=3)
+
+
+def test_parts_that_are_not_covered_are_refused_by_name() -> None:
+    method = tiny()
+
+    def send(*given: Any) -> Any:
+        message, state = method.send(*given)
+        return {**message, "histogram": torch.ones(2)}, state
+
+    with pytest.raises(ValueError, match=r"but got \['histogram'\] missing or more"):
+        fgl.run(secure_sum(replace(method, send=send), threshold=2), lines(2), num_rounds=4)
+
+
+def changed(method: Method, change: Callable[[Any], Any], who: int) -> Method:
+    """The method, one of whose clients (known by its size) sends something else."""
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, own)
+        return (change(message) if own.num_nodes == who + 1 else message), state
+
+    return replace(method, send=send)
+
+
+@LOST
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
+def test_a_client_that_diverged_says_so_and_the_others_go_on(value: float) -> None:
+    def spoil(message: Any) -> Any:
+        return {**message, "model": {k: v * value for k, v in message["model"].items()}}
+
+    bad = secure_sum(changed(tiny(), spoil, 2), threshold=3)
+    with pytest.warns(UserWarning, match="client 2: Expected values that are finite and at most"):
+        got = fgl.run(bad, lines(4), num_rounds=4)
+    want = fgl.run(tiny(), lines(4), num_rounds=1, dropouts=lambda index, client: client == 2)
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
+    assert sorted(summed_rounds(got.history)[0].dropped) == [2]
+
+
+def test_a_wild_sum_is_refused_as_a_whole() -> None:
+    """Who masks something else than it was told cannot be found; the sum shows it."""
+    method = tiny()
+    summed = secure_sum(method, threshold=3)
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = summed.send(params, context, state, own)
+        if own.num_nodes == 3 and "model/bias" in message["secure"]:
+            hidden = {k: v + 2**55 for k, v in message["secure"].items()}  # type: ignore[union-attr]
+            message = {**message, "secure": {**hidden, "num_examples": hidden["num_examples"]}}
+        return message, state
+
+    with pytest.warns(UserWarning, match="a sum of examples that clients can have|at most 1024"):
+        got = fgl.run(replace(summed, send=send), lines(4), num_rounds=4, watch=clients_summed)
+    assert same(dict(got.outbox[0]["model"]), method.initial())
+    assert got.history[-1].metrics == {"clients_summed": 0}
+
+
+@LOST
+def test_too_many_examples_do_not_wrap() -> None:
+    def heavy(message: Any) -> Any:
+        return {**message, "num_examples": torch.tensor(2**40)}
+
+    with pytest.warns(UserWarning, match="client 1: .* the client says that its own are not"):
+        got = fgl.run(secure_sum(changed(tiny(), heavy, 1), threshold=2), lines(3), num_rounds=4)
+    assert sorted(got.history[2].dropped) == [1]
+
+
+def test_clients_tell_neither_losses_nor_numbers_of_examples() -> None:
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    none = fgl.Graph(torch.ones(2, 3, dtype=F64), edges, train_mask=torch.zeros(2).bool())
+    got = fgl.run(secure_sum(tiny(), threshold=3), [*lines(4), none], num_rounds=4)
+    want = fgl.run(tiny(), [*lines(4), none], num_rounds=1)
+    assert want.history[0].zero_weight == [4]
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
+    for record in got.history:
+        assert (record.zero_weight, math.isnan(record.loss)) == ([], True)
+
+
+def test_nobody_has_an_example() -> None:
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    none = fgl.Graph(torch.ones(2, 3, dtype=F64), edges, train_mask=torch.zeros(2).bool())
+    with pytest.warns(UserWarning, match="0 from all: they keep the old model"):
+        got = fgl.run(secure_sum(tiny(), threshold=2), [none] * 3, num_rounds=4)
+    assert same(dict(got.outbox[0]["model"]), tiny().initial())
+    assert "phase" not in got.outbox[0]
+
+
+def test_the_server_is_sent_masks_only() -> None:
+    """No masked upload has a word of the client's own, nor is it the same in another run."""
+    seen: list[Any] = []
+    summed = secure_sum(tiny(), threshold=3)
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        seen.append({k: message["secure"] for k, message in inbox.items()})
+        return summed.aggregate(inbox, state)
+
+    for _ in range(2):
+        fgl.run(replace(summed, aggregate=aggregate), lines(4), num_rounds=4)
+    for client in range(4):
+        one, two = (torch.cat([t.flatten() for t in seen[i][client].values()]) for i in (2, 6))
+        assert one.dtype == torch.int64
+        assert int((one == two).sum()) == 0
+        own = fgl.run(tiny(), lines(4)[client : client + 1], num_rounds=1).outbox[0]["model"]
+        for name, value in own.items():  # type: ignore[union-attr]
+            hidden = seen[2][client][f"model/{name}"]
+            plain = encode(value, weight=client + 1, bits=28, bound=1024)
+            assert int((hidden == plain).sum()) == 0
+
+
+def stages(**more: Any) -> tuple[Method, list[tuple[Any, Any]]]:
+    """A secure sum, and client 0's (message, state) before each of its four rounds."""
+    with TEST():
+        summed = secure_sum(tiny(), threshold=2, unprotected=True, **more)
+    asked: list[tuple[Any, Any]] = []
+
+    def receive(message: Any, state: Any, own: fgl.Graph) -> Any:
+        if own.num_nodes == 1:
+            asked.append((message, state))
+        return summed.receive(message, state, own)
+
+    fgl.run(replace(summed, receive=receive), lines(3), num_rounds=4)
+    return summed, asked
+
+
+def sends(method: Method, message: Any, state: Any) -> Any:
+    own = lines(3)[0]
+    params, context = method.receive(message, state, own)
+    told = {"num_steps": torch.tensor(0), "losses": torch.zeros(0)}
+    return method.send(params, {**context, "trained": told}, state, own)
+
+
+def test_a_client_answers_each_question_once() -> None:
+    method, asked = stages()
+    after = [sends(method, *each)[1] for each in asked]
+    for phase in (1, 2, 3):
+        with pytest.raises(ValueError, match="a client tells each thing once"):
+            sends(method, asked[phase][0], {**after[phase], "told": after[0]["told"]})
+    last, known = asked[3]
+    other = {**last, "secure": {"sent": torch.tensor([True, True, False])}}
+    assert sends(method, other, known)[0]["secure"]["shares"][:, 0].tolist() == [1, 1, 2]
+    with pytest.raises(ValueError, match="a client tells each thing once"):
+        sends(method, other, {**after[3], "told": after[0]["told"]})  # not the other share too
+    for sent in ([True, False, False], [False, True, True]):
+        few = {**last, "secure": {"sent": torch.tensor(sent)}}
+        with pytest.raises(ValueError, match="at least 2 clients, this one among them"):
+            sends(method, few, known)
+
+
+def test_a_client_looks_at_the_keys() -> None:
+    method, asked = stages()
+    message, state = asked[1]
+    keys = message["secure"]["keys"]
+    for wrong, said in (
+        (keys[1:], "one's own once, but got 0"),
+        (keys[[0, 1, 1]], "keys of its own, but got two alike"),
+        (keys[[0, 1, 2, 0]], "more than half of the 4"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            sends(method, {**message, "secure": {"keys": wrong}}, state)
+
+
+def test_a_threshold_of_half_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than half of the 4 clients, but got 2"):
+        fgl.run(secure_sum(tiny(), threshold=2), lines(4), num_rounds=1)
+
+
+def test_who_is_not_in_the_exchange_is_refused() -> None:
+    method = secure_sum(tiny(), threshold=2)
+    known: Any = {"phase": torch.tensor(2), "clients": torch.tensor([0, 2, 3])}
+    known["here"] = torch.tensor([True, False, True])
+    for client, said in ((0, "its own are not"), (1, "but got client 1"), (2, "but got client 2")):
+        with pytest.raises(ValueError, match=said):
+            method.accept({"phase": torch.tensor(2), "secure": {}}, client, {"secure": known})
+
+
+def spoiled(tensor: Tensor, how: str) -> Tensor:
+    """What a hostile client makes of a tensor that it should send."""
+    if how == "zeros":
+        return torch.zeros_like(tensor)
+    if how == "drawn":
+        return torch.randint_like(tensor, 200)
+    return tensor.flatten().flip(0).view_as(tensor)
+
+
+@pytest.mark.parametrize("how", [pytest.param("zeros", marks=SLOW), "drawn", "turned"])
+@pytest.mark.parametrize("phase", range(4))
+@pytest.mark.filterwarnings("ignore:Secure sum", "ignore:Round .* client 3")
+def test_a_hostile_client_can_stop_rounds_but_not_the_run(phase: int, how: str) -> None:
+    summed = secure_sum(tiny(), threshold=3)
+    answers = [0]
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        answers[0] += own.num_nodes == 4
+        try:
+            message, state = summed.send(params, context, state, own)
+        except ValueError:  # its own key is not in the list
+            assert own.num_nodes == 4
+            return {"phase": torch.tensor(1), "secure": {}}, state
+        if own.num_nodes == 4 and answers[0] <= 4 and message["phase"] == phase:
+            secure = {k: spoiled(v, how) for k, v in message["secure"].items()}  # type: ignore[union-attr]
+            message = {**message, "secure": secure}
+        return message, state
+
+    got = fgl.run(replace(summed, send=send), lines(4), num_rounds=8, watch=clients_summed)
+    want = fgl.run(tiny(), lines(4), num_rounds=1).outbox[0]["model"]
+    assert got.history[-1].metrics == {"clients_summed": 4}  # the second exchange is an honest one
+    for name, value in got.outbox[0]["model"].items():  # type: ignore[union-attr]
+        assert float((value - want[name]).abs().max()) < 1  # type: ignore[index]
+    assert got.history[3].metrics["clients_summed"] in (0, 3, 4)
+
+
+BYTE = torch.zeros(64, dtype=torch.uint8)
+MALFORMED: list[tuple[int, Any, str]] = [
+    (0, {"model": {}}, "an answer of a secure sum, but got keys"),
+    (0, {"phase": torch.tensor(0), "secure": BYTE}, "an answer of a secure sum"),
+    (0, {"phase": torch.tensor(0.0), "secure": {}}, "phase to be an int64 scalar"),
+    (0, {"phase": torch.tensor([0]), "secure": {}}, "phase to be an int64 scalar"),
+    (0, {"phase": torch.tensor(9), "secure": {}}, "Expected keys of this .* but got phase 9"),
+    (0, {"phase": torch.tensor(1), "secure": {}}, "Expected keys of this exchange, but got lett"),
+    (0, {"phase": torch.tensor(4), "secure": {}}, "lost in an earlier round"),
+    (0, {"phase": torch.tensor(0), "secure": {}}, "Expected 'keys', but got"),
+    (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE[1:]}}, r"of shape \[64\]"),
+    (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE.long()}}, "uint8"),
+    (0, {"phase": torch.tensor(0), "secure": {"keys": BYTE}}, "computing shared key"),
+    (1, {"phase": torch.tensor(1), "secure": {"letters": BYTE}}, r"of shape \[3, 92\]"),
+    (2, {"phase": torch.tensor(2), "secure": {}}, "the client says that its own are not"),
+    (2, {"phase": torch.tensor(2), "secure": {"model/w": BYTE}}, "but got 'model/w'"),
+    (2, {"phase": torch.tensor(2), "secure": {"model/bias": BYTE}}, r"int64 of shape \[2\]"),
+    (2, {"phase": torch.tensor(2), "secure": {"num_examples": BYTE.long()}}, r"of shape \[\]"),
+    (2, {"phase": torch.tensor(2), "secure": {"num_examples": BYTE.long()[0]}}, "but got no"),
+    (2, {"phase": torch.tensor(2), "secure": {"more": BYTE.long()}}, "but got 'more'"),
+    (3, {"phase": torch.tensor(3), "secure": {"shares": BYTE}}, r"of shape \[3, 33\]"),
+]
+
+
+@pytest.mark.parametrize(("phase", "message", "said"), MALFORMED)
+def test_malformed_uploads_are_refused(phase: int, message: Any, said: str) -> None:
+    method = secure_sum(tiny(), threshold=2)
+    state: Any = {"secure": {"phase": torch.tensor(phase), "clients": torch.arange(3)}}
+    with pytest.raises(ValueError, match=said):
+        method.accept(message, 0, state)
+
+
+def ragged(sizes: list[int]) -> Method:
+    """A method whose clients send one more tensor, of a size of their own."""
+    method = tiny()
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, own)
+        return {**message, "more": {"w": torch.ones(sizes[own.num_nodes - 1])}}, state
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        inbox.each("more")
+        return method.aggregate(inbox, state)
+
+    return replace(method, send=send, aggregate=aggregate)
+
+
+@LOST
+def test_ragged_tensors_are_refused() -> None:
+    with pytest.raises(ValueError, match="what is summed cannot be ragged"):
+        fgl.run(
+            secure_sum(ragged([1, 2, 3]), threshold=2, equally=["more"]), lines(3), num_rounds=4
+        )
+    with pytest.warns(UserWarning, match=r"others of clients \[2\]: they are left out"):
+        got = fgl.run(
+            secure_sum(ragged([1, 1, 2]), threshold=2, equally=["more"]), lines(3), num_rounds=4
+        )
+    want = fgl.run(tiny(), lines(3), num_rounds=1, dropouts=lambda index, client: client == 2)
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
+
+
+def test_the_order_of_the_clients_does_not_matter() -> None:
+    order = [3, 0, 4, 2, 1]
+    how: Any = {"num_rounds": 8, "dropouts": gone((2, 1))}
+    summed = secure_sum(tiny(), threshold=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        one = fgl.run(summed, lines(5), **how)
+        how["dropouts"] = gone((2, order.index(1)))
+        two = fgl.run(summed, [lines(5)[k] for k in order], **how)
+    close(dict(one.outbox[0]), dict(two.outbox[0]), atol=1e-12)
+
+
+def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
+    """In the middle of an exchange; bit for bit where masks are those of the run's seed."""
+    summed = secure_sum(tiny(), threshold=3)
+    want = fgl.run(summed, lines(4), num_rounds=8)
+    fgl.run(summed, lines(4), num_rounds=6, checkpoint=tmp_path / "one")
+    got = fgl.run(summed, lines(4), num_rounds=8, checkpoint=tmp_path / "one")
+    assert same(end(got)["outbox"], end(want)["outbox"])
+    with TEST():
+        known_masks = secure_sum(tiny(), threshold=3, unprotected=True)
+    for last in (2, 3, 4):
+        folder = tmp_path / str(last)
+        seen: list[Any] = []
+        watched = replace(known_masks, aggregate=noting(known_masks, seen))
+        fgl.run(watched, lines(4), num_rounds=4)
+        fgl.run(watched, lines(4), num_rounds=last, checkpoint=folder)
+        fgl.run(watched, lines(4), num_rounds=4, checkpoint=folder)
+        assert len(seen) == 2
+        assert same(seen[0], seen[1])
+    other: list[Any] = []
+    fgl.run(replace(known_masks, aggregate=noting(known_masks, other)), lines(4), num_rounds=4,
+            seed=1)  # fmt: skip
+    assert not same(seen[0], other[0])
+
+
+def noting(method: Method, seen: list[Any]) -> Any:
+    """The aggregate, which notes the masked uploads."""
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        if all(message["phase"] == 2 for message in inbox.values()):
+            seen.append({client: dict(inbox[client]) for client in inbox})
+        return method.aggregate(inbox, state)
+
+    return aggregate
+
+
+def test_a_history_by_exchange_is_that_of_the_method() -> None:
+    method, made = case("fedavg", "nodes", dropout=0.0, dtype=F64)
+    want = fgl.run(method, made, num_rounds=2, participation=0.75).history
+    got = fgl.run(secure_sum(method, threshold=2), made, num_rounds=9, participation=0.75)
+    rounds = summed_rounds(got.history)
+    assert [r.round for r in rounds] == [0, 1]
+    for ours, theirs in zip(rounds, want, strict=True):
+        assert (ours.participants, ours.dropped) == (theirs.participants, theirs.dropped)
+        close(ours.metrics, theirs.metrics, atol=1e-6)
+    size = sum(tensor.numel() for tensor in method.initial().values())
+    n = 3  # clients: keys, letters, masked words and number of examples, shares; each with a phase
+    up = 64 + 92 * n + 8 * (size + 1) + 33 * n + 4 * 8
+    down = 8 * size + (64 * n + 8) + (92 * n + n + 8) + (n + 8)
+    assert (rounds[0].bytes_up, rounds[0].bytes_down) == (n * up, n * down)
+
+
+# Over Flower
+
+
+def test_the_same_sums_over_flower(tmp_path: Path) -> None:
+    pytest.importorskip("flwr")
+    from flower_grid import Grid, apps
+
+    from fgl.federation import Flower
+
+    summed = secure_sum(tiny(), threshold=3)
+    grid = Grid(apps(summed, lines(4)), state=str(tmp_path))
+    on = Flower(grid, num_clients=4, timeout=20, poll=0.001)
+    lost = gone((6, 2))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Round .* exchange")
+        got = fgl.run(summed, on=on, num_rounds=8, dropouts=lost)
+    want = fgl.run(tiny(), lines(4), num_rounds=2, dropouts=gone((1, 2)))
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 27)
+    assert [sorted(r.dropped) for r in summed_rounds(got.history)] == [[], [2]]
+    assert all(math.isnan(record.loss) for record in got.history)  # no client told its own
+
+
+def test_flowers_own_secure_sum_does_not_take_our_messages() -> None:
+    """Its mod wants messages of its own workflow, which does not reach these clients."""
+    mods = pytest.importorskip("flwr.client.mod")
+    from flower_grid import Grid, apps
+
+    from fgl.federation import Flower
+
+    grid = Grid(apps(tiny(), lines(2), mods=[mods.secaggplus_mod]))
+    on = Flower(grid, num_clients=2, timeout=20, poll=0.001, per_tensor=True)
+    got = fgl.run(tiny(), on=on, num_rounds=1)
+    assert sorted(got.history[0].dropped) == [0, 1]
+    assert all("KeyError" in why for why in got.history[0].dropped.values())

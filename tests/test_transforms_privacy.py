@@ -1,0 +1,303 @@
+"""Clipping and noise as transforms of methods: what leaves a client, what a server sends."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import ROWS, K, case, known
+from federations import close, same
+
+import fgl
+import fgl.experiment
+from fgl import methods, privacy
+from fgl.federation import Inbox, Method
+from fgl.privacy.gaussian import grid_step
+from fgl.transforms import central_gaussian, clipped, local_gaussian, privacy_spent
+
+F32, F64 = torch.float32, torch.float64
+KINDS: dict[str, Callable[..., Method]] = {"local": local_gaussian, "central": central_gaussian}
+kinds = pytest.mark.parametrize("kind", KINDS)
+
+
+def task(dtype: torch.dtype = F64, name: str = "nodes") -> Any:
+    return known(name, 0.0, dtype)
+
+
+def rehearsed(kind: str, method: Method, **how: Any) -> Method:
+    """With noise of the run's seed, which may be repeated."""
+    how = {"length": 0.5, "noise_multiplier": 0.1, **how}
+    with pytest.warns(UserWarning, match="protects nothing"):
+        return KINDS[kind](method, **how, unprotected=True)
+
+
+def change(message: Any, sent: Any) -> torch.Tensor:
+    return torch.cat([(value - sent[n]).flatten() for n, value in message["model"].items()])
+
+
+def uploads(method: Method, made: Any, seed: int = 0) -> tuple[dict[int, Any], Any]:
+    """What every client sends in the first round."""
+    first: Any = {"model": method.initial()}
+    found = {}
+    for client, own in enumerate(made.clients):
+        params, context = method.receive(first, {}, own)
+        done = fgl.federation.train(method, params, own, context, seed=seed)
+        torch.manual_seed(client)
+        found[client] = method.send(done.params, context, {}, own)[0]
+    return found, first
+
+
+def test_clipped_updates_have_the_length_and_the_direction() -> None:
+    made = task()
+    plain, first = uploads(made.fedavg, made)
+    short, _ = uploads(clipped(made.fedavg, length=0.05), made)
+    for client in plain:
+        before, after = (change(each[client], first["model"]) for each in (plain, short))
+        assert before.norm() > 0.05
+        close(after.norm(), torch.tensor(0.05, dtype=F64))
+        close(after / after.norm(), before / before.norm())
+        assert short[client]["num_examples"] == 1
+        assert list(short[client]) == list(plain[client])
+
+
+def test_a_wide_bound_changes_nothing_but_the_weights() -> None:
+    made = task()
+
+    def alike(*given: Any) -> Any:
+        message, state = made.fedavg.send(*given)
+        return {**message, "num_examples": torch.tensor(1)}, state
+
+    want = fgl.run(replace(made.fedavg, send=alike), made, num_rounds=3)
+    got = fgl.run(clipped(made.fedavg, length=1e6), made, num_rounds=3)
+    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-9)
+
+
+@kinds
+def test_without_noise_to_speak_of_it_is_the_mean_of_clipped_updates(kind: str) -> None:
+    made = task()
+    want = fgl.run(clipped(made.fedavg, length=0.05), made, num_rounds=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # the protected mode does not warn
+        method = KINDS[kind](made.fedavg, length=0.05, noise_multiplier=1e-7)
+    got = fgl.run(method, made, num_rounds=3)
+    close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-5)
+
+
+@kinds
+def test_the_noise_is_as_large_as_it_says(kind: str) -> None:
+    """Local: ``2 length noise`` in every upload. Central: ``length noise / K`` in the mean."""
+    made = task()
+    length, noise = 0.05, 30.0
+    sigma = 2 * length * noise if kind == "local" else length * noise / K
+    method = KINDS[kind](made.fedavg, length=length, noise_multiplier=noise)
+    found, first = uploads(method, made)
+    drawn = [change(message, first["model"]) for message in found.values()]
+    if kind == "central":
+        assert max(float(each.norm()) for each in drawn) <= length * (1 + 1e-9)
+        inbox = Inbox(found, K, dict.fromkeys(found, first))
+        outboxes = [method.aggregate(inbox, first)[0] for _ in range(20)]
+        drawn = [change(outbox[0], first["model"]) for outbox in outboxes]
+    every = torch.cat(drawn)
+    error = sigma / math.sqrt(2 * len(every))
+    assert abs(float(every.std()) - sigma) < 6 * error + length
+    assert abs(float(every.mean())) < 6 * sigma / math.sqrt(len(every)) + length
+
+
+@kinds
+def test_noise_does_not_come_from_the_seed(kind: str) -> None:
+    """What the how-to did: the same run again takes the noise away. Here it does not."""
+    made = task()
+    method = KINDS[kind](made.fedavg, length=0.5, noise_multiplier=1.0)
+    one, two = (fgl.run(method, made, num_rounds=1, seed=3) for _ in range(2))
+    apart = change(one.outbox[0], two.outbox[0]["model"])
+    assert float(apart.norm()) > 0.1
+    rehearsal = rehearsed(kind, made.fedavg)
+    one, two = (fgl.run(rehearsal, made, num_rounds=2, seed=3) for _ in range(2))
+    assert same(dict(one.outbox[0]), dict(two.outbox[0]))
+    other = fgl.run(rehearsal, made, num_rounds=2, seed=4)
+    assert not same(dict(one.outbox[0]), dict(other.outbox[0]))
+
+
+def test_clients_of_the_rehearsal_have_noise_of_their_own() -> None:
+    made = task()
+    found, first = uploads(rehearsed("local", made.fedavg, noise_multiplier=50.0), made)
+    drawn = torch.stack([change(message, first["model"]) for message in found.values()])
+    apart = torch.corrcoef(drawn) - torch.eye(K)
+    assert float(apart.abs().max()) < 0.4
+
+
+def test_the_central_sum_bounds_what_a_lying_client_does() -> None:
+    made = task()
+    method = central_gaussian(made.fedavg, length=0.05, noise_multiplier=1e-6)
+    found, first = uploads(method, made)
+    sent = dict.fromkeys(found, first)
+    honest = method.aggregate(Inbox(found, K, sent), first)[0]
+    for forged in (1e30, math.inf, math.nan):
+        model = {name: torch.full_like(value, forged) for name, value in first["model"].items()}
+        lied = {**found, 2: {"model": model, "num_examples": torch.tensor(10**9)}}
+        got = method.aggregate(Inbox(lied, K, sent), first)[0]
+        moved = change(got[0], honest[0]["model"]).norm()
+        assert float(moved) <= 2 * 0.05 / K + 1e-4
+
+
+def test_central_noise_is_added_to_an_exact_sum() -> None:
+    made = task()
+    length, noise = 0.05, 1.0
+    method = central_gaussian(made.fedavg, length=length, noise_multiplier=noise)
+    found, first = uploads(method, made)
+    got = method.aggregate(Inbox(found, K, dict.fromkeys(found, first)), first)[0]
+    steps = change(got[0], first["model"]) * K / grid_step(length * noise)
+    assert float((steps - steps.round()).abs().max()) < 1e-3
+
+
+REFUSED = {
+    ("scaffold", "nodes"): "'shift'",
+    ("fedselect", "nodes"): "'own'",
+    ("fedpub", "nodes"): "'embedding'",
+    ("fedgl", "overlapping"): "'node_id', 'embeddings', 'predictions'",
+    ("fedego", "ego"): "'embeddings', 'labels'",
+    ("gpfl", "graphs"): "'answers', 'properties'",
+    ("local", "nodes"): "to have a model to clip",
+}
+
+
+@kinds
+@pytest.mark.parametrize("name", REFUSED, ids=lambda pair: pair[0])
+def test_parts_that_are_not_covered_are_refused_by_name(kind: str, name: Any) -> None:
+    made = known(name[1], 0.0, F32)
+    method = KINDS[kind](ROWS[name[0]].build(made), length=1.0, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match=REFUSED[name]):
+        fgl.run(method, made, num_rounds=1)
+
+
+@kinds
+def test_a_wrapper_outside_that_adds_a_part_is_refused(kind: str) -> None:
+    made = known("nodes", 0.0, F32)
+    inner = KINDS[kind](made.fedavg, length=1.0, noise_multiplier=1.0)
+
+    def send(*given: Any) -> Any:
+        message, state = inner.send(*given)
+        return {**message, "secret": torch.ones(2)}, state
+
+    with pytest.raises(ValueError, match="alone, which .* but got .'secret'. too"):
+        fgl.run(replace(inner, send=send), made, num_rounds=1)
+
+
+def test_a_server_without_one_mean_takes_local_noise_only() -> None:
+    made = task()
+    fedamp = methods.fedamp(made.fedavg)
+    with pytest.raises(ValueError, match="one mean of the models"):
+        central = central_gaussian(fedamp, length=1.0, noise_multiplier=1.0)
+        fgl.run(central, made, num_rounds=2)
+    local = local_gaussian(fedamp, length=1.0, noise_multiplier=1.0)
+    result = fgl.run(local, made, num_rounds=2, watch=privacy_spent)
+    assert result.history[-1].metrics["epsilon"] > 0
+
+
+def test_buffers_go_back_as_they_were_sent() -> None:
+    class Normed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.lin = torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 3)
+
+        def forward(self, x: Any, adj: Any) -> Any:
+            return self.lin(self.norm(x))
+
+    made = known("nodes", 0.0, F32)
+    model = Normed()
+    plain = fgl.fedavg(model)
+    before = {name: value.clone() for name, value in model.named_buffers()}
+
+    def send(params: Any, *rest: Any) -> Any:  # statistics that training has moved
+        moved = {n: v + 1 if n in before else v for n, v in params.items()}
+        return plain.send(moved, *rest)
+
+    for kind in KINDS.values():
+        method = kind(replace(plain, send=send), length=1.0, noise_multiplier=1.0)
+        after: Any = fgl.run(method, made, num_rounds=1).outbox[0]["model"]
+        assert len(before) == 3
+        assert all(after[name].equal(value) for name, value in before.items())
+        assert not after["lin.weight"].equal(model.lin.weight)
+
+
+def test_a_part_of_a_model_is_clipped_alone() -> None:
+    made = task()
+    method = clipped(methods.fedper(made.fedavg, shared=["convs.0"]), length=0.01)
+    found, first = uploads(method, made)
+    for message in found.values():
+        assert all(name.startswith("convs.0") for name in message["model"])
+        close(change(message, first["model"]).norm(), torch.tensor(0.01, dtype=F64))
+
+
+@kinds
+def test_epsilon_is_in_the_history_of_who_took_part_most(kind: str) -> None:
+    made = known("nodes", 0.0, F32)
+    method = KINDS[kind](made.fedavg, length=1.0, noise_multiplier=2.0, delta=1e-4)
+    how: Any = {"seed": 1, "participation": 0.5, "watch": privacy_spent}
+    result = fgl.run(method, made, num_rounds=5, dropouts=lambda i, k: (i, k) == (4, 0), **how)
+    times = torch.zeros(K, dtype=torch.int64)
+    for record in result.history:
+        times[[k for k in record.participants if k not in record.dropped]] += 1
+        want = privacy.epsilon(noise_multiplier=2.0, rounds=int(times.max()), delta=1e-4)
+        assert record.metrics["epsilon"] == pytest.approx(want)
+        assert record.metrics["delta"] == pytest.approx(1e-4)
+    assert times.max() < 5
+    known_: Any = result.server_state["privacy"]
+    assert known_["rounds"].equal(times)
+    said: Any = {"recipe": "fedavg", "dataset": "none", "clients": K, "rounds": 5, "seed": 1}
+    found = fgl.experiment.report(result, **said, config={})
+    assert found["metrics"]["epsilon"]["last"] == result.history[-1].metrics["epsilon"]
+    assert len(found["curves"]["epsilon"]) == 5
+
+
+@kinds
+def test_a_rehearsal_has_spent_everything(kind: str) -> None:
+    made = known("nodes", 0.0, F32)
+    result = fgl.run(rehearsed(kind, made.fedavg), made, num_rounds=1, watch=privacy_spent)
+    assert result.history[0].metrics["epsilon"] == math.inf
+
+
+@kinds
+def test_the_count_survives_an_interruption_and_other_servers(kind: str, tmp_path: Any) -> None:
+    made = known("nodes", 0.0, F32)
+    inner = methods.fedopt(methods.fedprox(made.fedavg, mu=0.1), rule="adam")
+    method = partial(KINDS[kind], inner, length=1.0, noise_multiplier=2.0)
+    fgl.run(method(), made, num_rounds=2, checkpoint=tmp_path)
+    result = fgl.run(method(), made, num_rounds=3, checkpoint=tmp_path, watch=privacy_spent)
+    known_: Any = result.server_state["privacy"]
+    assert known_["rounds"].tolist() == [3] * K
+    assert "m" in result.server_state
+
+
+def test_what_cannot_be_accounted_is_refused() -> None:
+    made = known("nodes", 0.0, F32)
+    assert privacy_spent({"model": {}}) == {"epsilon": 0.0}
+    with pytest.raises(ValueError, match="server's state to have 'privacy'"):
+        privacy_spent({"model": {}, "m": {}})
+    one = partial(local_gaussian, length=1.0, noise_multiplier=1.0)
+    with pytest.raises(ValueError, match="another inside"):
+        fgl.run(one(one(made.fedavg)), made, num_rounds=1)
+    for bad in ({"length": 0.0}, {"noise_multiplier": 0.0}, {"delta": 1.0}):
+        for kind in KINDS.values():
+            with pytest.raises(ValueError, match=f"Expected {next(iter(bad))}"):
+                kind(made.fedavg, **{"length": 1.0, "noise_multiplier": 1.0, **bad})
+
+
+@kinds
+def test_loop_and_batch_draw_the_same_rehearsed_noise(kind: str) -> None:
+    made = task()
+    method = rehearsed(kind, made.fedavg)
+    one = fgl.run(method, made, num_rounds=2)
+    all_ = fgl.run(method, made, num_rounds=2, clients_at_once="all")
+    close(dict(all_.outbox[0]), dict(one.outbox[0]), atol=1e-9)
+
+
+def test_conformance_has_both() -> None:
+    for name in ("local gaussian drawn", "central gaussian drawn", "clipped"):
+        assert case(name, "nodes")[0].send is not None
