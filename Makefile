@@ -6,11 +6,12 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation test conformance lint types docs check clean
+.PHONY: help demo federation processes test conformance lint types docs check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
 	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
+	@echo "make processes  eight methods on Flower in real processes, and simulated; takes minutes"
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make conformance  methods on tasks that make test leaves out, since they take minutes"
 	@echo "make lint    ruff: rules and format"
@@ -29,6 +30,9 @@ demo: .venv/extra-examples
 
 federation: .venv/extra-examples .venv/extra-flower
 	$(BIN)/python benchmarks/reliability/federation.py
+
+processes: .venv/extra-test .venv/extra-examples .venv/extra-flower
+	$(BIN)/python -m pytest -m slow tests/test_flower_processes.py
 
 test: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal

@@ -176,31 +176,26 @@ def mash(
 ) -> Tensor:
     """Aligned Mixup: the mean over a batch of ego-graphs, position by position (FedEgo, Eq. 8).
 
-    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j. Position 0 is a mean of centres,
-    position 1 a mean of first neighbours, and so on; the same for one-hot labels gives soft labels.
+    ``X_j = 1/b sum_i r_{tree_i(j)}`` for every position j: position 0 is a mean of centres, 1 of
+    first neighbours, and so on. The same for one-hot labels gives soft labels.
 
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, of `EgoSampler`.
         batch_size: trees per mashed ego-graph; default all.
-        least: a short last batch of fewer trees joins the one before; default `batch_size`, so
-            that nothing is a mean of fewer. With 1 a last tree that is alone is its own mean: its
-            owner's features can be read from it.
+        least: a last batch of fewer trees joins the one before; default `batch_size`.
 
     Returns:
         float ``[num_batches, size, H]``.
 
     Raises:
         TypeError: if `values` is not floating point, or `trees` not int64.
-        ValueError: for a wrong shape, an id in `trees` that is no row of `values`, or if
-            `batch_size` is not in ``[1, num_trees]``, or `least` not in ``[1, batch_size]``.
+        ValueError: for a wrong shape, an id in `trees` that is no row of `values`, or if not
+            ``1 <= least <= batch_size <= num_trees``.
 
     Example:
         >>> trees = torch.tensor([[0, 1], [2, 2], [1, 0]])
-        >>> values = torch.tensor([[0.0], [2.0], [4.0]])
-        >>> mash(values, trees, batch_size=2).squeeze(2)
-        tensor([[2., 2.]])
-        >>> mash(values, trees, batch_size=2, least=1).squeeze(2)
+        >>> mash(torch.tensor([[0.0], [2.0], [4.0]]), trees, batch_size=2, least=1).squeeze(2)
         tensor([[2., 3.],
                 [2., 0.]])
 
@@ -216,8 +211,7 @@ def mash(
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)
-    short = count % batch
-    whole = count - short - (batch if 0 < short < least else 0)
+    whole = count - count % batch - (batch if 0 < count % batch < least else 0)
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
     made = [
         torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), exact, mode="mean")
@@ -233,9 +227,7 @@ def mash(
 def tree_minibatches(
     trees: Tensor, labels: Tensor, num_epochs: int = 5, batch_size: int = 32
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """What a server's steps on mashed ego-graphs see: per epoch a fifth of them, drawn anew.
-
-    Drawn from torch's global generator; a last batch may be short.
+    """What a server's steps on mashed ego-graphs see: per epoch a fifth, by torch's generator.
 
     Args:
         trees: ``[num_trees, size, H]``.
@@ -244,8 +236,7 @@ def tree_minibatches(
         batch_size: trees per step.
 
     Raises:
-        ValueError: if there are not as many labels as trees, or no tree, or a number is out of
-            range.
+        ValueError: if labels and trees are not as many, or none, or a number is out of range.
 
     Example:
         >>> steps = tree_minibatches(torch.zeros(12, 3, 4), torch.ones(12, 1), num_epochs=2)

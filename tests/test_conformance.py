@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from fgl.tasks import Task
 
 F32, F64 = torch.float32, torch.float64
 SLOW = pytest.mark.slow
+
+one_by_one = partial(fgl.run, clients_at_once=1)  # but where a test says otherwise
 
 
 def rows(keep: Callable[[str, str], bool] = lambda name, task: True) -> Any:
@@ -66,7 +69,7 @@ def test_pure(name: str, task: str) -> None:
     """The same call twice gives the same; inputs, states, messages, model and graph stay."""
     method, made = case(name, task)
     k, own = 2, made.clients[2]
-    result = fgl.run(method, made.clients, num_rounds=2, seed=1)
+    result = one_by_one(method, made.clients, num_rounds=2, seed=1)
     server = result.server_state
     message, state = result.outbox[k], result.client_states[k]
     params, context = method.receive(message, state, own)
@@ -128,7 +131,7 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
         return message, state
 
     watched = replace(method, send=send)
-    result = fgl.run(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
+    result = one_by_one(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
     assert [sorted(r.dropped) for r in result.history] == [[1, 3], [0, 1], [1, 2]]
     assert 1 not in result.client_states
     want = by_hand(method, made.clients, 3, seed=4, order=[2, 0, 3, 1], absent=gone)
@@ -151,8 +154,8 @@ def test_names_of_the_clients(name: str, task: str) -> None:
     """Without randomness, who is called client 0 does not matter."""
     method, made = case(name, task, dropout=0.0, dtype=F64)
     order = [2, 0, 3, 1]
-    one = fgl.run(method, made.clients, num_rounds=2)
-    two = fgl.run(method, [made.clients[client] for client in order], num_rounds=2)
+    one = one_by_one(method, made.clients, num_rounds=2)
+    two = one_by_one(method, [made.clients[client] for client in order], num_rounds=2)
     for new, old in enumerate(order):
         close(two.outbox[new], one.outbox[old], atol=1e-5)
         close(two.client_states[new], one.client_states[old], atol=1e-5)
@@ -174,7 +177,7 @@ def test_resume_is_no_interruption(name: str, task: str, at_once: Any, tmp_path:
     options: Any = {"seed": 2, "participation": 0.75, "dropouts": 0.2, "clients_at_once": at_once}
 
     def go(num_rounds: int, **more: Any) -> dict[str, Any]:
-        return end(fgl.run(case(name, task)[0], made, num_rounds=num_rounds, **options, **more))
+        return end(one_by_one(case(name, task)[0], made, num_rounds=num_rounds, **options, **more))
 
     want = go(3)
     assert any(record["dropped"] for record in want["history"])
@@ -185,9 +188,9 @@ def test_resume_is_no_interruption(name: str, task: str, at_once: Any, tmp_path:
 
 
 def test_another_seed_is_another_run() -> None:
-    made = known("nodes", 0.5, F32)
+    method, made = case("fedavg", "nodes")
     one, two, again = (
-        end(fgl.run(case("fedavg", "nodes")[0], made, num_rounds=2, seed=seed, participation=0.5))
+        end(one_by_one(method, made, num_rounds=2, seed=seed, participation=0.5))
         for seed in (1, 2, 1)
     )
     assert same(one, again)
@@ -214,7 +217,7 @@ def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: st
     method, made = case(name, task)
     bad = diverging(method, [made.clients[2]], from_round=1)
     with pytest.warns(UserWarning, match="Round 1, client 2: .* is not finite"):
-        result = fgl.run(bad, made.clients, num_rounds=2)
+        result = one_by_one(bad, made.clients, num_rounds=2)
     assert result.history[0].dropped == {}
     assert list(result.history[1].dropped) == [2]
     assert re.fullmatch(r"\S+ is not finite", result.history[1].dropped[2])
@@ -231,7 +234,7 @@ def test_all_diverging_keeps_the_old_model(name: str, task: str) -> None:
     method, made = case(name, task)
     bad = diverging(method, list(made.clients), from_round=1)
     with pytest.warns(UserWarning, match="is not finite"):
-        result = fgl.run(bad, made, num_rounds=3)
+        result = one_by_one(bad, made, num_rounds=3)
     want = by_hand(method, made.clients, 1)
     assert same(dict(result.outbox), want.outbox)
     assert same(dict(result.server_state), want.server)
@@ -251,7 +254,7 @@ def test_batch_is_the_loop(name: str, task: str) -> None:
         bad = diverging(method, [made.clients[3]] * ROWS[name].sends, from_round=1)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Round .* client 3: ")
-            ends.append(fgl.run(bad, made, clients_at_once=at_once, **options))
+            ends.append(one_by_one(bad, made, clients_at_once=at_once, **options))
     one, all_ = ends
     for client in range(K):
         close(all_.outbox[client], one.outbox[client])
@@ -278,8 +281,8 @@ def no_training_node(task: Task) -> fgl.Graph:
 def test_a_client_without_a_training_example_counts_for_nothing(name: str, task: str) -> None:
     method, made = case(name, task)
     clients = [*made.clients, no_training_node(made)]
-    result = fgl.run(method, clients, num_rounds=2)
-    want = fgl.run(method, made.clients, num_rounds=2)
+    result = one_by_one(method, clients, num_rounds=2)
+    want = one_by_one(method, made.clients, num_rounds=2)
     assert [record.zero_weight for record in result.history] == [[K]] * 2
     assert all(record.participants == list(range(K + 1)) for record in result.history)
     assert all(record.dropped == {} for record in result.history)
@@ -292,8 +295,8 @@ def test_a_client_without_a_training_example_counts_for_nothing(name: str, task:
 @rows()
 def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -> None:
     method, made = case(name, task)
-    start = fgl.run(method, made, num_rounds=0)
-    result = fgl.run(method, made, num_rounds=2, dropouts=lambda index, client: client == 1)
+    start = one_by_one(method, made, num_rounds=0)
+    result = one_by_one(method, made, num_rounds=2, dropouts=lambda index, client: client == 1)
     asked: list[Any] = []
 
     def deploy(message: Any, state: Any, own: fgl.Graph) -> Any:
@@ -331,14 +334,14 @@ def test_bytes_of_fedavg_are_those_of_its_model() -> None:
     gone_ = {(0, 1), (1, 0), (1, 2)}
     options: Any = {"num_rounds": 3, "dropouts": lambda *where: where in gone_}
     for name in ("fedavg", "fedprox", "fedopt adam", "moon", "fgssl"):
-        result = fgl.run(case(name, "nodes")[0], made.clients, **options)
+        result = one_by_one(case(name, "nodes")[0], made.clients, **options)
         for index, record in enumerate(result.history):
             arrived = K - sum(drop[0] == index for drop in gone_)
             assert record.bytes_down == K * size
             assert record.bytes_up == arrived * (size + 8)
-    alone = fgl.run(case("local", "nodes")[0], made.clients, **options)
+    alone = one_by_one(case("local", "nodes")[0], made.clients, **options)
     assert [record.bytes_up for record in alone.history] == [0, 0, 0]
-    few = fgl.run(method, made.clients, num_rounds=2, participation=0.5)
+    few = one_by_one(method, made.clients, num_rounds=2, participation=0.5)
     assert [(r.bytes_down, r.bytes_up) for r in few.history] == [(2 * size, 2 * (size + 8))] * 2
 
 

@@ -84,6 +84,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
         evaluate=lambda method: fgl.evaluate_on(method, data[0], data),
         select=select,
         bytes_before=0,
+        new_nodes=None,
     )
 
 
@@ -235,7 +236,8 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert curve[summary["best_round"]] == summary["metrics"]["val_accuracy"]["best_val"]
     assert summary["dropped"] == []
     said = capsys.readouterr().out.splitlines()
-    assert [line.split(" last ")[0] for line in said] == [
+    assert "clients_at_once=3" in said[0] and "of memory over the data" in said[1]
+    assert [line.split(" last ")[0] for line in said[2:]] == [
         "fedavg tiny: test_accuracy",
         "fedavg tiny: test_macro_f1",
         "fedavg tiny: val_accuracy",
@@ -251,8 +253,8 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
         ("seed", -1, "an integer >= 0"),
         ("participation", 1.5, "a number > 0 and <= 1"),
         ("participation", math.nan, "a number > 0 and <= 1"),
-        ("clients_at_once", 0, 'an integer >= 1 or "all"'),
-        ("clients_at_once", "some", 'an integer >= 1 or "all"'),
+        ("clients_at_once", 0, 'an integer >= 1, "all" or "auto"'),
+        ("clients_at_once", "some", 'an integer >= 1, "all" or "auto"'),
         ("threads", 0, "an integer >= 1"),
         ("patience", 0, "an integer >= 1"),
     ],
@@ -369,7 +371,7 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
     assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
     assert summary["config"] == {
         **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
-        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": 1, "threads": 1},
+        **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
         **{"patience": None, "scale": 1.0},
     }
 

@@ -481,8 +481,18 @@ def test_a_generator_that_says_none_mends_nothing() -> None:
 SMALL = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 6, "gen_epochs": 1, "gen_local_epochs": 2}
 
 
+def small_task() -> tasks.Task:
+    """Three clients of one small graph, which train a GraphSAGE."""
+    whole = data.split(data.csbm(num_nodes=150, num_features=20, words_per_set=9), "random")
+    clients = data.partition_graph(whole, data.random_partition(whole, 3))
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = fgl.nn.SAGE(20, 8, whole.num_classes or 0, dropout=0.0)
+    return tasks.node_task(whole, clients, model, fgl.Training(num_steps=2))
+
+
 def test_the_mended_task() -> None:
-    task = tasks.Nodes(clients=3, hidden=8, model="sage", dropout=0.0).load(seed=0)
+    task = small_task()
     made = tasks.mended(task, 0, **SMALL)
     assert made.bytes_before > 0
     for own, old in zip(made.clients, task.clients, strict=True):
@@ -543,7 +553,7 @@ def test_generated_nodes_make_no_local_steps() -> None:
 
 def test_a_warning_says_that_nothing_was_generated(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["fgl.tasks.mended"], "mend", lambda *given, **_: given[2])
-    task = tasks.Nodes(clients=2, hidden=4, model="sage").load(seed=0)
+    task = small_task()
     with pytest.warns(UserWarning, match="Expected generators to generate a neighbour"):
         made = tasks.mended(task, 0, **UNTRAINED)
     assert made.new_nodes == 0
@@ -563,9 +573,8 @@ def test_a_warning_says_that_nothing_was_generated(monkeypatch: pytest.MonkeyPat
     ],
 )
 def test_mended_refuses(name: str) -> None:
-    task = tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
     with pytest.raises(ValueError, match=f"Expected {name} to be"):
-        tasks.mended(task, 0, **{name: -1})
+        tasks.mended(small_task(), 0, **{name: -1})
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from flwr.app import Error
 
 from fgl.federation import Flower, client_app
 
+in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
 KEEPING = replace(SGD, keep_optimizer=True)  # each client's momentum is its state
 
@@ -46,7 +48,7 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
 @pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
-    here = fgl.run(method, setting.clients, num_rounds=3, seed=5)
+    here = in_process(method, setting.clients, num_rounds=3, seed=5)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
     check_equal(fgl.run(method, on=flower(grid), num_rounds=3, seed=5), here, tmp_path)
 
@@ -56,7 +58,7 @@ def test_without_a_folder_the_node_keeps_the_state(per_tensor: bool) -> None:
     method, clients = stateful()
     grid, how = Grid(apps(method, clients)), {"num_rounds": 3, "participation": 0.5}
     result = fgl.run(method, on=flower(grid, per_tensor=per_tensor), **how)
-    here = fgl.run(method, clients, **how)
+    here = in_process(method, clients, **how)
     assert same(end(result)["outbox"], end(here)["outbox"])
     assert all(len(context.state) <= 3 for context in grid.contexts.values())
 
@@ -122,7 +124,7 @@ def test_a_bad_answer_costs_a_client_its_round_alone(
     dropped = [record.dropped for record in result.history]
     assert why in dropped[1].pop(2)
     assert dropped == [{}] * 4
-    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
     check_equal(result, here, tmp_path, history=False)
 
 
@@ -136,7 +138,7 @@ def test_a_lost_answer_is_asked_for_again(code: int, tmp_path: Any) -> None:
     grid = Grid(apps(method, clients), lose, state=str(tmp_path))
     result = fgl.run(method, on=flower(grid), num_rounds=3)
     assert grid.asked.count(("train", 101)) == 5
-    check_equal(result, fgl.run(method, clients, num_rounds=3), tmp_path)
+    check_equal(result, in_process(method, clients, num_rounds=3), tmp_path)
 
 
 def test_an_app_that_raises_says_why(tmp_path: Any) -> None:
@@ -155,7 +157,7 @@ def test_an_app_that_raises_says_why(tmp_path: Any) -> None:
     for record in result.history:
         assert "RuntimeError:<'Round" in record.dropped[3]
         assert "client 3, loss: no memory" in record.dropped[3]
-    here = fgl.run(method, clients, num_rounds=3, dropouts=lambda r, k: k == 3)
+    here = in_process(method, clients, num_rounds=3, dropouts=lambda r, k: k == 3)
     check_equal(result, here, tmp_path, history=False)
 
 
@@ -184,7 +186,7 @@ def test_a_round_does_not_wait_for_a_node_that_is_gone(tmp_path: Any) -> None:
         {},
         {},
     ]
-    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
     check_equal(result, here, tmp_path, history=False)
 
 
@@ -199,7 +201,7 @@ def test_a_client_comes_back_as_another_node(folder: bool, tmp_path: Any) -> Non
     assert dropped[1] == {2: "its node is not there"}
     if folder:
         assert dropped[2:] == [{}, {}]
-        here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+        here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
         check_equal(result, here, tmp_path, history=False)
     else:
         assert "to have kept its state of round 0, but got none" in dropped[2][2]
@@ -211,7 +213,7 @@ def test_a_client_that_keeps_nothing_needs_no_folder() -> None:
     grid = Grid(apps(method, clients))
     tell = leave_and_return(grid, 102, lambda: grid.add(900, like=102))
     result = fgl.run(method, on=flower(grid), num_rounds=4, callbacks=[tell])
-    here = fgl.run(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
+    here = in_process(method, clients, num_rounds=4, dropouts=lambda r, k: (r, k) == (1, 2))
     assert same(end(result)["outbox"], end(here)["outbox"])
 
 
@@ -221,7 +223,7 @@ def test_a_number_has_one_node(tmp_path: Any) -> None:
     grid.add(900, like=101)
     with pytest.warns(UserWarning, match="Expected one client 1, but got nodes 101 and 900"):
         result = fgl.run(method, on=flower(grid, num_clients=4), num_rounds=2)
-    check_equal(result, fgl.run(method, clients, num_rounds=2), tmp_path)
+    check_equal(result, in_process(method, clients, num_rounds=2), tmp_path)
     assert ("train", 900) not in grid.asked
 
 
@@ -264,13 +266,50 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
         assert f"the server's {what}" in record.dropped[1]
 
 
+@pytest.mark.filterwarnings("ignore:Node 10. is refused")
+def test_other_threads_and_other_versions_are_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    method, clients = fedavg(model()), graphs()
+    machines: list[dict[str, Any]] = [
+        {},
+        {"threads": lambda: 77},
+        {"torch": "77"},
+        {"fgl": "77"},
+    ]
+    places = {
+        "threads": (torch, "get_num_threads"),
+        "torch": (torch, "__version__"),
+        "fgl": (fgl, "__version__"),
+    }
+    ours = {what: getattr(*place) for what, place in places.items()}
+
+    def app(client: int) -> Any:
+        def build(context: Any) -> Any:  # every client is on a machine of its own
+            for what, place in places.items():
+                monkeypatch.setattr(*place, {**ours, **machines[client]}[what])
+            return method, clients[client], client
+
+        return client_app(build)
+
+    grid = Grid([app(client) for client in (1, 2, 3, 0)])
+    result = fgl.run(method, on=flower(grid, timeout=2.0), num_rounds=1)
+    dropped = result.history[0].dropped
+    assert list(dropped) == [1, 2, 3]
+    for client, what in [(1, "threads"), (2, "torch"), (3, "fgl")]:
+        assert (
+            f"the server's {what}, {ours[what]() if client == 1 else ours[what]}, but got 77"
+            in (dropped[client])
+        )
+
+
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:
     method, clients = stateful()
     for num_rounds in (2, 4):
         grid = Grid(apps(method, clients), state=str(tmp_path / "states"))
         on = flower(grid)
         result = fgl.run(method, on=on, num_rounds=num_rounds, checkpoint=tmp_path / "run")
-    check_equal(result, fgl.run(method, clients, num_rounds=4), tmp_path / "states")
+    check_equal(result, in_process(method, clients, num_rounds=4), tmp_path / "states")
     with pytest.raises(ValueError, match="to be of this run with seed=1"):
         fgl.run(method, on=flower(grid), num_rounds=4, checkpoint=tmp_path / "run", seed=1)
 
@@ -290,7 +329,7 @@ def test_clients_score_where_their_data_are(tmp_path: Any) -> None:
     method, clients = stateful()
     grid = Grid(apps(method, clients, score=rate), state=str(tmp_path))
     result = fgl.run(method, on=flower(grid), num_rounds=3)
-    here = fgl.run(method, clients, num_rounds=3, score=rate(method))
+    here = in_process(method, clients, num_rounds=3, score=rate(method))
     check_equal(result, here, tmp_path)
     assert result.history[0].metrics["nodes"] == 20.0  # the mean of 12, 20, 31 and 17
     assert result.history[0].metrics["rate"] * 80 % 1 == pytest.approx(0, abs=1e-9)

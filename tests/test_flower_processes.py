@@ -1,4 +1,4 @@
-"""Flower's real processes: the recipes over one SuperLink and four SuperNodes, bit for bit."""
+"""Flower's real processes and its simulation: the recipes over four clients, bit for bit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ pytest.importorskip("flwr")
 from federations import script
 from flower_grid import RECIPES
 
+pytestmark = pytest.mark.slow
 
-@pytest.mark.slow
+
 def test_real_processes_have_the_bits_of_one(tmp_path: Path) -> None:
     faults = script("benchmarks/reliability/flower_faults.py")
     with faults.Federation(tmp_path, tmp_path / "graphs") as federation:
@@ -22,4 +23,13 @@ def test_real_processes_have_the_bits_of_one(tmp_path: Path) -> None:
             config = {"method": method, "task": task, "rounds": 2, "timeout": 300.0}
             result = faults.run(federation, folder, **config)
             assert [record.dropped for record in result.history] == [{}, {}], method
-            assert faults.compare(result, tmp_path / "states", method=method, task=task), method
+            states = tmp_path / "states"
+            assert faults.compare(result, states, method=method, task=task) == [], method
+
+
+def test_the_example_app_has_the_bits_of_one_process_in_simulation(tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    federation = script("benchmarks/reliability/federation.py")
+    here, there = federation.both(tmp_path, rounds=3, simulated=True)
+    assert [record.dropped for record in there.history] == [{}] * 3
+    assert federation.differences(here, there) == []

@@ -7,12 +7,16 @@ import dataclasses
 import inspect
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
+from conformance import case
 from federations import close, end, same, script
+from harness.rows import Loaded
 from papers import TABLES
+from papers.gpfl import fedpub as gpfls_fedpub
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
@@ -548,3 +552,20 @@ def test_defaults_are_the_papers_and_the_score_is_of_test_graphs() -> None:
 
     assert evaluate(outbox, {})["test_accuracy"] == pytest.approx(share(tests))
     assert share(tests) != pytest.approx(share(clients))
+
+
+def test_fedpub_of_the_table_uses_the_mix_that_it_is_sent() -> None:
+    """With outer layers of its own, as in GPFL's code."""
+    _, task = case("fedavg", "graphs")
+    where: Any = SimpleNamespace(device="cpu")
+    method = gpfls_fedpub(Loaded(where, task, 0))
+    own, initial = task.clients[0], method.initial()
+    params, context = method.receive({"model": initial}, {}, own)
+    trained = {name: value + 1 for name, value in params.items() if not name.startswith("mask.")}
+    sent, state = method.send({**params, **trained}, context, {}, own)
+    told: Any = sent["model"]
+    mix = {name: torch.full_like(value, 7.0) for name, value in told.items()}
+    assert 0 < len(mix) < len(trained)
+    used = method.deploy({"model": mix}, state, own)
+    for name, value in trained.items():
+        assert used[name].equal(mix.get(name, value))

@@ -52,7 +52,7 @@ class Fake:
 
     num_clients = 4
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
         self.method, self.order = method, order
@@ -174,8 +174,8 @@ def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) ->
 
 def test_a_phase_is_the_same_by_hand() -> None:
     method = fedopt(model())
-    phase = fgl.run(method, graphs(), num_rounds=2, seed=1)
-    result = fgl.run(method, graphs(), num_rounds=2, seed=5, start=phase)
+    phase = fgl.run(method, graphs(), num_rounds=2, seed=1, clients_at_once=1)
+    result = fgl.run(method, graphs(), num_rounds=2, seed=5, start=phase, clients_at_once=1)
     first = by_hand(method, graphs(), num_rounds=2, seed=1)
     want = by_hand(method, graphs(), num_rounds=2, seed=5, start=first)
     assert same(dict(result.outbox), want.outbox)

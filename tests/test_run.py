@@ -116,14 +116,14 @@ def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:
 
 def test_fedavg_is_the_plain_loop_with_dropout_too() -> None:
     net, clients = model(dropout=0.5), graphs()
-    result = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4, seed=7)
+    result = fgl.run(fedavg(net, PLAIN), clients, num_rounds=4, seed=7, clients_at_once=1)
     want = plain_fedavg(net, clients, OPTIMIZERS["sgd"], num_rounds=4, num_steps=3, seed=7)
     close(weights(result), want)
 
 
 def test_local_is_separate_trainings_bit_for_bit() -> None:
     net, clients = model(dropout=0.0), graphs()
-    result = fgl.run(local(net, PLAIN), clients, num_rounds=4)
+    result = fgl.run(local(net, PLAIN), clients, num_rounds=4, clients_at_once=1)
     for client, data in enumerate(clients):
         alone = copy.deepcopy(net)
         descend(alone, data, OPTIMIZERS["sgd"], 4 * 3, criterion=fgl.losses.cross_entropy)
@@ -292,7 +292,8 @@ def test_participation_is_drawn_anew_each_round_and_by_the_seed() -> None:
 
 def test_who_takes_part_is_who_is_averaged() -> None:
     net, clients = model(), graphs()
-    result = fgl.run(fedavg(net), clients, num_rounds=3, participation=0.5, seed=3)
+    options: Any = {"participation": 0.5, "seed": 3, "clients_at_once": 1}
+    result = fgl.run(fedavg(net), clients, num_rounds=3, **options)
     who = [record.participants for record in result.history]
     want = by_hand(
         fedavg(net), clients, num_rounds=3, seed=3, absent=lambda index, c: c not in who[index]
@@ -350,7 +351,8 @@ def test_one_of_a_client_and_a_client_without_edges() -> None:
 
 def test_client_that_the_outbox_leaves_out_keeps_its_last_message() -> None:
     method = local(model())
-    result = fgl.run(method, graphs(), num_rounds=3, dropouts=lambda index, client: client == index)
+    options: Any = {"dropouts": lambda index, client: client == index, "clients_at_once": 1}
+    result = fgl.run(method, graphs(), num_rounds=3, **options)
     for client in range(4):
         want = by_hand(method, graphs(), num_rounds=3, absent=lambda index, c: c == index)
         assert same(weights(result, client), weights(want, client))

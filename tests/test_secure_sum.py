@@ -21,7 +21,14 @@ import fgl
 from fgl import methods
 from fgl.federation import Inbox, Method, Training
 from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
-from fgl.transforms import clients_summed, robust, secure_sum, summed_rounds
+from fgl.transforms import (
+    central_gaussian,
+    clients_summed,
+    clipped,
+    robust,
+    secure_sum,
+    summed_rounds,
+)
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
@@ -419,6 +426,15 @@ def test_methods_that_average_compose(name: str, task: str, equally: Any) -> Non
     close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
     close(got.client_states, want.client_states, atol=1e-8)
     close(got.history[-1].metrics, want.history[-1].metrics)
+
+
+def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
+    clipping = clipped(tiny(), length=0.1)
+    want = fgl.run(clipping, lines(4), num_rounds=1)
+    got = fgl.run(secure_sum(clipping, threshold=3), lines(4), num_rounds=4)
+    last_digit(got.outbox[0]["model"], want.outbox[0]["model"], 28)
+    with pytest.raises(ValueError, match="not what it makes of their mean"):
+        secure_sum(central_gaussian(tiny(), length=0.1, noise_multiplier=1.0), threshold=3)
 
 
 def test_minibatches_and_a_kept_optimiser() -> None:

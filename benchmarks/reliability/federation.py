@@ -1,6 +1,7 @@
 """FGSSL on Flower in five processes, compared with one process bit for bit.
 
     python benchmarks/reliability/federation.py --rounds 2
+    python benchmarks/reliability/federation.py --rounds 2 --simulated
 
 Starts a SuperLink and four SuperNodes on the loopback interface, each with a graph of its own, runs
 the example app, and stops them again. Ends with 0 where nothing differs.
@@ -44,7 +45,8 @@ def in_process(graphs: Path, **changes: Any) -> fgl.Result:
     made = method(how)
     clients = [graph(graphs, client) for client in range(CLIENTS)]
     rounds, seed = how["rounds"], how["seed"]
-    return fgl.run(made, clients, num_rounds=rounds, seed=seed, score=score(made))
+    one = {"clients_at_once": 1, "score": score(made)}  # as a node trains
+    return fgl.run(made, clients, num_rounds=rounds, seed=seed, **one)
 
 
 def saved(folder: Path) -> fgl.Result:
@@ -69,23 +71,31 @@ def _digest(result: fgl.Result) -> str:
     return digest(replace(result, client_states={}))
 
 
+def both(folder: Path, *, rounds: int, simulated: bool = False) -> tuple[fgl.Result, fgl.Result]:
+    """The app in this process, and on Flower: in five processes, or simulated."""
+    graphs = folder / "graphs"
+    cut(graphs, clients=CLIENTS)
+    with Federation(folder, graphs, CLIENTS, simulated=simulated) as federation:
+        how = {"rounds": rounds, "timeout": 600.0, "checkpoint": folder / "checkpoint"}
+        said = federation.run(graphs=graphs, **how)
+        try:
+            there = saved(folder / "checkpoint")
+        except FileNotFoundError as error:
+            error.add_note("\n".join([said, *(federation.log(n) for n in federation.processes)]))
+            raise
+    return in_process(graphs, rounds=rounds), there
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=2)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--simulated", action="store_true", help="on Ray, without SuperNodes")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        cut(folder / "graphs", clients=CLIENTS)
-        with Federation(folder, folder / "graphs", CLIENTS) as federation:
-            said = federation.run(rounds=rounds, timeout=600.0, checkpoint=folder / "checkpoint")
-            try:
-                there = saved(folder / "checkpoint")
-            except FileNotFoundError:
-                print(said, *(federation.log(name) for name in federation.processes), sep="\n")
-                raise
-        found = differences(in_process(folder / "graphs", rounds=rounds), there)
+        here, there = both(Path(name), rounds=options.rounds, simulated=options.simulated)
+    found = differences(here, there)
     for record in there.history:
         print(f"round {record.round}: {record.seconds:.1f} s, {record.metrics}, {record.dropped}")
     print(f"{time.monotonic() - start:.0f} s, differences: {found or 'none'}")

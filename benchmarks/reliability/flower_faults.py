@@ -1,33 +1,41 @@
 """What fails on Flower, in real processes, and whether the rest of the run keeps its bits.
 
-    python benchmarks/reliability/flower_faults.py --cases nan killed --json out/faults.json
+    python benchmarks/reliability/flower_faults.py --json benchmarks/results/flower_faults.json
+    python benchmarks/reliability/flower_faults.py --report      docs/deploy.md, from that file
 
-Every case runs a method of the conformance table over four SuperNodes, lets one client fail, and
-compares messages, server state and clients' states bit for bit with a run in this process in which
-the same client dropped out of the same rounds.
+A part is a run of a method of the conformance table over three SuperNodes, in which one client
+fails in one way after the other, a round for each. The script compares messages, server state,
+clients' states and history bit for bit with a run in this process in which the same client dropped
+out of the same rounds, and the rounds that the client missed with those that it had to miss.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import case
 from federation import saved
 from federations import same
-from flower_processes import Federation
+from flower_processes import Federation, make_authority, make_key
+from harness.machine import RESULTS, machine
+from harness.report import publish
 
 import fgl
 from fgl.federation.executors.node import Folder
@@ -35,14 +43,28 @@ from fgl.federation.packed import unpack
 
 APP = Path(__file__).parent / "case_app"
 CLIENT = 2  # who fails
-IN_THE_APP = ("", "nan", "key", "shape", "raises", "dies", "late")
+CLIENTS = 3
+METHOD, TASK = "fedper", "nodes"
+IN_THE_APP = ("nan", "missing-key", "extra-key", "shape", "raises", "dies", "late")
+
+
+class Part(NamedTuple):
+    """What came of a run: its end, where the states lie, and the rounds that each case had to miss.
+
+    A case without a round to miss is named with the round in which it happened.
+    """
+
+    result: fgl.Result
+    states: Path | None
+    missed: dict[str, list[int]]
+    happened: dict[str, int]
 
 
 def run(
     federation: Federation, folder: Path, during: Callable[[], None] | None = None, **config: Any
 ) -> fgl.Result:
     """A run of the case app, and what happens to its processes meanwhile."""
-    other = threading.Thread(target=during or (lambda: None))
+    other = threading.Thread(target=during or (lambda: None), daemon=True)
     other.start()
     said = federation.run(APP, checkpoint=folder / "checkpoint", **config)
     other.join()
@@ -54,23 +76,50 @@ def run(
         raise
 
 
-def compare(result: fgl.Result, states: Path, *, method: str, task: str, seed: int = 5) -> bool:
-    """Whether a run in this process, with the same dropouts, has the same bits."""
+def compare(
+    result: fgl.Result,
+    states: Path | None,
+    *,
+    method: str = METHOD,
+    task: str = TASK,
+    clients: int | None = None,
+    seed: int = 5,
+) -> list[str]:
+    """In what a run in this process, with the same dropouts, differs: in nothing, it is hoped."""
     dropped = {(r.round, client) for r in result.history for client in r.dropped}
     made, setting = case(method, task)
-    rounds = len(result.history)
     here = fgl.run(
-        made, setting.clients, num_rounds=rounds, seed=seed, dropouts=lambda r, k: (r, k) in dropped
+        made,
+        setting.clients[:clients],
+        num_rounds=len(result.history),
+        seed=seed,
+        clients_at_once=1,  # as a node trains
+        dropouts=lambda r, k: (r, k) in dropped,
     )
-    wanted = {client: state for client, state in here.client_states.items() if state}
-    kept = {}
-    for client, state in result.client_states.items():
+    pairs = {
+        "outbox": (dict(here.outbox), dict(result.outbox)),
+        "server state": (dict(here.server_state), dict(result.server_state)),
+        "history": ([_told(r) for r in here.history], [_told(r) for r in result.history]),
+    }
+    if states is not None:
+        wanted = {client: state for client, state in here.client_states.items() if state}
+        pairs["states"] = (dict(sorted(wanted.items())), _kept(result, states))
+    return [name for name, (one, other) in pairs.items() if not same(one, other)]
+
+
+def _told(record: Any) -> dict[str, Any]:
+    """A round without its seconds and its reasons, and without bytes that came in vain."""
+    told = {**vars(record), "dropped": list(record.dropped), "seconds": None}
+    return {**told, "bytes_up": None} if record.dropped else told
+
+
+def _kept(result: fgl.Result, states: Path) -> dict[int, Any]:
+    """The states in the clients' folders that count."""
+    found = {}
+    for client, state in sorted(result.client_states.items()):
         payload = Folder(states, int(state["run"]), client).read(int(state["round"]))
-        kept[client] = None if payload is None else unpack(payload)
-    same_states = set(kept) == set(wanted) and all(same(kept[k], wanted[k]) for k in kept)
-    ends = [same(dict(a.outbox), dict(b.outbox)) for a, b in ((here, result),)]
-    ends += [same(dict(here.server_state), dict(result.server_state)), same_states]
-    return all(ends)
+        found[client] = None if payload is None else unpack(payload)
+    return found
 
 
 def after_round(folder: Path, index: int, then: Callable[[], None]) -> Callable[[], None]:
@@ -86,68 +135,202 @@ def after_round(folder: Path, index: int, then: Callable[[], None]) -> Callable[
     return wait
 
 
-def killed(federation: Federation, how: int, *, back: bool) -> None:
-    federation.stop(f"node-{CLIENT}", how)
-    if back:
-        federation.start_node(CLIENT)
+def answers(folder: Path, timeout: float) -> Part:
+    """The app of one client fails, each time in another way."""
+    with Federation(folder, folder / "graphs", CLIENTS) as here:
+        config = {"faults": " ".join(IN_THE_APP), "timeout": timeout, "rounds": 9}
+        result = run(here, folder, clients=CLIENTS, **config)
+    missed = {fault: [number] for number, fault in enumerate(IN_THE_APP, 1)}
+    return Part(result, folder / "states", missed, {})
 
 
-def play(name: str, folder: Path, timeout: float) -> fgl.Result:
-    """One case in a federation of its own."""
-    (folder / "graphs").mkdir(parents=True)
-    app = name if name in IN_THE_APP else ""
-    with Federation(
-        folder,
-        folder / "graphs",
-        states=name != "killed-without-folder",
-        database=name == "superlink-killed",
-    ) as here:
-        during = None
-        if name.startswith("killed") or name == "terminated":
-            how = signal.SIGTERM if name == "terminated" else signal.SIGKILL
-            back = name != "killed-for-good"
-            during = after_round(folder, 0, lambda: killed(here, how, back=back))
-        if name == "superlink-killed":
-            return _superlink(here, folder, timeout)
-        short = 20.0 if name in ("late", "dies") else timeout
-        return run(here, folder, during, fault=app, timeout=short, rounds=4)
+def nodes(folder: Path, timeout: float) -> Part:
+    """A SuperNode with a folder ends and comes back: at once twice, after a round, and never."""
+    name, hold = f"node-{CLIENT}", folder / "hold"
+    with Federation(folder, folder / "graphs", CLIENTS) as here:
+
+        def back(how: int) -> None:
+            here.stop(name, how)
+            here.start_node(CLIENT)
+
+        def during() -> None:
+            after_round(folder, 0, lambda: back(signal.SIGKILL))()
+            after_round(folder, 1, lambda: back(signal.SIGTERM))()
+            after_round(folder, 2, lambda: here.stop(name, signal.SIGKILL))()
+            hold.touch()  # no round begins before the node is there again
+            after_round(folder, 3, lambda: here.start_node(CLIENT))()
+            here.wait_for_log(name, "SuperNode ID:", times=4)
+            hold.unlink()
+            after_round(folder, 4, lambda: here.stop(name, signal.SIGKILL))()
+
+        how = {"timeout": timeout, "rounds": 7, "clients": CLIENTS, "hold": hold}
+        result = run(here, folder, during, **how)
+    missed = {"killed, back too late": [3], "killed for good": [5, 6]}
+    happened = {"killed, back in time": 1, "SIGTERM, back in time": 2}
+    return Part(result, folder / "states", missed, happened)
 
 
-def _superlink(here: Federation, folder: Path, timeout: float) -> fgl.Result:
-    """The SuperLink dies, and starts again with its database; the run with its checkpoint."""
-    kill = after_round(folder, 0, lambda: here.stop("superlink", signal.SIGKILL))
-    run(here, folder, kill, timeout=timeout, rounds=4)
-    here.start_link()
-    return run(here, folder, timeout=timeout, rounds=4)
+def without_folder(folder: Path, timeout: float) -> Part:
+    """A SuperNode that keeps its client's state in memory is killed, and comes back."""
+    with Federation(folder, folder / "graphs", CLIENTS, states=False) as here:
+
+        def back() -> None:
+            here.stop(f"node-{CLIENT}", signal.SIGKILL)
+            here.start_node(CLIENT)
+
+        during = after_round(folder, 0, back)
+        result = run(here, folder, during, timeout=timeout, rounds=3, clients=CLIENTS)
+    return Part(result, None, {"killed without a folder, back in time": [1, 2]}, {})
 
 
-CASES = (*IN_THE_APP[1:], "killed", "killed-without-folder", "killed-for-good", "terminated")
-CASES += ("superlink-killed",)
+def with_key(folder: Path, timeout: float) -> Part:
+    """With TLS and keys: a SuperNode is killed, and comes back with its key."""
+    with Federation(folder, folder / "graphs", CLIENTS, secure=True) as here:
+
+        def back() -> None:
+            here.stop(f"node-{CLIENT}", signal.SIGKILL)
+            here.supervise(CLIENT)
+
+        during = after_round(folder, 0, back)
+        result = run(here, folder, during, timeout=timeout, rounds=3, clients=CLIENTS)
+    return Part(result, folder / "states", {}, {"TLS and a key, killed, back in time": 1})
+
+
+def kept_out(folder: Path, timeout: float) -> Part:
+    """Four SuperNodes that must not get in say that they are the client that is not there."""
+    with Federation(folder, folder / "graphs", CLIENTS, secure=True) as here:
+        here.stop(f"node-{CLIENT}")
+        make_key(here.keys / "stranger")
+        make_authority(here.keys, "other", "other-server")
+        entries = {
+            "unknown key": here.entry("stranger"),
+            "no key": here.entry(),
+            "plaintext": ["--insecure"],
+            "another CA": here.entry(f"node-{CLIENT}", ca="other"),
+        }
+        for name, entry in entries.items():
+            here.start_node(CLIENT, name, entry)
+        result = run(here, folder, timeout=timeout, rounds=2, clients=CLIENTS)
+        logs = {name: here.log(name) for name in entries}
+    for name, log in logs.items():
+        if "SuperNode ID:" in log:
+            raise RuntimeError(f"Expected {name} to be kept out, but it has a node's number")
+    return Part(result, folder / "states", {name: [0, 1] for name in entries}, {})
+
+
+def superlink(folder: Path, timeout: float, *, database: bool) -> Part:
+    """The SuperLink dies, and is started again; so is the run, which has its checkpoint.
+
+    With a database the SuperNodes connect again. Without one they end, and are started again.
+    """
+    with Federation(folder, folder / "graphs", CLIENTS, database=database) as here:
+        how: dict[str, Any] = {"timeout": timeout, "rounds": 3, "clients": CLIENTS}
+        kill = after_round(folder, 0, lambda: here.stop("superlink", signal.SIGKILL))
+        first = run(here, folder, kill, **how)
+        if len(first.history) == 3:
+            raise RuntimeError("Expected the run to end with its SuperLink, but it went on")
+        here.start_link()
+        for client in range(0 if database else CLIENTS):
+            here.processes[f"node-{client}"].wait(120)
+            here.stop(f"node-{client}")
+            here.start_node(client)
+        result = run(here, folder, **how)
+        ended = [name for name, each in here.processes.items() if each.poll() is not None]
+    if ended:
+        raise RuntimeError(f"Expected no process to have ended, but {ended} did")
+    name = "SuperLink killed, with a database" if database else "SuperLink killed, without"
+    return Part(result, folder / "states", {}, {name: len(first.history)})
+
+
+PARTS: dict[str, Callable[[Path, float], Part]] = {
+    "answers": answers,
+    "nodes": nodes,
+    "without-folder": without_folder,
+    "with-key": with_key,
+    "kept-out": kept_out,
+    "superlink-database": partial(superlink, database=True),
+    "superlink-memory": partial(superlink, database=False),
+}
+
+
+def play(name: str, timeout: float) -> dict[str, Any]:
+    """A part, played and compared: what differs, and each case with its rounds and its reason."""
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as path:
+        folder = Path(path)
+        (folder / "graphs").mkdir()
+        try:
+            part = PARTS[name](folder, timeout)
+        except Exception:
+            for log in sorted(folder.glob("*.log")):
+                print(f"--- {log.name}", log.read_text()[-3000:], sep="\n", flush=True)
+            raise
+        differences = compare(part.result, part.states, clients=CLIENTS)
+    history = part.result.history
+    found = {record.round: dict(record.dropped) for record in history if record.dropped}
+    wanted = sorted({number for rounds in part.missed.values() for number in rounds})
+    if sorted(found) != wanted or any(list(dropped) != [CLIENT] for dropped in found.values()):
+        differences.append(f"missed were {found}, to be missed were {wanted} by client {CLIENT}")
+    cases = [
+        {"case": case, "missed": rounds, "why": found.get(rounds[0], {}).get(CLIENT, "")}
+        for case, rounds in part.missed.items()
+    ]
+    cases += [{"case": case, "missed": [], "round": at} for case, at in part.happened.items()]
+    return {
+        "part": name,
+        "differences": differences,
+        "cases": cases,
+        "round_seconds": [round(record.seconds, 1) for record in history],
+        "seconds": round(time.monotonic() - start),
+        "timeout": timeout,
+        "load": round(os.getloadavg()[0], 1),
+        "machine": machine(),
+    }
+
+
+def write(path: Path, found: list[dict[str, Any]]) -> None:
+    """Put the parts into the file, in order, beside those that were not played now."""
+    old: dict[str, Any] = {}
+    with suppress(FileNotFoundError):
+        old = {each["part"]: each for each in json.loads(path.read_text())}
+    known = {**old, **{each["part"]: each for each in found}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = [known[name] for name in PARTS if name in known]
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def table(found: list[dict[str, Any]]) -> str:
+    """The cases as text."""
+    out = ["| what fails | rounds missed | reason in the history | bits |", "|---|---|---|---|"]
+    for part in found:
+        bits = "; ".join(part["differences"]) or "equal"
+        for each in part["cases"]:
+            missed = len(each["missed"]) or "none"
+            why = each.get("why", "").split(": Error: ")[0].replace("|", "/")
+            out.append(f"| {each['case'].replace('-', ' ')} | {missed} | {why} | {bits} |")
+    return "\n".join(out) + "\n"
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cases", nargs="*", choices=CASES, default=CASES)
-    parser.add_argument("--timeout", type=float, default=90.0)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--report", action="store_true", help="play nothing")
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    if options.report:
+        publish("flower-faults", table(json.loads((RESULTS / "flower_faults.json").read_text())))
+        return 0
     torch.set_num_threads(1)
     found = []
-    for name in options.cases:
-        start = time.monotonic()
-        with tempfile.TemporaryDirectory() as folder:
-            result = play(name, Path(folder), options.timeout)
-            equal = compare(result, Path(folder) / "states", method="fedper", task="nodes")
-        dropped = {r.round: r.dropped for r in result.history if r.dropped}
-        if name == "killed-without-folder":  # there is no folder to compare states in
-            equal = CLIENT in dropped.get(len(result.history) - 1, {})
-        found.append({"case": name, "equal": equal, "dropped": dropped})
-        print(f"{name}: {'equal' if equal else 'DIFFERENT'}, {dropped}, ", end="")
-        print(f"{time.monotonic() - start:.0f} s", flush=True)
-    if options.json:
-        options.json.parent.mkdir(parents=True, exist_ok=True)
-        options.json.write_text(json.dumps(found, indent=1))
-    return 0 if all(each["equal"] for each in found) else 1
+    for name in options.parts:
+        found.append(play(name, options.timeout))
+        print(json.dumps(found[-1], indent=1), flush=True)
+        if options.json:
+            write(options.json, found)
+    return 1 if any(each["differences"] for each in found) else 0
 
 
 if __name__ == "__main__":

@@ -128,6 +128,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedvgae up model": "the encoder: which features the client's nodes have",
     "up num_examples": "how many training examples the client has, exactly",
     "fedego up num_examples": "nothing, it is 1",
+    "own-models up num_examples": "nothing, it is 1",
     "clipped up num_examples": "nothing, it is 1",
     "local-gaussian up num_examples": "nothing, it is 1",
     "central-gaussian up num_examples": "nothing, it is 1",

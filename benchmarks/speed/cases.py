@@ -76,11 +76,11 @@ CASES |= {f"clients={k}": partial(on_random, k, 50) for k in (10, 100, 1_000, 10
 CASES |= {
     "dense": partial(wide, 10, 700, 750, 1 / 3),
     "sparse": partial(wide, 10, 1_800, 6_800, 0.005),
-    "NCI1": partial(of_table, "gpfl-table2", "FedAvg", "NCI1", 25),
-    "PROTEINS": partial(of_table, "gpfl-table2", "FedAvg", "PROTEINS", 25),
+    "NCI1": partial(of_table, "gpfl-table2", "FedAvg, alpha 5", "NCI1", 25),
+    "PROTEINS": partial(of_table, "gpfl-table2", "FedAvg, alpha 5", "PROTEINS", 25),
     "gpfl": partial(of_table, "gpfl-table2", "GPFL, alpha 5", "NCI1", 25),
     "fedego": partial(of_table, "fedego-table2", "FedEgo", "cora", 5),
-    "fedgl": partial(of_table, "fedgl-table4", "FedGL", "cora", 6),
+    "fedgl": partial(of_table, "fedgl-table2", "FedGL", "cora", 6),
 }
 
 

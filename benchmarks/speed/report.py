@@ -143,6 +143,58 @@ def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
     plt.close(figure)
 
 
+def choice_table(found: dict[str, Any]) -> list[str]:
+    """What auto takes over the best of the loop, 10, 20 and all."""
+    out = ["| case | loop | 10 | 20 | all | auto | auto / best (asked <= 1.1) |", "|---" * 7 + "|"]
+    for name, each in found["cases"].items():
+        cells = [str(each["ms"].get(size, "")) for size in ("1", "10", "20", "all")]
+        out.append(f"| {name} | {' | '.join(cells)} | {each['auto']} | {each['auto_over_best']} |")
+    return out
+
+
+def limits_table(found: dict[str, Any]) -> list[str]:
+    """A local step beside what the machine could do."""
+    names = {
+        "clients_at_once": "at once",
+        "megabytes": "MB",
+        "million_products": "10^6 products",
+        "copy_gb_per_s": "copy, GB/s",
+        "giga_products_per_s": "10^9 products/s",
+        "limit_ms": "limit, ms",
+        "step_ms": "step, ms",
+        "fraction": "reached (asked >= 0.5)",
+    }
+    out = [f"| case | {' | '.join(names.values())} |", "|---" * (len(names) + 1) + "|"]
+    for case, each in found["cases"].items():
+        out.append(f"| {case} | {' | '.join(str(each[name]) for name in names)} |")
+    return out
+
+
+def promise_table(found: dict[str, Any]) -> list[str]:
+    """Memory that was promised, and measured."""
+    out = ["| case | promised, MB | measured, MB | ratio (asked 0.8 to 1.2) |", "|---" * 4 + "|"]
+    for case, each in found["cases"].items():
+        out.append(f"| {case} | {each['promised']} | {each['measured']} | {each['ratio']} |")
+    return out
+
+
+def agreement_table(found: dict[str, Any]) -> list[str]:
+    """Scores of the loop and of the batch."""
+    names = ("seeds", "loop", "batch", "difference", "error", "p", "p_holm")
+    out = [f"| recipe | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]
+    for recipe, each in found["table"].items():
+        out.append(f"| {recipe} | {' | '.join(str(each[name]) for name in names)} |")
+    return out
+
+
+MORE = {  # further tables, each from a file that may not have been measured yet
+    "at_once.json": ("Clients at once, milliseconds per round", choice_table),
+    "limits.json": ("The limit", limits_table),
+    "promise.json": ("Memory promised", promise_table),
+    "loop_and_batch.json": ("Scores of loop and batch", agreement_table),
+}
+
+
 def write_speed() -> None:
     speed, two = numbers("speed.json"), numbers("speed-2-threads.json")
     gpu, kernels = numbers("speed-gpu.json"), numbers("kernels.json")
@@ -157,6 +209,10 @@ def write_speed() -> None:
     lines += ["", "## Growth", "", *growth_table(speed)]
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
     lines += kernels_table(kernels)
+    for file, (title, table) in MORE.items():
+        found = numbers(file)
+        if found:
+            lines += ["", f"## {title}", "", f"{described(found)}.", "", *table(found)]
     if not gpu:
         lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
     publish("speed", "\n".join(lines) + "\n")

@@ -194,7 +194,7 @@ def growth(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             {
                 "batch": batch,
                 "fanouts": fanouts,
-                **{name: round(large[name] / small[name], 2) for name in large},
+                "times": {name: round(large[name] / small[name], 2) for name in large},
                 "trees_longer": round(large["trees"] - small["trees"], 3),
                 "reads_longer": round(large["reads"] - small["reads"], 3),
             }
@@ -228,7 +228,7 @@ def table(report: dict[str, Any]) -> str:
     lines.append("|---" * 11 + "|")
     for row in report["growth"]:
         cells = [str(row["batch"]), ", ".join(map(str, row["fanouts"]))]
-        cells += [str(row[name]) for name in names]
+        cells += [str(row["times"][name]) for name in names]
         cells += [f"{row['trees_longer']} us", f"{row['reads_longer']} us"]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
@@ -254,7 +254,7 @@ def main() -> None:
             for batch in args.batches:
                 rows.append(compare(nodes, batch, fanouts, args.repeats))
                 print(rows[-1], flush=True)
-    write({"machine": machine(), "rows": rows, "growth": growth(rows)}, args.json)
+                write({"machine": machine(), "rows": rows, "growth": growth(rows)}, args.json)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_number
-from ..federation import Evaluate, Method, Result, Watch, choose, run
+from ..federation import Estimate, Evaluate, Method, Result, Watch, choose, estimate, run
+from ..federation.estimate import available
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 
@@ -98,6 +100,8 @@ class Run:
         Raises:
             ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
                 raises.
+
+        A warning says so, before the first round, where the memory that is free will not do.
         """
         if self.patience is not None and not task.select:
             raise ValueError(
@@ -108,8 +112,10 @@ class Run:
             _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
         name = f"{self.recipe} {self.dataset}".strip() or "run"
-        if self.clients_at_once == "auto":
-            print(f"{name}: {choose(method, task.clients)}")
+        at_once = self._foresee(name, method, task)
+        config = dict(self.config)
+        if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
+            config["clients_at_once"] = at_once
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
@@ -122,7 +128,7 @@ class Run:
             watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
-            config={"recipe": self.recipe, "dataset": self.dataset, **self.config},
+            config={"recipe": self.recipe, "dataset": self.dataset, **config},
         )
         summary = report(
             result,
@@ -142,6 +148,41 @@ class Run:
         if self.json:
             _write(Path(self.json), to_json(summary))
         return summary, result
+
+    def _foresee(self, name: str, method: Method, task: Task) -> int | Literal["all"]:
+        """Say how many clients train at once, and what memory the run will take.
+
+        Scored as the task does: a scoring of one's own may count its calls.
+        """
+        clients, at_once = task.clients, self.clients_at_once
+        if at_once == "auto":
+            choice = choose(method, clients)
+            at_once = choice.clients_at_once
+            print(f"{name}: {choice}")
+        try:
+            scored = task.evaluate(method)
+            made = estimate(method, clients, clients_at_once=at_once, evaluate=scored)
+        except Exception:  # the first round says what is wrong, with its client
+            return at_once
+        print(f"{name}: {made}")
+        problem = _room(made, available(clients[0].device))
+        if problem:
+            warnings.warn(problem, stacklevel=3)
+        return at_once
+
+
+def _room(made: Estimate, free: int | None) -> str:
+    """What is wrong with the memory, "" where nothing is."""
+    if free is None or made.round <= free:
+        return ""
+    fitting = made.fitting(free)
+    way_out = "no clients_at_once makes it fit"
+    if fitting is not None:
+        way_out = f"clients_at_once={fitting} needs {made.at(fitting).round / 1e9:.3g} GB"
+    return (
+        f"Expected the run to fit the {free / 1e9:.3g} GB of memory that are free, but got "
+        f"{made.round / 1e9:.3g} GB that it needs; {way_out}"
+    )
 
 
 def _check_file(path: Path) -> None:

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from .checks import check_message, check_model
+from .estimate import Estimate, estimate
 from .evaluate import deployed, evaluate_clients, evaluate_graphs, evaluate_on, together
 from .executors import Answer, Executor
 from .executors.batch import Batch
@@ -52,6 +53,7 @@ __all__ = [
     "Broadcast",
     "Choice",
     "Cohort",
+    "Estimate",
     "Evaluate",
     "Executor",
     "Inbox",
@@ -74,6 +76,7 @@ __all__ = [
     "choose",
     "deploy_received",
     "deployed",
+    "estimate",
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",

@@ -56,7 +56,7 @@ def check_averages(method: Method, outer: str) -> None:
         >>> from fgl.methods import fedopt
         >>> check_averages(fedopt(fgl.fedavg(torch.nn.Linear(1, 1))), "fedamp")
         Traceback (most recent call last):
-        ValueError: Expected fedamp to be given a method whose server sends the clients' mean ...
+        ValueError: Expected fedamp to be given a method whose server sends the clients' mean, ...
     """
     if not _averages(method):
         raise ValueError(

@@ -61,7 +61,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     ready = [client for client in who if client not in record.dropped]
     uploads, losses = _uploads(method, executor, result, record, plan, ready)
     executor.keep(index, list(uploads))
-    record.padding, record.one_by_one = executor.padding, executor.refused
+    record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if uploads:
         with stage(plan.seed, index, None, "aggregate"):
             inbox = Inbox(uploads, executor.num_clients, result.outbox, index)

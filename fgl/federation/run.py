@@ -162,7 +162,7 @@ def run(
             given: dict[str, Any] = {"seed": seed, "states": result.client_states, "score": score}
             executor = _executor(guarded, graphs, at_once, clients_at_once == "auto", given)
             whys = [record.one_by_one for record in result.history if record.one_by_one]
-            executor.refused = whys[0] if whys else ""
+            executor.one_by_one = whys[0] if whys else ""
         else:
             executor = on(method, seed=seed, states=result.client_states, config=config or {})
         result.client_states = executor.states

@@ -14,7 +14,11 @@ def nan(message):
     next(iter(message["model"].values())).view(-1)[0] = torch.nan
 
 
-def key(message):
+def missing_key(message):
+    del message["num_examples"]
+
+
+def extra_key(message):
     message["one more"] = torch.ones(())
 
 
@@ -22,14 +26,15 @@ def shape(message):
     message["model"] = {name: value[None] for name, value in message["model"].items()}
 
 
-CHANGES = {"nan": nan, "key": key, "shape": shape}
+CHANGES = {"nan": nan, "missing-key": missing_key, "extra-key": extra_key, "shape": shape}
 
 
 def faulty(message, context, call_next):
-    """A mod: it fails in one round of one client."""
+    """A mod: one client fails in round 1 in the first way that the config names, and so on."""
     how, note = context.run_config, message.content.config_records["note"]
-    where = int(note["client"]), int(note["round"])
-    fault = how["fault"] if where == (how["fault-client"], how["fault-round"]) else ""
+    faults = dict(enumerate(how["faults"].split(), 1))
+    mine = int(note["client"]) == how["fault-client"]
+    fault = faults.get(int(note["round"]), "") if mine else ""
     if fault == "raises":
         raise RuntimeError("no memory")
     if fault == "dies":

@@ -1,5 +1,8 @@
 """The server of a conformance case."""
 
+import time
+from pathlib import Path
+
 import torch
 from conformance import case
 from flwr.serverapp import ServerApp
@@ -15,6 +18,12 @@ def main(grid, context):
     torch.set_num_threads(1)
     how = context.run_config
     method, task = case(how["method"], how["task"])
-    on = Flower(grid, num_clients=len(task.clients), timeout=how["timeout"])
+    on = Flower(grid, num_clients=how["clients"] or len(task.clients), timeout=how["timeout"])
     options = {"num_rounds": how["rounds"], "seed": how["seed"], "checkpoint": how["checkpoint"]}
-    fgl.run(method, on=on, **options, callbacks=[lambda record, result: print(record, flush=True)])
+
+    def tell(record, result):
+        print(record, flush=True)
+        while how["hold"] and Path(how["hold"]).exists():
+            time.sleep(0.1)
+
+    fgl.run(method, on=on, **options, callbacks=[tell])

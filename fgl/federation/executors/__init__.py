@@ -49,7 +49,7 @@ class Executor(Protocol):
 
     num_clients: int
     padding: float  # share of the nodes that the last round's batches were padded with
-    refused: str  # why a batch could not train some clients, who then trained one by one
+    one_by_one: str  # why a batch could not train some clients, who then trained one by one
 
     @property
     def states(self) -> dict[int, State]:

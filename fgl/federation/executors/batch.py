@@ -11,10 +11,10 @@ from torch import Tensor
 from ...graph import Graph
 from ..method import Method, State
 from ..seeds import fold_in
-from ..train import Trained
+from ..train import SCALARS, Trained
 from .cohort import Cohort
 from .loop import Loop, Ready, Score, kept_optimizer
-from .train_cohort import SCALARS, train_cohort
+from .train_cohort import train_cohort
 
 
 class Batch(Loop):
@@ -28,7 +28,7 @@ class Batch(Loop):
         clients: every client's graph.
         clients_at_once: the largest cohort.
         or_alone: whether clients that cannot be batched train one after the other, they and all
-            that come after them; `refused` then says why. Default: that is an error.
+            that come after them; `one_by_one` then says why. Default: that is an error.
         seed, states, score: as `Loop`.
 
     Example:
@@ -56,6 +56,9 @@ class Batch(Loop):
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
+        if self.one_by_one:
+            self.padding = 0.0
+            return super().groups(who)
         alike: dict[Any, list[int]] = {}
         for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
             alike.setdefault(_age(self.states.get(client, {})), []).append(client)
@@ -76,23 +79,24 @@ class Batch(Loop):
         }
         return groups
 
+    def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        if not self.one_by_one:
+            try:
+                return super()._trained(index, ready)
+            except Exception as error:  # one of a client's own comes again when it is alone
+                if not self._or_alone or len(ready) == 1:
+                    raise
+                self.one_by_one = str(error) or type(error).__name__
+        return [done for one in ready for done in super(Batch, self)._trained(index, [one])]
+
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         made: dict[int, Trained] = {}
         for rows in _alike([one.context for one in ready]):
-            done = self._somehow(index, [ready[row] for row in rows])
+            some = [ready[row] for row in rows]
+            alone = len(some) == 1
+            done = super()._minimised(index, some) if alone else self._together(index, some)
             made.update(zip(rows, done, strict=True))
         return [made[row] for row in range(len(ready))]
-
-    def _somehow(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Local training of clients with alike contexts: together, where that can be."""
-        if len(ready) > 1 and not self.refused:
-            try:
-                return self._together(index, ready)
-            except Exception as error:  # one of the clients' own comes again when each is alone
-                if not self._or_alone:
-                    raise
-                self.refused = str(error) or type(error).__name__
-        return [done for one in ready for done in super(Batch, self)._minimised(index, [one])]
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         members = tuple(one.client for one in ready)

@@ -155,7 +155,8 @@ class Flower:
         timeout: seconds that a round waits for answers, and the first one for all to be there.
         names: who client 0, 1, ... is: the name, or the public key in hexadecimal digits, that its
             SuperNode is registered with. Default: the node that says so first.
-        per_tensor: one array for each tensor, which Flower's own mods can read; it is slower.
+        per_tensor: one array for each tensor, which Flower's own mods can read; it is slower, and
+            knows no bfloat16.
         poll: seconds between two looks for answers; ten times that between two looks for nodes.
     """
 

@@ -40,7 +40,7 @@ class Loop:
     """
 
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(
         self,
@@ -98,9 +98,7 @@ class Loop:
     ) -> list[tuple[int, Answer]]:
         """What the clients of a group make of their messages; their new states are held back."""
         ready = [self._received(index, outbox[client], client) for client in group]
-        held = [each for one in ready for each in (one.message, one.state)]
-        with stage(self.seed, index, group, "loss"), unchanged(*held):
-            trained = self._minimised(index, ready)
+        trained = self._trained(index, ready)
         answers = []
         for one, done in zip(ready, trained, strict=True):
             with stage(self.seed, index, one.client, "send"):
@@ -119,6 +117,13 @@ class Loop:
         with stage(self.seed, index, client, "receive"):
             params, context = self.method.receive(message, state, graph)
         return Ready(client, graph, message, state, params, context)
+
+    def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        """Local training of a group, which changes nothing of what it is given."""
+        held = [each for one in ready for each in (one.message, one.state)]
+        clients = [one.client for one in ready]
+        with stage(self.seed, index, clients, "loss"), unchanged(*held):
+            return self._minimised(index, ready)
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         """Local training of a group of one."""

@@ -20,6 +20,7 @@ from . import Answer, Value
 from .node import Note, agreement, check_agreement, to
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
+SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 LONGEST = 300  # characters of a reason that a history keeps
 
 
@@ -92,6 +93,7 @@ class _Question:
     pending: dict[str, tuple[int, int]] = field(default_factory=dict)  # message: client, node
     trouble: dict[int, str] = field(default_factory=dict)  # why a client is asked again
     again: dict[int, float] = field(default_factory=dict)  # not before this moment
+    times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
 
     def open(self) -> list[int]:
         """Clients that have to be asked."""
@@ -114,7 +116,7 @@ class Nodes:
     """
 
     padding = 0.0
-    refused = ""
+    one_by_one = ""
 
     def __init__(
         self,
@@ -132,7 +134,7 @@ class Nodes:
         self.run = int(runs[0]) if runs else secrets.randbits(62)
         self.agreement = agreement(method, config)
         self.nodes: dict[int, int] = {}  # client to node
-        self.refused: dict[int, _Refused] = {}  # node: why
+        self._strangers: dict[int, _Refused] = {}  # node: why
         self._there: dict[int, tuple[str, ...]] = {}  # node: its names
         self._queries: dict[str, tuple[int, float]] = {}  # who is asked who it is, and when
         self._next_look = 0.0
@@ -218,13 +220,13 @@ class Nodes:
             return
         self._next_look = now + 10 * self.post.poll
         self._there = self.post.nodes()
-        for node, refused in list(self.refused.items()):
+        for node, refused in list(self._strangers.items()):
             free = refused.taken and self.nodes[refused.client] not in self._there
             if free or node not in self._there:
-                del self.refused[node]
+                del self._strangers[node]
         asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
         self._queries = asked
-        known = {*self.nodes.values(), *self.refused, *(node for node, _ in asked.values())}
+        known = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
         new = {node: None for node in self._there if node not in known}
         for node, number in self.post.push("query", new, self.post.timeout).items():
             self._queries[number] = node, now
@@ -240,7 +242,9 @@ class Nodes:
         contents = {node: question.contents[client] for node, client in asked.items()}
         taken = self.post.push(question.kind, contents, question.end - now)
         for node, client in asked.items():
-            question.again[client] = now + 10 * self.post.poll
+            wait = 10 * self.post.poll * 2 ** question.times[client]
+            question.again[client] = now + min(wait, SLOWEST)
+            question.times[client] += 1
             if node in taken:
                 question.pending[taken[node]] = client, node
             else:
@@ -267,8 +271,9 @@ class Nodes:
         """Whoever is not there, or not in time, is not waited for."""
         if time.monotonic() >= question.end:
             for client in question.contents:
-                why = question.trouble.get(client) or self._absent(client)
-                question.found.setdefault(client, why or f"no answer in {self.post.timeout:g} s")
+                late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
+                whys = [late, *filter(None, [question.trouble.get(client)])]
+                question.found.setdefault(client, "; ".join(whys)[:LONGEST])
         elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
             for client in question.open():
                 if client not in question.again and self._absent(client):
@@ -278,7 +283,7 @@ class Nodes:
         """Why a client has no node, where it has none."""
         if self.nodes.get(client) in self._there:
             return ""
-        whys = [refused.why for refused in self.refused.values() if refused.client == client]
+        whys = [refused.why for refused in self._strangers.values() if refused.client == client]
         return "; ".join(["its node is not there", *whys])[:LONGEST]
 
     def _meet(self, node: int, reply: Reply) -> None:
@@ -298,7 +303,7 @@ class Nodes:
             if taken:
                 raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
         except Exception as problem:  # whatever it is that somebody else sent
-            self.refused[node] = _Refused(client, str(problem)[:LONGEST], taken)
+            self._strangers[node] = _Refused(client, str(problem)[:LONGEST], taken)
             warnings.warn(f"Node {node} is refused: {problem}", stacklevel=2)
             return
         self.nodes[client] = node

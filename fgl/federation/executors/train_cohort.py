@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
+from ..layout import Layout
 from ..message import Params
 from ..method import Method, OptimizerFactory, Training
 from ..train import (
     SCALARS,
-    Layout,
     Trained,
     change_grads,
     check_reached,

@@ -11,10 +11,11 @@ from torch import Tensor
 from torch.func import vmap
 
 from ...sparse import Member
+from ..layout import Layout
 from ..message import Params
 from ..method import Method
 from ..minibatches import with_train_mask
-from ..train import Layout, named
+from ..train import named
 from .cohort import ONE_BY_ONE, Cohort, Part
 
 Hook = Callable[[Params, Params, Any], Params]

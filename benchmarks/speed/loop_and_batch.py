@@ -1,0 +1,105 @@
+"""Whether the loop and the batch score the same: every recipe, ten seeds, short runs.
+
+    python benchmarks/speed/loop_and_batch.py --json benchmarks/results/loop_and_batch.json
+    python benchmarks/speed/loop_and_batch.py --recipes fgssl --seeds 2
+
+A batch draws dropout and the like as one, so the two are not equal bit by bit. They should agree in
+distribution: the mean difference of paired seeds with its standard error, Wilcoxon's two-sided p,
+and Holm's correction over the recipes. The metric is that of the last round. Finished runs stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import json
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from harness.machine import example, machine, write
+from scipy.stats import wilcoxon
+
+from fgl.experiment import cli
+
+BASELINE = example("baseline")
+# argv of each recipe, the metric, and how many rounds are enough to be past the start.
+RECIPES: dict[str, tuple[Any, list[str], str, int]] = {
+    "fgssl": (example("fgssl").main, ["--dataset", "cora"], "test_accuracy", 20),
+    "fedgl": (example("fedgl").main, ["--dataset", "cora"], "test_accuracy", 20),
+    "fedego": (example("fedego").main, ["--dataset", "cora"], "global_f1", 5),
+    "fedvgae links": (example("fedvgae").links, ["--dataset", "cora"], "test_auc", 20),
+    "fedvgae nodes": (example("fedvgae").nodes, ["--dataset", "cora"], "test_accuracy", 20),
+    "gpfl": (example("gpfl").main, ["--dataset", "PROTEINS"], "test_accuracy", 20),
+    **{
+        f"{name} louvain-nodes": (
+            BASELINE.experiment(name, "louvain-nodes"),
+            ["--dataset", "cora"],
+            "test_accuracy",
+            20,
+        )
+        for name in ("fedavg", "fedprox", "scaffold", "moon", "fedper", "fedpub", "fedgcn")
+    },
+}
+
+
+def score(name: str, seed: int, at_once: str) -> float:
+    """The metric of one run."""
+    main, argv, metric, rounds = RECIPES[name]
+    words = [*argv, "--seed", str(seed), "--rounds", str(rounds), "--clients-at-once", at_once]
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+        report, _ = cli(main, argv=words)
+    metrics = report["metrics"]
+    chosen = metrics.get(metric) or next(v for k, v in metrics.items() if "/" not in k)
+    return 100 * float(chosen["last"])
+
+
+def compared(scores: dict[str, list[float]]) -> dict[str, Any]:
+    """Means, the paired difference with its error, and p."""
+    gains = [b - a for a, b in zip(scores["1"], scores["all"], strict=True)]
+    error = statistics.stdev(gains) / len(gains) ** 0.5 if len(gains) > 1 else float("nan")
+    p = float(wilcoxon(gains).pvalue) if any(gains) and len(gains) > 1 else 1.0
+    means = {name: round(statistics.mean(values), 2) for name, values in scores.items()}
+    found = {"loop": means["1"], "batch": means["all"], "seeds": len(gains), "p": round(p, 4)}
+    return {**found, "difference": round(statistics.mean(gains), 3), "error": round(error, 3)}
+
+
+def with_holm(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Holm's p: the smallest is multiplied by how many there are, and so on."""
+    order = sorted(table, key=lambda name: table[name]["p"])
+    least = 0.0
+    for rank, name in enumerate(order):
+        least = max(least, min(1.0, table[name]["p"] * (len(order) - rank)))
+        table[name]["p_holm"] = round(least, 4)
+    return table
+
+
+def main(argv: list[str] | None = None) -> dict[str, Any]:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    args = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    scores: dict[str, dict[str, list[float]]] = {}
+    if args.json and args.json.exists():
+        scores = json.loads(args.json.read_text())["scores"]
+    report: dict[str, Any] = {"benchmark": "loop_and_batch", "machine": machine()}
+    for name in args.recipes:
+        mine = scores.setdefault(name, {"1": [], "all": []})
+        for at_once, values in mine.items():
+            values += [score(name, seed, at_once) for seed in range(len(values), args.seeds)]
+        done = {each: compared(values) for each, values in scores.items()}
+        report |= {"table": with_holm(done), "scores": scores}
+        print(name, done[name], flush=True)
+        write(report, args.json)
+    return report
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""An estimate of a run's memory, made before it begins: of a client, of a round, of K clients."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..graph import MASKS, Graph
+from ..sparse import Pattern, SparseMatrix
+from .counter import Counter
+from .executors.batch import Batch
+from .executors.choice import choose
+from .executors.loop import Loop
+from .inbox import Broadcast, Inbox
+from .message import num_bytes
+from .method import Method
+from .minibatches import num_steps
+from .modes import in_mode
+from .seeds import stage
+
+ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
+MADE = (2, 4)  # clients of a dry run of a batch
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Bytes that a run needs over the clients' graphs.
+
+    Args:
+        clients: how many there are.
+        clients_at_once: how many train as one batch.
+        step: what the first client of a batch needs to train, and lets go of after it.
+        step_more: what each further one adds.
+        kept: of what is made of each client's graph once, its operators; summed over the clients.
+        message: of a client's message and new state together.
+        state: of what a client keeps from round to round.
+        sent: of what the server sends to all.
+        aggregate: what the server needs to make the next messages of those that came.
+        evaluate: what scoring needs.
+
+    Example:
+        >>> parts = dict.fromkeys(("step_more", "kept", "state", "sent", "aggregate"), 0)
+        >>> made = Estimate(10, 1, step=100, message=5, evaluate=20, **parts)
+        >>> made.client, made.round, made.at(5).round
+        (105, 145, 125)
+    """
+
+    clients: int
+    clients_at_once: int
+    step: int
+    step_more: int
+    kept: int
+    message: int
+    state: int
+    sent: int
+    aggregate: int
+    evaluate: int
+
+    @property
+    def client(self) -> int:
+        """Of one client's local training, with what it sends."""
+        return self.step + self.message
+
+    @property
+    def round(self) -> int:
+        """Of a round, whichever part of it needs most."""
+        at_once = min(self.clients_at_once, self.clients)
+        before = self.kept + self.sent + self.clients * self.state
+        uploads = self.clients * self.message
+        waiting = (self.clients - at_once) * self.message
+        training = waiting + self.step + (at_once - 1) * self.step_more + at_once * self.message
+        return before + max(training, uploads + max(self.aggregate, self.evaluate))
+
+    def at(self, clients_at_once: int) -> Estimate:
+        """The same run, of another number of clients at once."""
+        return replace(self, clients_at_once=clients_at_once)
+
+    def fitting(self, available: int) -> int | None:
+        """The most clients at once, as many as now or a half, a quarter, ..., for this memory."""
+        at_once = self.clients_at_once
+        while at_once and self.at(at_once).round > available:
+            at_once //= 2
+        return at_once or None
+
+    def __str__(self) -> str:
+        return (
+            f"about {_said(self.round)} of memory over the data, {_said(self.client)} for a client"
+        )
+
+
+def estimate(
+    method: Method,
+    clients: Sequence[Graph],
+    *,
+    clients_at_once: int | Literal["all", "auto"] = "auto",
+    evaluate: Callable[..., Any] | None = None,
+) -> Estimate:
+    """What memory a run will need: one small dry run, counted tensor by tensor.
+
+    The largest client trains for a round, alone or as a batch of two and of four; the server makes
+    of their messages what it makes; `evaluate` is asked once. What these take is multiplied: a
+    batch and a round grow with the number of clients. A client of millions of nodes and edges is
+    tried at an eighth and at a quarter of its size, and its need goes on along that line.
+
+    Args:
+        method: what will be run.
+        clients: the clients' graphs; nothing of them is changed.
+        clients_at_once: as for `fgl.run`.
+        evaluate: as for `fgl.run`; default nothing is scored.
+
+    Returns:
+        An `Estimate`. What Python and torch themselves load, once, is not in it.
+
+    Raises:
+        As `fgl.run` does in its first round.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> small, large = (estimate(method, [graph] * k).round for k in (5, 50))
+        >>> small < large
+        True
+    """
+    number = len(clients)
+    if clients_at_once == "auto":
+        clients_at_once = choose(method, clients).clients_at_once
+    at_once = number if clients_at_once == "all" else min(clients_at_once, number)
+    largest = max(clients, key=_size)
+    whole = sum(map(_size, clients)) / max(_size(largest), 1)  # clients of the largest's size
+    if method.train.batches is None:  # in the second step everything is there
+        steps = min(2, num_steps(method.train))
+        method = replace(method, train=replace(method.train, num_steps=steps))
+    shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
+    tried = [_dry(method, _part(largest, share), number, at_once) for share in shares]
+    made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
+    made["kept"] = int(made["kept"] * whole)
+    scored = _evaluated(method, evaluate, number)
+    return Estimate(number, at_once, evaluate=scored, **made)
+
+
+def available(device: torch.device | str = "cpu") -> int | None:
+    """Bytes of memory that are free for this process, None where that cannot be known.
+
+    Example:
+        >>> found = available()
+        >>> found is None or found > 0
+        True
+    """
+    if torch.device(device).type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    free: list[int] = []
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")]
+        group = Path("/sys/fs/cgroup")
+        limit = (group / "memory.max").read_text().strip()
+        if limit != "max":
+            free.append(int(limit) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):
+        pass
+    return min(free, default=None)
+
+
+def _dry(method: Method, graph: Graph, number: int, at_once: int) -> dict[str, int]:
+    """The parts of an estimate, by a round of a few such clients."""
+    counts = [1] if at_once == 1 else [n for n in MADE if n < at_once] or [at_once]
+    found = [_round(method, [_fresh(graph) for _ in range(n)], number) for n in counts]
+    first, last = found[0], found[-1]
+    steps = max(counts[-1] - counts[0], 1)
+    more = (last["step"] - first["step"]) // steps if len(found) > 1 else 0
+    if len(found) == 1 and counts[0] > 1:
+        more = last["step"] // counts[0]
+    step = first["step"] - (counts[0] - 1) * more
+    kept = last["kept"] // counts[-1]
+    return {**last, "step": step, "step_more": more, "kept": kept}
+
+
+def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
+    """What a round of these clients takes; what the server does is that of `number` clients."""
+    count, who = len(graphs), range(len(graphs))
+    outbox: Any = Broadcast({"model": method.initial()}, count)
+    how: Any = {"seed": 0}
+    executor = Loop(method, graphs, **how) if count == 1 else Batch(method, graphs, count, **how)
+    devices = [graphs[0].device] if graphs[0].device.type == "cuda" else []
+    with torch.random.fork_rng(devices), in_mode(method.model, False):
+        with Counter() as counter:
+            answers = dict(executor.train(0, outbox, who))
+        uploads = {client: answer.message or {} for client, answer in answers.items()}
+        executor.keep(0, who)
+        message = max(num_bytes(upload) for upload in uploads.values())
+        state = max(num_bytes(executor.states[client]) for client in who)
+        several = {k: uploads[k % count] for k in range(min(number, 8))}
+        inbox = Inbox(several, len(several), Broadcast(outbox[0], len(several)))
+        with stage(0, 0, None, "aggregate"), Counter() as server:
+            new, _ = method.aggregate(inbox, {"model": method.initial()})
+    sent = sum(num_bytes(each) for each in {id(m): m for m in new.values()}.values())
+    every = number / len(several)
+    return {
+        "step": max(counter.peak - counter.now, 0),
+        "kept": max(counter.now - count * (message + state), 0),
+        "message": message + state,
+        "state": state,
+        "sent": int(sent * (every if len(new) and not isinstance(new, Broadcast) else 1)),
+        "aggregate": int(server.peak * every),
+    }
+
+
+def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int) -> int:
+    """What scoring takes."""
+    if evaluate is None:
+        return 0
+    start: Any = Broadcast({"model": method.initial()}, number)
+    counter, still = Counter(), in_mode(method.model, False)
+    with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), counter:
+        evaluate(start, {})
+    return counter.peak
+
+
+def _fresh(graph: Graph) -> Graph:
+    """A copy, without what was made of the graph and kept."""
+    given = {each.name: getattr(graph, each.name) for each in fields(Graph)}
+    copied: dict[str, Any] = {
+        name: value.clone() if isinstance(value, Tensor) else value for name, value in given.items()
+    }
+    if isinstance(graph.x, SparseMatrix):
+        own = graph.x.pattern
+        pattern = Pattern(own.crow.clone(), own.col.clone(), graph.x.shape, own.backend)
+        value = graph.x.value
+        copied["x"] = SparseMatrix(pattern, None if value is None else value.clone())
+    return Graph(**copied)
+
+
+def _size(graph: Graph) -> int:
+    return graph.num_nodes + graph.num_edges
+
+
+def _part(graph: Graph, share: float) -> Graph:
+    """A graph of a share of the nodes and of the edges, bent to lie among them."""
+    if share == 1.0:
+        return graph
+    if graph.batch is not None:
+        count = max(1, int(share * graph.num_graphs))
+        return graph.select(torch.arange(count, device=graph.device))
+    count, step = max(1, int(share * graph.num_nodes)), round(1 / share)
+    nodes = torch.arange(count, device=graph.device)
+    part: dict[str, Any] = {
+        name: value[:count]
+        for name in ("y", *MASKS, "node_id")
+        if (value := getattr(graph, name)) is not None
+    }
+    x = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[:count]
+    weight = None if graph.edge_weight is None else graph.edge_weight[::step]
+    edges = graph.edge_index[:, ::step] % count
+    return Graph(
+        x, edges, num_classes=graph.num_classes, edge_weight=weight, backend=graph.backend, **part
+    )
+
+
+def _line(shares: Sequence[float], values: Sequence[int]) -> int:
+    """The value at share 1, on the line through those at smaller ones."""
+    if len(shares) == 1:
+        return values[0]
+    slope = (values[0] - values[1]) / (shares[0] - shares[1])
+    return max(int(values[0] + slope * (1 - shares[0])), 0)
+
+
+def _said(size: float) -> str:
+    for unit in ("bytes", "kB", "MB"):
+        if size < 1000:
+            return f"{size:.3g} {unit}"
+        size /= 1000
+    return f"{size:.3g} GB"

@@ -1,0 +1,151 @@
+"""How many clients train at once where nobody says, and what becomes of those that cannot."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import end, fedavg, graph, graphs, model, same
+from torch import nn
+
+import fgl
+from fgl.federation import Training, choose
+
+
+def refusing(after: int = 0) -> fgl.Method:
+    """FedAvg whose loss asks for a number once the server has averaged `after` times."""
+    plain = fedavg(model(dropout=0.0))
+
+    def loss(params: Any, data: Any, context: Any) -> Any:
+        made = plain.loss(params, data, context)
+        if "round" in context and int(context["round"]) >= after:
+            float(made.detach())  # no batch can say it
+        return made
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, new = plain.aggregate(inbox, state)
+        played = state.get("round", torch.tensor(0)) + 1
+        sent = {k: {**message, "round": played} for k, message in outbox.items()}
+        return sent, {**new, "round": played}
+
+    return replace(plain, loss=loss, aggregate=aggregate)
+
+
+def unbatchable() -> fgl.Method:
+    plain = fedavg(model(dropout=0.0))
+
+    def loss(params: Any, data: Any, context: Any) -> Any:
+        made = plain.loss(params, data, context)
+        float(made.detach())
+        return made
+
+    return replace(plain, loss=loss)
+
+
+def test_the_number_is_what_fits_the_cache() -> None:
+    method, clients = fedavg(model()), [graph(20)] * 50
+    numbers = [choose(method, clients, cache=cache).clients_at_once for cache in (10**4, 10**5)]
+    assert 1 <= numbers[0] < numbers[1] < 50
+    assert choose(method, clients).clients_at_once == 50
+
+
+def test_large_clients_and_large_models_train_alone() -> None:
+    method = fedavg(fgl.nn.GCN(6, 16, 3))
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(30_000, (2, 200_000), generator=generator)
+    large = fgl.Graph(torch.ones(30_000, 6), edges, y=torch.arange(30_000) % 3)
+    assert choose(method, [large] * 4).clients_at_once == 1
+    wide = fedavg(fgl.nn.GCN(6, 400_000, 3))
+    assert choose(wide, graphs()).clients_at_once == 1
+
+
+class Normed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.linear = nn.BatchNorm1d(6), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor, adj: Any) -> torch.Tensor:
+        out: torch.Tensor = self.linear(self.norm(x))
+        return out
+
+
+@pytest.mark.parametrize(
+    ("method", "clients", "why"),
+    [
+        (fedavg(model(), Training(torch.optim.LBFGS)), graphs(), "element-wise"),
+        (fgl.fedavg(Normed()), graphs(), "BatchNorm1d"),
+        (fedavg(model()), [graphs()[0], graphs()[1].replace(num_classes=7)], "num_classes"),
+        (fedavg(model()), graphs()[:1], "one client"),
+    ],
+)
+def test_what_no_batch_takes_trains_alone(method: Any, clients: Any, why: str) -> None:
+    made = choose(method, clients)
+    assert made.clients_at_once == 1
+    assert why in made.why
+
+
+def test_an_optimizer_with_hooks_trains_alone() -> None:
+    def hooked(tensors: Any) -> torch.optim.Optimizer:
+        made = torch.optim.SGD(tensors, lr=0.1)
+        made.register_step_post_hook(lambda *_: None)
+        return made
+
+    assert "hooks" in choose(fedavg(model(), Training(hooked)), graphs()).why
+
+
+def test_a_loss_that_a_batch_refuses_trains_one_by_one_to_the_same_end() -> None:
+    run = partial(fgl.run, unbatchable(), graphs(), num_rounds=3)
+    auto, loop = run(), run(clients_at_once=1)
+    ends = [{**end(made), "history": None} for made in (auto, loop)]
+    assert same(*ends)
+    assert [r.loss for r in auto.history] == [r.loss for r in loop.history]
+    assert all("vmap" in record.one_by_one for record in auto.history)
+    with pytest.raises(RuntimeError, match="vmap"):
+        run(clients_at_once="all")
+
+
+def test_clients_that_a_batch_takes_are_batched() -> None:
+    method, clients = fedavg(model()), graphs()
+    auto = fgl.run(method, clients, num_rounds=2)
+    assert same(end(auto), end(fgl.run(method, clients, num_rounds=2, clients_at_once="all")))
+    assert not any(record.one_by_one for record in auto.history)
+
+
+@pytest.mark.parametrize("explicit", [False, True])
+@pytest.mark.parametrize("stop", [1, 2, 3])
+def test_a_late_refusal_is_recorded_and_resumed(explicit: bool, stop: int, tmp_path: Path) -> None:
+    """The round of the refusal is in the history, so a resumed run goes on the same way."""
+    method, clients = refusing(after=2), graphs()
+    whole = fgl.run(method, clients, num_rounds=4)
+    assert [bool(record.one_by_one) for record in whole.history] == [False, False, True, True]
+    fgl.run(method, clients, num_rounds=stop, checkpoint=tmp_path)
+    number = choose(method, clients).clients_at_once
+    given: Any = {"clients_at_once": number} if explicit and stop == 3 else {}
+    again = fgl.run(method, clients, num_rounds=4, checkpoint=tmp_path, **given)
+    assert same(end(again), end(whole))
+    assert [r.one_by_one for r in again.history] == [r.one_by_one for r in whole.history]
+
+
+def test_a_checkpoint_of_auto_agrees_with_its_number_alone(tmp_path: Path) -> None:
+    method, clients = fedavg(model()), graphs()
+    fgl.run(method, clients, num_rounds=1, checkpoint=tmp_path)
+    number = choose(method, clients).clients_at_once
+    run = partial(fgl.run, method, clients, checkpoint=tmp_path)
+    assert len(run(num_rounds=2, clients_at_once=number).history) == 2
+    assert len(run(num_rounds=3).history) == 3
+    with pytest.raises(ValueError, match="clients_at_once=1"):
+        run(num_rounds=4, clients_at_once=1)
+
+
+def test_an_error_of_a_client_names_it() -> None:
+    plain = fedavg(model())
+
+    def loss(params: Any, data: Any, context: Any) -> Any:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match=r"Round 0, client 0, loss: 'mine'"):
+        fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)

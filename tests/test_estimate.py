@@ -1,0 +1,167 @@
+"""The memory that a run is said to need, beside what torch's profiler counts in it."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import warnings
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import fgl
+from fgl.experiment import Run
+from fgl.federation import Training, estimate
+from fgl.federation.collector import NEVER, young_only
+from fgl.federation.counter import Counter
+
+ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
+
+
+def random_graph(num_nodes: int, seed: int) -> fgl.Graph:
+    generator = torch.Generator().manual_seed(seed)
+    edges = torch.randint(num_nodes, (2, 4 * num_nodes), generator=generator)
+    x = torch.randn(num_nodes, 50, generator=generator)
+    return fgl.Graph(x, edges, y=torch.randint(4, (num_nodes,), generator=generator), num_classes=4)
+
+
+def clients(count: int, num_nodes: int = 2000) -> list[fgl.Graph]:
+    return [random_graph(num_nodes, seed) for seed in range(count)]
+
+
+def collection(num_graphs: int, seed: int) -> fgl.Graph:
+    each = [random_graph(20, seed * num_graphs + k) for k in range(num_graphs)]
+    return fgl.Graph.join(each, torch.arange(num_graphs) % 2, num_classes=2)
+
+
+def links() -> fgl.Method:
+    model = fgl.nn.VGAE(50, 16, 8)
+
+    def loss(params: Any, graph: Any, context: Any) -> torch.Tensor:
+        z = torch.func.functional_call(model, params, (graph.x, graph.adj))
+        pairs = torch.randint(graph.num_nodes, graph.edge_index.shape)
+        return fgl.losses.sampled_reconstruction(z, graph.edge_index, pairs)
+
+    return fgl.fedavg(model, loss=loss, train=ADAM)
+
+
+def measured(run: Any) -> int:
+    """The most bytes that torch's allocator held of what the run made."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    now = peak = 0
+    for event in profiler.profiler.kineto_results.events():
+        if event.name() == "[memory]":
+            now += event.nbytes()
+            peak = max(peak, now)
+    return peak
+
+
+GCN = fgl.fedavg(fgl.nn.GCN(50, 32, 4), train=ADAM)
+GRAPHS = fgl.fedavg(fgl.nn.GIN(50, 16, 2), train=ADAM)
+LARGE = fgl.fedavg(fgl.nn.GCN(50, 3000, 4), train=ADAM)
+
+
+@pytest.mark.parametrize(
+    ("method", "made", "at_once"),
+    [
+        (GCN, clients(6), 1),
+        (GCN, clients(6), "all"),
+        (GCN, clients(8), 4),
+        (LARGE, clients(6, 20), 1),
+        (LARGE, clients(6, 20), 3),
+        (links(), clients(5), 1),
+        (GRAPHS, [collection(60, seed) for seed in range(5)], 1),
+        (GRAPHS, [collection(60, seed) for seed in range(5)], "all"),
+    ],
+)
+def test_an_estimate_is_within_a_fifth_of_the_peak(method: Any, made: Any, at_once: Any) -> None:
+    promised = estimate(method, made, clients_at_once=at_once).round
+    again = [graph.replace() for graph in made]
+    peak = measured(partial(fgl.run, method, again, num_rounds=2, clients_at_once=at_once))
+    assert 0.8 * peak < promised < 1.2 * peak
+
+
+def test_a_large_client_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = clients(4)
+    whole = estimate(GCN, made, clients_at_once=1)
+    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "ENTRIES", 1000)
+    part = estimate(GCN, made, clients_at_once=1)
+    assert part.round != whole.round
+    assert part.round == pytest.approx(whole.round, rel=0.1)
+
+
+def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
+    made = [fgl.data.split(each, "random") for each in clients(3, 20)]
+    before = torch.get_rng_state()
+    estimate(GCN, made)
+    assert not any("adj" in each.__dict__ for each in made)
+    estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, made[0], made))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_scoring_may_be_what_needs_most() -> None:
+    made, whole = clients(3, 20), fgl.data.split(random_graph(20_000, 9), "random")
+    scored = estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, whole, [whole] * 3))
+    assert scored.evaluate > 20_000 * 32 * 4
+    assert scored.round > 10 * estimate(GCN, made).round
+
+
+def test_fewer_at_once_fit() -> None:
+    made = estimate(GCN, clients(8), clients_at_once="all")
+    assert made.fitting(10 * made.round) == 8
+    assert made.fitting(made.at(4).round) == 4
+    assert made.fitting(1) is None
+
+
+def test_a_run_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+    parts = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
+    model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+    method = fgl.fedavg(model)
+    task = fgl.tasks.Task(
+        parts,
+        method,
+        scores=lambda made, clients: fgl.evaluate_on(made, graph, clients),
+        select="",
+        validate=lambda params, data: 0.0,
+    )
+    needed = estimate(method, parts, clients_at_once="all").round
+    for free, count in ((10 * needed, 0), (1000, 1)):
+        monkeypatch.setattr("fgl.experiment.run.available", lambda device, free=free: free)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            Run(rounds=1)(method, task)
+        said = [str(each.message) for each in caught if "memory that are free" in str(each.message)]
+        assert len(said) == count
+    assert "of memory over the data" in capsys.readouterr().out
+
+
+def test_the_counter_counts_memory_once_and_until_it_is_freed() -> None:
+    with Counter() as count:
+        first = torch.zeros(100)
+        view = first[:50]
+        del first
+        assert count.now == 400
+        other = torch.ones(10, requires_grad=True) * 2
+        other.sum().backward()
+        del view
+    assert count.now < 400 <= count.peak
+
+
+def test_the_collector_is_put_back_even_after_an_error() -> None:
+    before = gc.get_threshold()
+
+    def score(outbox: Any, states: Any) -> Any:
+        assert gc.get_threshold()[2] == NEVER
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fgl.run(GCN, clients(2, 10), num_rounds=1, evaluate=score)
+    assert gc.get_threshold() == before
+    with young_only(), young_only():
+        assert gc.isenabled()
+    assert gc.get_threshold() == before
