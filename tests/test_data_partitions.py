@@ -203,3 +203,30 @@ def test_overlapping_clients_share_nothing_but_what_is_common() -> None:
         parts = fgl.data.overlapping_partition(graph, [0.5, 0.75, 0.75], common=0.0, seed=seed)
         assert [len(part) for part in parts] == [2, 3, 3]
         assert not set.intersection(*(set(part.tolist()) for part in parts))
+
+
+def test_partition_graph_cuts_what_subgraph_cuts() -> None:
+    """Parts in any order, a part without nodes, nodes in no part; weights; parts that overlap."""
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(40, (2, 300), generator=generator)
+    whole = Graph(torch.eye(40), edges, edge_weight=torch.rand(300, generator=generator))
+    order = torch.randperm(40, generator=generator)
+    disjoint = [order[:17], order[17:17], order[17:30]]
+    for parts in (disjoint, [order[:20], order[10:]], []):
+        for part, cut in zip(parts, partition_graph(whole, parts), strict=True):
+            alone = whole.subgraph(part)
+            for name in ("x", "edge_index", "edge_weight", "node_id"):
+                assert torch.equal(getattr(cut, name), getattr(alone, name)), name
+
+
+def test_partition_graph_looks_at_all_edges_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+    plain = Graph.subgraph
+
+    def watched(self: Graph, nodes: torch.Tensor, edges: torch.Tensor | None = None) -> Graph:
+        given.append(edges)
+        return plain(self, nodes, edges)
+
+    monkeypatch.setattr(Graph, "subgraph", watched)
+    clients = partition_graph(SMALL, random_partition(SMALL, 7))
+    assert sum(edges.numel() for edges in given) == sum(own.num_edges for own in clients)

@@ -19,6 +19,7 @@ MODULES = {
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
     "checks": set(),
+    "progress": set(),
     "sparse": {"checks"},
     "aggregate": {"checks"},
     "personalize": {"checks"},
@@ -32,12 +33,21 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = F
     "sparse",
     "graph",
 }
+FLOORS["data"] = FLOORS["data"] | {"progress"}
 FLOORS["blocks"] = {"checks", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 FLOORS["privacy"] = {"checks", "client_network"}
 PRIMITIVES = set(FLOORS)
-FLOORS["federation"] = {"checks", "sparse", "graph", "losses", "aggregate", "metrics"}
+FLOORS["federation"] = {
+    "checks",
+    "progress",
+    "sparse",
+    "graph",
+    "losses",
+    "aggregate",
+    "metrics",
+}
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}

@@ -137,7 +137,7 @@ def test_momentum_is_of_sgd_alone() -> None:
     ("make", "text"),
     [
         (lambda: fgl.tasks.Local("rmsprop"), "optimizer to be one of 'sgd', 'adam'"),
-        (lambda: fgl.tasks.Nodes(partition="metis"), "partition to be one of 'louvain', 'random'"),
+        (lambda: fgl.tasks.Nodes(partition="kmeans"), "partition to be one of 'louvain', 'louvain"),
         (lambda: fgl.tasks.Nodes(model="mlp"), "model to be one of 'gcn', 'gat'"),
         (lambda: fgl.tasks.Links(features="cooked"), "features to be one of 'raw'"),
     ],

@@ -6,13 +6,16 @@ from .download import download
 from .features import degree_features, normalize_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
+from .mapped import map_features
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
     dirichlet_partition,
     gpfl_partition,
+    leiden_partition,
     louvain_partition,
     major_label_partition,
+    metis_partition,
     overlapping_partition,
     partition_graph,
     random_partition,
@@ -54,10 +57,13 @@ __all__ = [
     "gpfl_partition",
     "hide_nodes",
     "large_graph",
+    "leiden_partition",
     "load",
     "load_graphs",
     "louvain_partition",
     "major_label_partition",
+    "map_features",
+    "metis_partition",
     "negative_edges",
     "neighbour_sums",
     "normalize_features",

@@ -14,6 +14,7 @@ from torch import Tensor
 from ..graph import Graph
 from .readers.gml import read_gml
 from .readers.npz import read_npz, read_saint
+from .readers.ogb import read_ogb
 from .readers.plaintext import read_acm, read_wiki
 from .readers.planetoid import read_planetoid
 from .readers.tu import read_tu
@@ -197,6 +198,7 @@ GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "{name}.npz": read_npz,
     "adj_full.npz": read_saint,
     "data.json": _read_wiki_cs,
+    "edge.csv.gz": read_ogb,
     "{name}.gml": read_gml,
 }
 COLLECTION_LAYOUTS: dict[str, Reader[Collection]] = {"{name}_A.txt": read_tu}

@@ -29,8 +29,9 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
     from `root`, or downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
     `root`. Any other name is that of a folder in `root` whose files, in the folder or in ``raw``
     below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``),
-    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``) or
-    ``NAME.gml``.
+    GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
+    ``NAME.gml``, or OGB's (``edge.csv.gz`` and more, in ``raw``, and ``split`` beside it) for
+    ogbn-arxiv and ogbn-products.
 
     Edges are undirected, without self-loops and repeats. Features are as stored, not
     row-normalised, but those of cora_full are made 0 and 1, as in PyG.
@@ -157,6 +158,8 @@ def _read(
     if name in entries:
         return entries[name].read(_public(name, entries[name], places), name, **options)
     found = _found(places, layouts)
+    if name.startswith("ogbn-") and name not in found and name.replace("-", "_") in found:
+        found[name] = found[name.replace("-", "_")]  # as OGB's own library calls the folder
     if name not in found:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
@@ -164,7 +167,7 @@ def _read(
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
             f"(found: {', '.join(sorted({*found} | rows)) or 'none'}), "
-            f"but got {name!r}{_elsewhere(name, entries)}"
+            f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
     folder, read = found[name]
     return read(folder, name, **options)
@@ -175,8 +178,13 @@ def _names(entries: Mapping[str, Any]) -> str:
     return ", ".join([*entries, "synthetic", *like])
 
 
-def _elsewhere(name: str, entries: Mapping[str, Any]) -> str:
-    """A hint for a name that the other function knows."""
+def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
+    """A hint for a name that the other function knows, or whose files one must bring."""
+    if name.startswith("ogbn-") and entries is catalogue.GRAPHS:
+        return (
+            ": it is not downloaded, for its checksums are not known; put the folders raw and "
+            f"split of OGB's zip file into a folder {name} in {where}"
+        )
     if name in catalogue.COLLECTIONS:
         return ", which load_graphs reads"
     return ", which load reads" if name in catalogue.GRAPHS else ""

@@ -15,6 +15,8 @@ from typing import IO
 from urllib.request import urlopen
 from uuid import uuid4
 
+from ..progress import shown
+
 LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
 # What a zip file that is cut, damaged or of another kind raises, from one place or another.
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError)
@@ -26,7 +28,8 @@ def download(
     """Download a file, unless its content is not the expected one.
 
     The content is written beside `path` and renamed, so an interrupted download leaves nothing.
-    Where tqdm is installed and stderr is a terminal, a bar shows the progress.
+    Where tqdm is installed and stderr is a terminal, a bar shows the progress; else a line does,
+    after ten seconds.
 
     Args:
         url: any address that `urllib` opens; ``file://`` too.
@@ -106,7 +109,7 @@ def _fetch(
         promised = int(size) if size and size.isdigit() else None
         if promised is not None:
             _check_size(url, promised, max_bytes)
-        advance = _progress(stack, title, promised)
+        advance = stack.enter_context(shown(title, promised, unit="B", bar_after=0.0))
         return _write(url, source, path, sha256, max_bytes, advance, promised)
 
 
@@ -193,13 +196,3 @@ def _check_size(name: str, size: int, max_bytes: int) -> None:
 def _compare(name: str, expected: str, found: str) -> None:
     if found != expected:
         raise ValueError(f"Expected {name} to have sha256 {expected}, but got {found}")
-
-
-def _progress(stack: ExitStack, name: str, total: int | None) -> Callable[[int], object]:
-    """A function to call with the number of bytes that arrived."""
-    try:
-        from tqdm import tqdm
-    except ImportError:
-        return lambda _: None
-    bar = tqdm(desc=name, total=total, unit="B", unit_scale=True, disable=None)
-    return stack.enter_context(bar).update

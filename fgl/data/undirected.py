@@ -1,4 +1,4 @@
-"""Undirected edge lists, without self-loops and repeats."""
+"""Undirected edge lists, without self-loops and repeats, in as little memory as a sort needs."""
 
 from __future__ import annotations
 
@@ -8,13 +8,31 @@ from torch import Tensor
 
 def undirected(edges: Tensor, num_nodes: int) -> Tensor:
     """Both directions of every edge once, by target, then source; no self-loops."""
-    kept = edges[0] != edges[1]
-    one, two = edges if bool(kept.all()) else edges[:, kept]
-    pair = one.new_empty(2 * one.numel())  # in place: a hundred million edges shall fit
+    one, two = _without_loops(edges)
+    pair = one.new_empty(2 * one.numel())
     torch.add(one, two, alpha=num_nodes, out=pair[: one.numel()])
     torch.add(two, one, alpha=num_nodes, out=pair[one.numel() :])
     pair = pair.unique()
     both: Tensor = pair.new_empty(2, pair.numel())
-    torch.remainder(pair, num_nodes, out=both[0])
-    torch.div(pair, num_nodes, rounding_mode="floor", out=both[1])
+    _split(pair, num_nodes, both[1], both[0])
     return both
+
+
+def pairs(edges: Tensor, num_nodes: int) -> Tensor:
+    """Every edge once, its smaller end first, in order; no self-loops; int64 ``[num_edges, 2]``."""
+    one, two = _without_loops(edges)
+    pair = torch.minimum(one, two).mul_(num_nodes).add_(torch.maximum(one, two)).unique()
+    ends: Tensor = pair.new_empty(pair.numel(), 2)
+    _split(pair, num_nodes, ends[:, 0], ends[:, 1])
+    return ends
+
+
+def _without_loops(edges: Tensor) -> Tensor:
+    kept = edges[0] != edges[1]
+    return edges if bool(kept.all()) else edges[:, kept]
+
+
+def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:
+    """Write numbers ``one * num_nodes + two`` as these two."""
+    torch.div(pair, num_nodes, rounding_mode="floor", out=one)
+    torch.remainder(pair, num_nodes, out=two)

@@ -179,10 +179,11 @@ class Graph:
         """A copy with some fields changed, checked again."""
         return replace(self, **changes)
 
-    def subgraph(self, nodes: Tensor) -> Graph:
+    def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
-        Edges with an end outside are lost. `node_id` is carried along, or set to `nodes`.
+        Edges with an end outside are lost. `node_id` is carried along, or set to `nodes`. Where the
+        ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see select), but got one with it")
@@ -191,8 +192,10 @@ class Graph:
             raise ValueError("Expected nodes to be without repeats, but got a node twice")
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
         position[nodes] = torch.arange(nodes.numel(), device=self.device)
-        edges = position[self.edge_index]
-        kept = (edges >= 0).all(0)
+        if edges is None:
+            inside = position >= 0
+            kept = inside[self.edge_index[0]] & inside[self.edge_index[1]]
+            edges = kept.nonzero().squeeze(1)
         per_node: dict[str, Any] = {
             name: value[nodes]
             for name in ("y", *MASKS)
@@ -200,10 +203,10 @@ class Graph:
         }
         return Graph(
             x=self.x.rows(nodes) if isinstance(self.x, SparseMatrix) else self.x[nodes],
-            edge_index=edges[:, kept],
+            edge_index=position[self.edge_index[:, edges]],
             num_classes=self.num_classes,
             node_id=nodes if self.node_id is None else self.node_id[nodes],
-            edge_weight=None if self.edge_weight is None else self.edge_weight[kept],
+            edge_weight=None if self.edge_weight is None else self.edge_weight[edges],
             backend=self.backend,
             **per_node,
         )

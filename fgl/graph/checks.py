@@ -9,6 +9,8 @@ from torch import Tensor
 
 from ..sparse import SparseMatrix
 
+ROWS = 2**16  # that are looked at at a time: features may be mapped, and larger than memory
+
 
 def check_features(x: Any) -> None:
     if not isinstance(x, (Tensor, SparseMatrix)):
@@ -24,11 +26,9 @@ def check_features(x: Any) -> None:
         return
     if not values.is_floating_point():
         raise TypeError(f"Expected x to be floating point, but got {values.dtype}")
-    bad = ~torch.isfinite(values)
-    if bad.any():
-        raise ValueError(
-            f"Expected x to be finite, but got {int(bad.sum())} NaN or infinite values"
-        )
+    bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
+    if bad:
+        raise ValueError(f"Expected x to be finite, but got {bad} NaN or infinite values")
 
 
 def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int | None) -> None:

@@ -33,7 +33,13 @@ def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[torch
     return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
 
 
-PARTITIONS: dict[str, Any] = {"louvain": data.louvain_partition, "random": random_parts}
+PARTITIONS: dict[str, Any] = {
+    "louvain": data.louvain_partition,
+    "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
+    "leiden": data.leiden_partition,
+    "metis": data.metis_partition,
+    "random": random_parts,
+}
 
 
 def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
@@ -75,8 +81,8 @@ class Nodes:
     """A known name, or a folder's under FGL_DATA."""
     clients: int = 5
     """How many clients."""
-    partition: Literal["louvain", "random"] = "louvain"
-    """How nodes come to clients: communities, or at random."""
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
+    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
     model: Literal["gcn", "gat", "sage", "star"] = "gat"

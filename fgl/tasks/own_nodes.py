@@ -182,8 +182,8 @@ class OwnNodes:
     """A known name, or a folder's under FGL_DATA."""
     clients: int = 10
     """How many clients."""
-    partition: Literal["louvain", "random"] = "louvain"
-    """How nodes come to clients: communities, or at random."""
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
+    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     features: Literal["raw", "normalized", "degree"] = "raw"
     """Features of the nodes."""
     hidden: int = 64
@@ -239,8 +239,8 @@ class Links:
     """A known name, or a folder's under FGL_DATA."""
     clients: int = 10
     """How many clients."""
-    partition: Literal["louvain", "random"] = "louvain"
-    """How nodes come to clients: communities, or at random."""
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
+    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     partition_after_split: bool = True
     """Whether held-out edges are kept from the partition; else each client draws its own."""
     features: Literal["raw", "normalized", "degree"] = "raw"

@@ -132,7 +132,7 @@ class SampledNodes:
     """A known name, or a folder's under FGL_DATA."""
     clients: int = 5
     """How many clients."""
-    partition: Literal["louvain", "random"] = "louvain"
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
     """How nodes come to clients: communities, or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random."""

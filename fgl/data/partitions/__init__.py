@@ -2,8 +2,9 @@
 
 from .dirichlet import dirichlet_partition, gpfl_partition
 from .graphs import partition_graph, union_graph
-from .louvain import louvain_partition
+from .louvain import leiden_partition, louvain_partition
 from .major_label import major_label_partition
+from .metis import metis_partition
 from .overlapping import PROPORTIONS, overlapping_partition
 from .random import random_partition
 
@@ -11,8 +12,10 @@ __all__ = [
     "PROPORTIONS",
     "dirichlet_partition",
     "gpfl_partition",
+    "leiden_partition",
     "louvain_partition",
     "major_label_partition",
+    "metis_partition",
     "overlapping_partition",
     "partition_graph",
     "random_partition",

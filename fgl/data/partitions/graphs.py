@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...graph.checks import check_index
+from ..mapped import map_features
 
 
-def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
+def partition_graph(
+    graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
+) -> list[Graph]:
     """The clients' graphs: induced subgraphs, each with `node_id`.
 
     Edges between clients are lost; parts may overlap.
@@ -18,6 +24,8 @@ def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client, without repeats.
+        folder: where each client's features go, to a file of its own (``0.x``, ``1.x``, ...), of
+            which they are mapped: see `map_features`. Default: they stay in memory.
 
     Returns:
         One graph per part, its nodes in the order of the part.
@@ -28,7 +36,30 @@ def partition_graph(graph: Graph, parts: Sequence[Tensor]) -> list[Graph]:
         >>> [(client.num_edges, client.node_id.tolist()) for client in clients]
         [(1, [1, 2]), (0, [0])]
     """
-    return [graph.subgraph(part) for part in parts]
+    owner = torch.full((graph.num_nodes,), -1, dtype=torch.int32, device=graph.device)
+    for client, part in enumerate(parts):
+        check_index("nodes", part, (None,), graph.num_nodes)
+        owner[part] = client
+    if int((owner >= 0).sum()) != sum(part.numel() for part in parts):  # they overlap
+        cuts = (graph.subgraph(part) for part in parts)
+    else:
+        edges, size = _edges_inside(graph.edge_index, owner, len(parts))
+        inside = edges.split(size.tolist())
+        cuts = (graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True))
+    if folder is None:
+        return list(cuts)
+    return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(cuts)]
+
+
+def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:
+    """Ids of the edges inside disjoint parts, part after part, and how many each has.
+
+    All edges are looked at once, not once per part.
+    """
+    source, target = owner[edge_index[0]], owner[edge_index[1]]
+    edges = ((source == target) & (source >= 0)).nonzero().squeeze(1)
+    part = source[edges]
+    return edges[part.argsort(stable=True)], part.bincount(minlength=num_parts)
 
 
 def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:

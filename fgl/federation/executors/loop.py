@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...graph import Graph
+from ...progress import shown
 from ..guard import OwnTensors, unchanged
 from ..message import Message, Params, compact
 from ..method import Method, State
@@ -61,8 +62,12 @@ class Loop:
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> list[tuple[int, Answer]]:
         given = OwnTensors()
-        groups = self.groups(who)
-        return [each for group in groups for each in self._answers(index, outbox, group, given)]
+        answers: list[tuple[int, Answer]] = []
+        with shown(f"round {index}", len(who), unit="clients") as advance:
+            for group in self.groups(who):
+                answers += self._answers(index, outbox, group, given)
+                advance(len(group))
+        return answers
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:

@@ -1,0 +1,65 @@
+"""Seconds per round of FedAvg on a graph of the size of ogbn-arxiv, beside a PyG loop.
+
+    python benchmarks/speed/arxiv.py --json benchmarks/results/arxiv.json
+    python benchmarks/speed/arxiv.py --nodes 20000 --clients 10 --repeats 1     to try it
+
+The graph is `arxiv-like` (170 thousand nodes, 1.2 million edges, 128 features, 40 classes), its
+clients are Louvain's by igraph. A GCN with 64 hidden units takes 3 steps of Adam; a round is
+broadcast, training, aggregation and evaluation on the whole graph. All ways take turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import torch
+from harness.machine import alternated, machine, write
+from speed.rounds import our_rounds, pyg_rounds
+
+import fgl
+
+SETTING = {"hidden": 64, "steps": 3}
+
+
+def compare(whole: fgl.Graph, num_clients: int, repeats: int) -> dict[str, float]:
+    """Seconds per round at one number of clients."""
+    parts = fgl.data.louvain_partition(whole, num_clients, engine="igraph")
+    clients = fgl.data.partition_graph(whole, parts)
+    variants = {
+        "pyg": pyg_rounds(clients, whole, **SETTING, cached=False),
+        "pyg_cached": pyg_rounds(clients, whole, **SETTING, cached=True),
+        "loop": our_rounds("gcn_fedavg", clients, whole, **SETTING, at_once=1),
+        "batch_10": our_rounds("gcn_fedavg", clients, whole, **SETTING, at_once=10),
+    }
+    took = alternated(variants, repeats)
+    out = {f"K={num_clients}/{name}_seconds": round(value, 3) for name, value in took.items()}
+    for name in ("loop", "batch_10"):
+        out[f"K={num_clients}/{name}_over_pyg"] = round(took["pyg"] / took[name], 2)
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", type=int, default=169_343)
+    parser.add_argument("--clients", type=int, nargs="+", default=(10, 100))
+    parser.add_argument("--repeats", type=int, default=3, help="alternations")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    whole = fgl.data.large_graph(args.nodes, round(6.837 * args.nodes))
+    whole = fgl.data.split(whole, "random")
+    numbers: dict[str, Any] = {"benchmark": "arxiv", "machine": machine(), "nodes": args.nodes}
+    for num_clients in args.clients:
+        numbers |= compare(whole, num_clients, args.repeats)
+        print(numbers, flush=True)
+        write(numbers, args.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Reader of OGB's raw folders of node classification: ogbn-arxiv, ogbn-products and their like."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ...graph import MASKS, Graph
+from ...progress import shown
+from ..undirected import undirected
+from .matrices import checked_edges, checked_labels, dense_features
+from .paths import need
+
+FILES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label")
+ROLES = ("train", "valid", "test")
+
+
+def read_ogb(folder: Path, _: str = "") -> Graph:
+    """``raw`` of OGB's layout, and ``split`` beside it; text with commas, packed by gzip.
+
+    ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number, ``edge.csv.gz`` a source
+    and a target a line, ``node-feat.csv.gz`` a row of features, ``node-label.csv.gz`` a class.
+    ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, where NAME is ``time`` for ogbn-arxiv
+    and ``sales_ranking`` for ogbn-products; they become the masks. The graph is undirected, without
+    self-loops and repeats. Rows are read one after the other, so little more memory is needed than
+    the graph takes.
+
+    Args:
+        folder: the folder ``raw``.
+
+    Raises:
+        ValueError: for a missing or malformed file, more than one graph, or several splits.
+
+    Source: https://ogb.stanford.edu/docs/nodeprop/
+    """
+    paths = need(folder, [f"{name}.csv.gz" for name in FILES])
+    nodes, edges, ends, features, labels = paths
+    num_nodes, num_edges = _one(nodes), _one(edges)
+    pairs = _table(ends, np.int64, 2)
+    _same(ends, len(pairs), num_edges, "edges")
+    edge_index = undirected(
+        checked_edges(str(ends), np.ascontiguousarray(pairs.T), num_nodes), num_nodes
+    )
+    del pairs
+    y = _table(labels, np.int64, 1)[:, 0]
+    _same(labels, len(y), num_nodes, "labels")
+    x = _table(features, np.float32, None)
+    _same(features, len(x), num_nodes, "rows")
+    return Graph(
+        dense_features(features, x),
+        edge_index,
+        y=checked_labels(str(labels), y, num_nodes),
+        **_masks((folder.parent if folder.name == "raw" else folder) / "split", num_nodes),
+    )
+
+
+def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
+    """The masks of the only split in a folder; none where it has none."""
+    found = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
+    if not found:
+        return {}
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise ValueError(f"Expected {folder} to hold one split, but got {names}")
+    masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
+    paths = need(found[0], [f"{role}.csv.gz" for role in ROLES])
+    for mask, path in zip(masks, paths, strict=True):
+        mask[checked_edges(str(path), _table(path, np.int64, 1)[:, 0], num_nodes)] = True
+    if masks.sum(0).gt(1).any():
+        node = int(masks.sum(0).gt(1).nonzero()[0])
+        raise ValueError(f"Expected {found[0]} to give a node one role, but got several for {node}")
+    return dict(zip(MASKS, masks, strict=True))
+
+
+def _one(path: Path) -> int:
+    """The only number of a file."""
+    table = _table(path, np.int64, 1)
+    if len(table) != 1 or table[0, 0] < 0:
+        got = table[:, 0].tolist()[:3]
+        raise ValueError(f"Expected {path} to hold the size of one graph, but got {got}")
+    return int(table[0, 0])
+
+
+def _table(path: Path, dtype: type[Any], columns: int | None) -> NDArray[Any]:
+    """Rows of numbers, which numpy reads and unpacks as it goes."""
+    long = path.stat().st_size > 50_000_000
+    with warnings.catch_warnings(), shown(f"reading {path.name}", long=long):
+        warnings.simplefilter("error")  # of an empty file, or a float among integers
+        try:
+            table = np.loadtxt(path, dtype, None, ",", ndmin=2)
+        except (ValueError, Warning, OSError, EOFError) as error:
+            raise ValueError(
+                f"Expected {path} to be rows of {np.dtype(dtype).name}, but got {error}"
+            ) from error
+    if columns not in (None, table.shape[1]):
+        raise ValueError(f"Expected {path} to have {columns} columns, but got {table.shape[1]}")
+    return table
+
+
+def _same(path: Path, found: int, wanted: int, what: str) -> None:
+    if found != wanted:
+        raise ValueError(f"Expected {path} to hold {wanted} {what}, but got {found}")

@@ -1,0 +1,83 @@
+"""Progress of long work on stderr: a bar in a terminal, else a line now and then."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+FIRST = 10.0  # seconds that work may take before it says a word
+
+
+@contextmanager
+def shown(
+    what: str,
+    total: int | None = None,
+    *,
+    unit: str = "step",
+    long: bool = False,
+    bar_after: float = FIRST,
+) -> Iterator[Callable[[int], object]]:
+    """Say how far some work is, if it takes more than ten seconds; else nothing.
+
+    In a terminal, where tqdm is installed, that is a bar; else a line after 10 seconds, 20, 40, and
+    so on. Work in one call, of which nothing can be heard on the way, is announced if it is `long`,
+    and its end too.
+
+    Args:
+        what: the work, as it stands before the numbers.
+        total: of the units of work, if it is known.
+        unit: what is counted; ``"B"`` for bytes.
+        long: whether the work is known to take long.
+        bar_after: seconds before a bar appears.
+
+    Yields:
+        A function to call with how many more units are done.
+
+    Example:
+        >>> with shown("addition", total=3) as advance:  # too short to be shown
+        ...     for _ in range(3):
+        ...         _ = advance(1)
+    """
+    start, done, bar = time.monotonic(), 0, None
+    due = FIRST
+    with ExitStack() as stack:
+
+        def advance(count: int) -> None:
+            nonlocal done, bar, due
+            done += count
+            if bar is not None:
+                bar.update(count)
+                return
+            passed = time.monotonic() - start
+            if passed < min(due, bar_after):
+                return
+            bar = _bar(stack, what, total, done, unit)
+            if bar is None and passed >= due:
+                of = "" if total is None else f" of {total:,}"
+                _say(f"{what}: {done:,}{of} {unit}, {passed:.0f} s")
+                due = max(2 * due, passed)
+
+        if long:
+            _say(f"{what} ...")
+        yield advance
+        if long:
+            _say(f"{what}: done, {time.monotonic() - start:.0f} s")
+
+
+def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
+    """A bar of tqdm, closed with the stack; None where there is none or no terminal."""
+    if not sys.stderr.isatty():
+        return None
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    bar = tqdm(desc=what, total=total, initial=done, unit=unit, unit_scale=unit == "B", leave=False)
+    return stack.enter_context(bar)
+
+
+def _say(line: str) -> None:
+    print(f"fgl: {line}", file=sys.stderr, flush=True)

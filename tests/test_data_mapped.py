@@ -1,0 +1,58 @@
+"""Features mapped from files: the same values, the same training, nothing written back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+import fgl
+from fgl import Graph
+from fgl.data import large_graph, map_features, partition_graph, random_partition, random_split
+
+WHOLE = random_split(large_graph(200, 600, num_classes=3, num_features=5))
+
+
+def test_values_and_results_are_the_same(tmp_path: Path) -> None:
+    parts = random_partition(WHOLE, 3)
+    plain = partition_graph(WHOLE, parts)
+    mapped = partition_graph(map_features(WHOLE, tmp_path / "new" / "x"), parts, folder=tmp_path)
+    assert [(tmp_path / f"{k}.x").stat().st_size for k in range(3)] == [67 * 20, 67 * 20, 66 * 20]
+    for one, two in zip(plain, mapped, strict=True):
+        assert torch.equal(one.x, two.x)  # type: ignore[arg-type]
+        assert torch.equal(one.edge_index, two.edge_index)
+    runs = []
+    for clients in (plain, mapped):
+        torch.manual_seed(0)
+        method = fgl.fedavg(fgl.nn.GCN(5, 4, 3), train=fgl.Training(num_steps=2))
+        runs.append(fgl.run(method, clients, num_rounds=2).history[-1].loss)
+    assert runs[0] == pytest.approx(runs[1])
+
+
+def test_x_comes_from_the_file_and_what_is_written_stays_in_memory(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    mapped = map_features(WHOLE, path)
+    before = path.read_bytes()
+    mapped.x.zero_()  # type: ignore[union-attr]
+    assert path.read_bytes() == before
+    again = torch.from_file(str(path), size=1000, dtype=torch.float32)
+    assert torch.equal(again.view(200, 5), WHOLE.x)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
+def test_other_dtypes_and_layouts(tmp_path: Path, dtype: torch.dtype) -> None:
+    x = torch.randn(5, 7).to(dtype).t()
+    graph = Graph(x, torch.tensor([[0], [1]]))
+    assert torch.equal(map_features(graph, tmp_path / "x").x, x)  # type: ignore[arg-type]
+
+
+def test_no_nodes(tmp_path: Path) -> None:
+    none = Graph(torch.zeros(0, 3), torch.zeros(2, 0, dtype=torch.int64))
+    assert map_features(none, tmp_path / "x").num_features == 3
+
+
+def test_what_cannot_be_mapped(tmp_path: Path) -> None:
+    sparse = fgl.data.csbm(num_nodes=50, num_features=4, words_per_set=2)
+    with pytest.raises(TypeError, match="Expected graph to have dense .* but got a SparseMatrix"):
+        map_features(sparse, tmp_path / "x")

@@ -1,0 +1,146 @@
+"""Partitions by igraph and METIS: whole, balanced, of few cut edges, the same in any process."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl import Graph, tasks
+from fgl.data import (
+    csbm,
+    leiden_partition,
+    louvain_partition,
+    metis_partition,
+    partition_graph,
+    partitions,
+    random_partition,
+)
+
+igraph = pytest.importorskip("igraph")
+pytest.importorskip("pymetis")
+SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
+Partition = Callable[..., list[torch.Tensor]]
+FAST: dict[str, Partition] = {
+    "louvain_igraph": partial(louvain_partition, engine="igraph"),
+    "leiden": leiden_partition,
+    "metis": metis_partition,
+}
+COMMUNITIES = ("louvain_igraph", "leiden")
+
+
+def bare(num_nodes: int, edges: Any = ((), ())) -> Graph:
+    return Graph(torch.ones(num_nodes, 1), torch.tensor(edges, dtype=torch.int64).view(2, -1))
+
+
+def kept(graph: Graph, parts: list[torch.Tensor]) -> float:
+    return sum(own.num_edges for own in partition_graph(graph, parts)) / graph.num_edges
+
+
+@pytest.mark.parametrize("num_clients", [1, 2, 7, 40])
+@pytest.mark.parametrize("name", FAST)
+def test_every_node_is_in_one_part_and_no_part_is_empty(name: str, num_clients: int) -> None:
+    parts = FAST[name](SMALL, num_clients)
+    assert len(parts) == num_clients
+    assert torch.cat(parts).sort().values.tolist() == [*range(600)]
+    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
+    most = 1.1 * 600 / num_clients + 2 if name == "metis" else 600 // num_clients + 20
+    assert max(part.numel() for part in parts) <= most
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_as_few_edges_are_cut_as_by_networkx(name: str) -> None:
+    chance, before = (kept(SMALL, cut(SMALL, 5)) for cut in (random_partition, louvain_partition))
+    assert kept(SMALL, FAST[name](SMALL, 5)) > max(before - 0.1, 2 * chance)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_two_cliques_are_two_parts(name: str) -> None:
+    cliques = [(i, j) for k in (0, 30) for i in range(k, k + 30) for j in range(k, i)]
+    whole = bare(60, [*zip(*cliques, (0, 59), strict=True)])
+    options = {} if name == "metis" else {"delta": 0}
+    parts = FAST[name](whole, 2, **options)
+    assert sorted(part.tolist() for part in parts) == [[*range(30)], [*range(30, 60)]]
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_it_depends_on_the_undirected_edges_and_the_seed_alone(name: str) -> None:
+    parts = FAST[name](SMALL, 4)
+    half = SMALL.edge_index[:, SMALL.edge_index[0] > SMALL.edge_index[1]]
+    loops = torch.arange(5).expand(2, 5)
+    random.seed(3)
+    before = random.getstate()
+    for edges in (half, torch.cat([half.flip(1), half, half.flip(0), loops], 1)):
+        again = FAST[name](SMALL.replace(edge_index=edges), 4)
+        assert all(torch.equal(a, b) for a, b in zip(parts, again, strict=True))
+    assert random.getstate() == before  # the caller's random numbers are left alone
+    others = [FAST[name](SMALL, 4, seed=seed) for seed in (1, 2, 3)]
+    assert any(not all(map(torch.equal, parts, other)) for other in others)
+
+
+def test_a_fresh_process_finds_the_same_parts() -> None:
+    code = (
+        "import random, torch; random.seed(); from test_data_partitions_fast import *;"
+        "print([[p.tolist() for p in cut(SMALL, 4, seed=5)] for cut in FAST.values()])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    here = [[part.tolist() for part in cut(SMALL, 4, seed=5)] for cut in FAST.values()]
+    assert run.stdout.strip() == str(here)
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_no_edges_and_as_many_clients_as_nodes(name: str) -> None:
+    for whole in (bare(5), bare(5, [[0, 1, 2, 3], [1, 2, 3, 4]])):
+        parts = FAST[name](whole, 5) if name == "metis" else FAST[name](whole, 5, delta=0)
+        assert sorted(part.tolist() for part in parts) == [[0], [1], [2], [3], [4]]
+    assert [part.tolist() for part in FAST[name](bare(1), 1)] == [[0]]
+
+
+@pytest.mark.parametrize("name", COMMUNITIES)
+def test_igraph_has_its_own_random_numbers_again(name: str) -> None:
+    FAST[name](SMALL, 2)
+    random.seed(0)
+    one = igraph.Graph.Erdos_Renyi(50, 0.1).get_edgelist()
+    random.seed(0)
+    assert igraph.Graph.Erdos_Renyi(50, 0.1).get_edgelist() == one
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_wrong_arguments(name: str) -> None:
+    for num_clients in (0, 601):
+        with pytest.raises(ValueError, match=r"Expected num_clients to be in \[1, 600\]"):
+            FAST[name](SMALL, num_clients)
+    if name in COMMUNITIES:
+        with pytest.raises(ValueError, match="Expected delta to be at least 0, but got -1"):
+            FAST[name](SMALL, 2, delta=-1)
+
+
+def test_an_engine_that_is_unknown_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="Expected engine to be one of 'networkx', 'igraph'"):
+        louvain_partition(SMALL, 2, engine="networkit")
+    for module in ("igraph", "pymetis"):
+        monkeypatch.setitem(sys.modules, module, None)
+    for name, module in (("leiden", "igraph"), ("metis", "pymetis")):
+        with pytest.raises(ImportError, match=rf"{module} to be installed.*torch-fgl\[partitions"):
+            FAST[name](SMALL, 2)
+
+
+def test_networkx_names_igraph_where_it_would_be_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partitions.louvain, "SLOW", 100)
+    with pytest.warns(UserWarning, match='engine="igraph"'):
+        louvain_partition(SMALL, 2)
+
+
+@pytest.mark.parametrize("name", FAST)
+@pytest.mark.parametrize("setting", [tasks.Nodes, tasks.OwnNodes, tasks.Links])
+def test_tasks_name_them(setting: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
+    task = setting(partition=name, clients=3, hidden=4).load(seed=0)
+    assert sum(own.num_nodes for own in task.clients) == 600

@@ -1,0 +1,112 @@
+"""Progress: silence for short work, lines in a pipe, a bar in a terminal, the work's own errors."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl import progress
+from fgl.progress import shown
+
+Output = pytest.CaptureFixture[str]
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(time, "monotonic", clock)
+    return clock
+
+
+def work(clock: Clock, steps: int, each: float, **options: Any) -> None:
+    with shown("work", steps, **options) as advance:
+        for _ in range(steps):
+            clock.now += each
+            advance(1)
+
+
+def test_short_work_is_silent(clock: Clock, capsys: Output) -> None:
+    work(clock, 9, 1.0)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_long_work_says_a_few_lines_on_stderr(clock: Clock, capsys: Output) -> None:
+    work(clock, 100, 1.0)
+    out, err = capsys.readouterr()
+    assert out == ""
+    times = [line.split()[-2] for line in err.splitlines()]
+    assert times == ["10", "20", "40", "80"]
+    assert err.splitlines()[0] == "fgl: work: 10 of 100 step, 10 s"
+
+
+def test_one_long_call_is_announced(clock: Clock, capsys: Output) -> None:
+    with shown("Leiden", long=True):
+        clock.now += 200
+    assert capsys.readouterr().err == "fgl: Leiden ...\nfgl: Leiden: done, 200 s\n"
+    with pytest.raises(KeyError), shown("Leiden", long=True):
+        raise KeyError
+    assert "done" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bar_after", [0.0, 10.0])
+def test_a_terminal_gets_a_bar(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: Output, bar_after: float
+) -> None:
+    tqdm = pytest.importorskip("tqdm")
+    bars: list[Any] = []
+
+    class Bar:
+        def __init__(self, **options: Any) -> None:
+            self.options, self.count, self.closed = options, options["initial"], False
+            bars.append(self)
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: Any) -> None:
+            self.closed = True
+
+        def update(self, count: int) -> None:
+            self.count += count
+
+    monkeypatch.setattr(tqdm, "tqdm", Bar)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    work(clock, 5, 1.0, bar_after=bar_after)
+    assert len(bars) == (1 if bar_after == 0 else 0)
+    work(clock, 30, 1.0, bar_after=bar_after)
+    assert (bars[-1].count, bars[-1].closed, bars[-1].options["total"]) == (30, True, 30)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    work(clock, 12, 1.0, bar_after=bar_after)
+    assert capsys.readouterr().err == "fgl: work: 10 of 12 step, 10 s\n"
+
+
+def test_a_long_round_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1], [1, 0]]), y=torch.tensor([0, 1, 0, 1]))
+    method = fgl.fedavg(fgl.nn.GCN(4, 2, 2), train=fgl.Training())
+    fgl.run(method, [graph, graph], num_rounds=1)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "FIRST", 0.0)
+    fgl.run(method, [graph, graph], num_rounds=1, clients_at_once=1)
+    assert "fgl: round 0: 1 of 2 clients" in capsys.readouterr().err
+
+
+def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: Output) -> None:
+    graph = fgl.data.csbm(num_nodes=60, num_features=4, words_per_set=2)
+    monkeypatch.setattr(fgl.data.partitions.louvain, "SLOW", 4)
+    with pytest.warns(UserWarning, match="networkx takes"):
+        fgl.data.louvain_partition(graph, 2)
+    edges = graph.num_edges // 2
+    assert f"fgl: Louvain by networkx of {edges:,} edges ..." in capsys.readouterr().err
