@@ -108,7 +108,7 @@ def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:
         return Broadcast({"model": shared}, inbox.num_clients), state
 
     plain = fgl.fedavg(base.model, train=ADAM)
-    plain = replace(plain, send=base.send, aggregate=weigh)
+    plain = replace(plain, send=base.send, aggregate=weigh, ragged=base.ragged)
     got = fgl.run(base, clients(), num_rounds=3)
     want = fgl.run(plain, clients(), num_rounds=3)
     close(got.outbox[0]["model"], want.outbox[0]["model"], atol=1e-6)
@@ -381,7 +381,7 @@ def test_an_upload_that_is_not_finite_is_dropped() -> None:
 
 
 def test_the_absent_ones_part_is_what_they_were_sent() -> None:
-    """The server keeps nothing of a client but what the inbox knows of it."""
+    """The server keeps nothing of a client but its nodes; the inbox knows the rest."""
     made, data = method(), clients()
     done = fgl.run(
         made, data, num_rounds=2, dropouts=lambda index, client: (index, client) == (1, 2)
@@ -390,7 +390,7 @@ def test_the_absent_ones_part_is_what_they_were_sent() -> None:
     for key in ("labels", "row", "col", "weight"):
         assert same(done.outbox[2][key], first.outbox[2][key])
     assert not same(done.outbox[2]["model"], first.outbox[2]["model"])
-    assert list(done.server_state) == ["model"]
+    assert list(done.server_state) == ["model", "nodes"]
 
 
 def test_published_setting_and_the_score_is_of_the_union() -> None:

@@ -97,7 +97,7 @@ def garbage(reply: Any) -> Any:
 FAULTS: list[tuple[Callable[[Any], Any], str]] = [
     (lambda reply: spoiled(reply, nan), "model/convs.0.bias is not finite"),
     (lambda reply: spoiled(reply, without_a_key), "missing ['num_examples']"),
-    (lambda reply: spoiled(reply, without_a_parameter), "missing ['convs.0.bias']"),
+    (lambda reply: spoiled(reply, without_a_parameter), "missing ['model/convs.0.bias']"),
     (lambda reply: spoiled(reply, other_shape), "to have shape [8], but got [1]"),
     (garbage, "to be a packed message, but got 7 bytes"),
     (other_round, "to be of round 1, but got 7"),

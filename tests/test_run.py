@@ -509,7 +509,7 @@ def test_aggregate_that_is_not_finite_is_refused_and_the_round_before_it_is_safe
     note = [lambda record, result: rounds.append(record.round)]
     text = r"Round 2, server, aggregate: Expected outbox\[\d\] to be finite"
     with pytest.raises(ValueError, match=text):
-        fgl.run(method, graphs(), num_rounds=4, checkpoint=tmp_path, callbacks=note)
+        fgl.run(method, graphs(), num_rounds=4, checkpoint=tmp_path, callbacks=note, strict=True)
     again = fgl.run(fgl.fedavg(model()), graphs(), num_rounds=2, checkpoint=tmp_path)
     assert torch.isfinite(again.outbox[0]["model"]["convs.0.bias"]).all()
 

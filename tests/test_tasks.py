@@ -163,8 +163,9 @@ def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize("name", TASKS)
 def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
-    """As many as the largest has."""
+    """As many as the largest has, or all together where clients overlap."""
     task = TASKS[name](0.0, torch.float32)
     own = [each.num_nodes if each.batch is None else each.num_graphs for each in task.clients]
-    assert task.fedavg.max_examples == max(own) or name == "mended"
+    if name not in ("mended", "overlapping"):
+        assert task.fedavg.max_examples == max(own)
     assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)

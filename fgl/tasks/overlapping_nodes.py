@@ -67,7 +67,9 @@ def overlapping_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     method = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
-    return Task(clients, bounded(method, clients), scores, "val_accuracy", validate, union)
+    return Task(
+        clients, bounded(method, [*clients, union]), scores, "val_accuracy", validate, union
+    )
 
 
 @dataclass(frozen=True)
