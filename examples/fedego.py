@@ -73,14 +73,15 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
         head = state.get("head") or rest(state["model"], "reduction")
         how = {"optimizer": fedavg.train.optimizer}
         with in_mode(model, True):
-            kept = state.get("optimizer")
-            head, _, adam = minimise(loss, head, steps, state=kept, **how)
+            head, _, adam = minimise(loss, head, steps, state=state.get("optimizer"), **how)
         sent = {**outbox[0], "head": head, "distribution": y.mean((0, 1))}
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, inbox.num_clients), state
 
-    accept = ego.mashed_check(fanouts, model.head.weight)
+    how = {"most": fedavg.max_examples, "base": fedavg.accept}
+    accept = ego.mashed_check(fanouts, model.head.weight, **how)
     told = {"send": send, "accept": accept, "aggregate": aggregate}
+    told |= {"ragged": ("embeddings", "labels")}
     return replace(fedavg, receive=receive, deploy=deploy, **told)
 
 

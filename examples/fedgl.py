@@ -72,18 +72,18 @@ def fedgl(
         return {**message, "predictions": logits.softmax(1)}, state
 
     def aggregate(inbox, state):
-        outbox, state = fedavg.aggregate(inbox, state)
+        outbox, new = fedavg.aggregate(inbox, state)
         p, h = fuse(inbox.values(), num_nodes)
         labels = pseudo.pseudo_labels(p, threshold=threshold) if alpha else None
         similar = pseudo.pseudo_graph(alike(h, p), s=neighbours) if neighbours else None
         parts = dict(inbox.sent)  # the absent have their last one
-        for client, message in inbox.items():
-            parts[client] = pseudo.part_of(message["node_id"], labels, similar)
-        return {k: {**parts[k], **message} for k, message in outbox.items()}, state
+        parts |= {k: pseudo.part_of(m["node_id"], labels, similar) for k, m in inbox.items()}
+        outbox = {k: {**parts[k], **message} for k, message in outbox.items()}
+        return outbox, {**new, **pseudo.nodes_of(inbox, state)}
 
-    accept = pseudo.upload_check(num_nodes, fedavg.model.convs[-1].bias.numel())
+    accept = pseudo.upload_check(num_nodes, fedavg.model.convs[-1].bias, base=fedavg.accept)
     told = {"send": send, "accept": accept, "aggregate": aggregate}
-    return replace(fedavg, receive=receive, loss=loss, **told)
+    return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **told)
 
 
 @takes_options_of(fedgl)

@@ -6,6 +6,7 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from operator import index
@@ -18,6 +19,8 @@ from .checks import check_number
 from .graph import Graph
 from .graph.checks import check_index
 from .sparse import SparseMatrix
+
+Accept = Callable[[Any, int, Any], None]
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 
@@ -321,12 +324,16 @@ def check_mashed(
         raise ValueError(f"Expected labels to have rows that {rule} {where}")
 
 
-def mashed_check(fanouts: Sequence[int], head: Tensor) -> Callable[[Any, int, Any], None]:
+def mashed_check(
+    fanouts: Sequence[int], head: Tensor, *, most: float = math.inf, base: Accept | None = None
+) -> Accept:
     """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
 
     Args:
         fanouts: of the trees.
         head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
+        most: ego-graphs that a client can have: as many as its training nodes.
+        base: another `accept` that is asked before; default none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}
@@ -337,10 +344,15 @@ def mashed_check(fanouts: Sequence[int], head: Tensor) -> Callable[[Any, int, An
     shape, dtype = (levels(fanouts)[-1], head.shape[1], head.shape[0]), head.dtype
 
     def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
+        if base is not None:
+            base(message, client, state)
         missing = [key for key in ("embeddings", "labels") if key not in message]
         if missing:
             raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")
         check_mashed(message["embeddings"], message["labels"], shape=shape, dtype=dtype)
+        count = len(message["embeddings"])
+        if count > most:
+            raise ValueError(f"Expected embeddings of at most {most} graphs, but got {count}")
 
     return accept
 

@@ -190,7 +190,15 @@ class NeighbourSampler:
 
 
 class SampledMatrix(SparseMatrix):
-    """The adjacency of a batch; a GCN reads it with the degrees of the whole graph."""
+    """The adjacency of a batch; a GCN reads it with the degrees of the whole graph.
+
+    Example:
+        >>> star = torch.tensor([[1, 2, 3, 0, 0, 0], [0, 0, 0, 1, 2, 3]])
+        >>> graph = fgl.Graph(torch.ones(4, 1), star)
+        >>> batch = NeighbourSampler(graph, (2,))(torch.tensor([0]))
+        >>> batch.adj.gcn_norm.to_dense()[0].sum(), graph.adj.gcn_norm.to_dense()[0].sum()
+        (tensor(1.3107), tensor(1.3107))
+    """
 
     def __init__(
         self, sampler: NeighbourSampler, nodes: Tensor, pattern: Pattern, value: Tensor | None
@@ -265,7 +273,13 @@ def drawn(
 
 
 def rows(x: Tensor | SparseMatrix, ids: Tensor) -> Tensor | SparseMatrix:
-    """Some rows of dense or sparse features."""
+    """Some rows of dense or sparse features.
+
+    Example:
+        >>> rows(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
+        tensor([[3.],
+                [1.]])
+    """
     return x.rows(ids) if isinstance(x, SparseMatrix) else x.index_select(0, ids)
 
 

@@ -401,3 +401,15 @@ def test_mashed_graphs_may_be_off_by_rounding_alone() -> None:
     huge[1, 2, 0] = 3e38
     with pytest.raises(ValueError, match=r"of finite length, but got 3e\+38 in graph 1"):
         check_mashed(huge, labels.expand(2, 3, 2), shape=(3, 4, 2))
+
+
+def test_more_ego_graphs_than_a_client_can_have_are_refused() -> None:
+    base: list[int] = []
+    accept = ego.mashed_check(
+        (2,), torch.zeros(2, 4), most=3, base=lambda message, client, state: base.append(client)
+    )
+    sized = lambda n: {"embeddings": torch.zeros(n, 3, 4), "labels": torch.full((n, 3, 2), 0.5)}  # noqa: E731
+    accept(sized(3), 5, {})
+    with pytest.raises(ValueError, match="embeddings of at most 3 graphs, but got 4"):
+        accept(sized(4), 6, {})
+    assert base == [5, 6]

@@ -261,3 +261,63 @@ def test_augmented_operator_keeps_the_backend() -> None:
     A = SparseMatrix.from_dense(torch.tensor([[0.0, 1.0], [1.0, 0.0]]))
     made = augmented_operator(A.using("torch_sparse"), A)
     assert made.pattern.backend == "torch_sparse"
+
+
+# What a server refuses.
+
+
+def upload(*ids: int, **changes: Any) -> dict[str, Any]:
+    message = {
+        "num_examples": torch.tensor(len(ids)),
+        "node_id": torch.tensor(ids),
+        "predictions": torch.full((len(ids), 2), 0.5),
+        "embeddings": torch.ones(len(ids), 2),
+    }
+    return {**message, **changes}
+
+
+KNOWN = pseudo.nodes_of({7: upload(0, 3, 4)}, {})
+
+
+@pytest.mark.parametrize(
+    ("message", "kind", "text"),
+    [
+        (
+            upload(0, 3),
+            ValueError,
+            "to be the 3 nodes that the client had before, but got 2",
+        ),
+        (upload(0, 3, 5), ValueError, r"node ids in \[0, 5\), but got 5"),
+        (upload(0, 3, 3), ValueError, "each node id once, but got 3 again"),
+        (upload(0, 3, 4, embeddings=torch.full((3, 2), 1e30)), ValueError, "of finite length"),
+        (
+            upload(0, 3, 4, **dict.fromkeys(pseudo.ROWS[1:], torch.full((3, 2), 0.5).double())),
+            TypeError,
+            "predictions to be torch.float32, but got torch.float64",
+        ),
+    ],
+)
+def test_uploads_that_are_refused(message: Any, kind: Any, text: str) -> None:
+    with pytest.raises(kind, match=text):
+        pseudo.upload_check(5, torch.zeros(2))(message, 7, KNOWN)
+
+
+def test_uploads_that_are_taken() -> None:
+    accept = pseudo.upload_check(5, torch.zeros(2))
+    accept(upload(0, 3, 4), 7, KNOWN)
+    accept(upload(0, 1, 3, 4), 7, KNOWN)  # more nodes than before
+    accept(upload(0), 2, KNOWN)  # of whom nothing is known
+    assert sorted(pseudo.nodes_of({2: upload(0)}, KNOWN)["nodes"]) == ["2", "7"]
+
+
+@pytest.mark.parametrize("kept", [pseudo.parts.NAMES, ("labels",), ("row", "col", "weight")])
+def test_a_part_for_other_nodes_is_left_out(kept: Any) -> None:
+    graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0, dtype=torch.int64))
+    similar = pseudo_graph(torch.eye(4), s=4)
+    part = pseudo.part_of(torch.arange(4), torch.zeros(4, dtype=torch.int64), similar)
+    message = {"model": {}, **{key: value for key, value in part.items() if key in kept}}
+    with pytest.warns(UserWarning, match="a part for the client's 3 nodes, but got one for others"):
+        rest, labels, edges = pseudo.unpacked(message, graph)
+    assert rest == {"model": {}}
+    assert labels.tolist() == [-1, -1, -1]
+    assert not edges.to_dense().any()

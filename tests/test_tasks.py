@@ -159,3 +159,12 @@ def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any
 def test_a_gpu_that_is_not_there_is_refused_at_once() -> None:
     with pytest.raises(ValueError, match=r"Expected device to be .*, but got 'cuda' \("):
         tasks.Nodes(device="cuda")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_knows_how_many_examples_a_client_can_have(name: str) -> None:
+    """As many as the largest has."""
+    task = TASKS[name](0.0, torch.float32)
+    own = [each.num_nodes if each.batch is None else each.num_graphs for each in task.clients]
+    assert task.fedavg.max_examples == max(own) or name == "mended"
+    assert task.fedavg.max_examples >= max(each.num_train for each in task.clients)

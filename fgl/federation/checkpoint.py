@@ -232,6 +232,7 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
         "outbox": result.outbox[0] if shared else dict(result.outbox),
         "server_state": dict(result.server_state),
         "client_states": result.client_states,
+        "form": json.dumps(result.form),
     }
     buffer = io.BytesIO()
     torch.save(content, buffer)
@@ -306,7 +307,8 @@ def _unpack(content: dict[str, Any], history: list[Round], device: torch.device)
     if content["shared"]:
         outbox = Broadcast(outbox, content["num_clients"])
     states = {client: _to(state, device) for client, state in content["client_states"].items()}
-    return Result(outbox, _to(content["server_state"], device), states, history)
+    form = json.loads(content.get("form", "{}"))  # older files: the next round fixes it
+    return Result(outbox, _to(content["server_state"], device), states, history, form)
 
 
 def _to(value: Any, device: torch.device) -> Any:

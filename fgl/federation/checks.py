@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import torch
@@ -105,7 +105,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
-def check_keys(got: Mapping[str, Any], want: Mapping[str, Any], name: str, whose: str = "") -> None:
+def check_keys(got: Mapping[str, Any], want: Collection[str], name: str, whose: str = "") -> None:
     """Raise a ValueError that names what is missing in `got`, or extra, against `want`."""
     missing = [key for key in want if key not in got]
     extra = [key for key in got if key not in want]

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from .checks import check_message, check_model, first_not_finite
+from .checks import check_message, check_model
 from .inbox import Inbox
 from .message import Message, Params, leaves
 from .method import Method, State
 from .ragged import Ragged
+from .uploads import check_jump
 
 
 def checked(method: Method) -> Method:
@@ -26,8 +27,9 @@ def checked(method: Method) -> Method:
       message nor state;
     - `send` returns a message and a state, dicts of detached tensors, and changes neither its
       context nor its state;
-    - `aggregate` returns an outbox of known clients, finite, its models of the right names and
-      shapes, and a state, and changes neither the uploads nor its old state;
+    - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
+      a state, both finite and not far larger than before (else `Diverged`), and changes neither
+      the uploads nor its old state;
     - `deploy` returns a whole model, and changes nothing.
 
     What local training changes, `unchanged` sees; what one client overwrites of another's,
@@ -62,7 +64,8 @@ def checked(method: Method) -> Method:
             made = method.aggregate(inbox, state)
         outbox, new = _pair(made, "aggregate", "outbox, state")
         check_message(new, name="state")
-        _check_outbox(outbox, inbox.num_clients, template)
+        _check_outbox(outbox, inbox, template, method.max_change)
+        check_jump(new, state, "state", method.max_change)
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -125,21 +128,20 @@ def _check_accept(accept: Any) -> None:
         return
 
 
-def _check_outbox(outbox: Any, num_clients: int, template: Mapping[str, Tensor]) -> None:
+def _check_outbox(
+    outbox: Any, inbox: Inbox, template: Mapping[str, Tensor], max_change: float
+) -> None:
     if not isinstance(outbox, Mapping):
         raise TypeError(
             f"Expected outbox to be a dict of messages, but got {type(outbox).__name__}"
         )
-    unknown = [client for client in outbox if client not in range(num_clients)]
+    unknown = [client for client in outbox if client not in range(inbox.num_clients)]
     if unknown:
-        raise ValueError(
-            f"Expected outbox to name clients from 0 to {num_clients - 1}, but got {unknown}"
-        )
+        last = inbox.num_clients - 1
+        raise ValueError(f"Expected outbox to name clients from 0 to {last}, but got {unknown}")
     for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
         check_message(message, model=template, name=f"outbox[{client}]")
-        bad = first_not_finite(message)
-        if bad is not None:
-            raise ValueError(f"Expected outbox[{client}] to be finite, but got {bad} that is not")
+        check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)
 
 
 def _tensors(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from .message import Message
 from .method import State
@@ -23,7 +24,7 @@ class Round:
         padding: share of the nodes that cohorts were padded with.
         one_by_one: why a batch refused these clients, so that they trained one after the other, and
             do so in later rounds too; only where nobody said how many train at once.
-        bytes_down, bytes_up: size of all messages that crossed the wire.
+        bytes_down, bytes_up: size of all messages that crossed the wire, malformed ones left out.
         seconds: from broadcast to the end of evaluation; rounds are equal in spite of it.
         metrics: what `evaluate` returned.
 
@@ -54,6 +55,8 @@ class Result:
         server_state: what the server keeps.
         client_states: what each client keeps.
         history: one `Round` per round.
+        form: what most clients' uploads were in the first round that counted: names, dtypes and
+            shapes, with which later uploads are compared.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, []).history
@@ -64,3 +67,4 @@ class Result:
     server_state: State
     client_states: dict[int, State]
     history: list[Round]
+    form: dict[str, Any] = field(default_factory=dict)

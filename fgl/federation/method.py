@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -112,6 +113,15 @@ class Method:
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
             weights. The params that `receive` returns have them too, and the loss and `send` see
             them there; no message's model has them, nor what `deploy` returns.
+        ragged: keys of what is sent whose shapes, inner names or presence differ between clients or
+            rounds: `accept` checks them. All others are compared with what most clients sent in the
+            first round that counted.
+        max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
+            is refused. Tasks know it; default no bound.
+        max_change: an upload is refused whose change of an entry, a root mean square, is over so
+            many times the round's median, and larger than what was sent; so is an outbox or state
+            of the server that grows by more. Its square bounds entries of which nothing was sent.
+            ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.
 
@@ -135,6 +145,9 @@ class Method:
     exchange: int = 1
     silent: bool = False
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
+    ragged: Collection[str] = frozenset()
+    max_examples: float = math.inf
+    max_change: float = 1000.0
     traits: frozenset[str] = field(default_factory=frozenset, compare=False)
 
     def __post_init__(self) -> None:

@@ -6,22 +6,26 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
 
-from .checks import check_message, first_not_finite
-from .executors import Executor, Value
+from .executors import Answer, Executor, Value
+from .guard import unchanged
 from .history import Result, Round
 from .inbox import Inbox
 from .message import Message, compact, num_bytes
 from .method import Method, State
 from .seeds import fold_in, stage
+from .uploads import Diverged, reason, sift
 
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
 Watch = Callable[[State], Mapping[str, float]]
+Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,7 @@ class Plan:
     dropouts: Dropouts
     evaluate: Evaluate | None
     watch: Watch | None = None
+    strict: bool = False
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
@@ -59,66 +64,85 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         if drops(plan, index, client):
             record.dropped[client] = "dropped out"
     ready = [client for client in who if client not in record.dropped]
-    uploads, losses = _uploads(method, executor, result, record, plan, ready)
-    executor.keep(index, list(uploads))
+    answers = dict(executor.train(record.round, result.outbox, ready))
+    uploads, refused = _uploads(method, answers, result, record, plan)
+    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan)
+    for client, error in sorted({**refused, **blamed}.items()):
+        record.dropped[client] = reason(error)
+        warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
+    counted = [client for client in uploads if client not in blamed]
+    executor.keep(index, counted)
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
-    if uploads:
-        with stage(plan.seed, index, None, "aggregate"):
-            inbox = Inbox(uploads, executor.num_clients, result.outbox, index)
-            outbox, result.server_state = method.aggregate(inbox, result.server_state)
-            result.outbox = _merged(result.outbox, outbox)
-        counted = [loss for client in sorted(losses) for loss in losses[client]]
-        record.loss = sum(counted) / len(counted) if counted else math.nan
+    if made is not None:
+        outbox, result.server_state = made
+        result.outbox = _merged(result.outbox, outbox)
+        losses = [v for k in counted if answers[k].num_examples for v in answers[k].losses]
+        record.loss = sum(losses) / len(losses) if losses else math.nan
     record.metrics = _scores(executor, result, index, plan)
     record.seconds = time.perf_counter() - start
     return record
 
 
 def _uploads(
-    method: Method,
-    executor: Executor,
-    result: Result,
-    record: Round,
-    plan: Plan,
-    ready: list[int],
-) -> tuple[dict[int, Message], dict[int, list[float]]]:
-    """The messages that count, and the losses of the clients who have a training example."""
-    template = method.model.state_dict()
-    uploads: dict[int, Message] = {}
-    losses: dict[int, list[float]] = {}
-    for client, answer in executor.train(record.round, result.outbox, ready):
+    method: Method, answers: Mapping[int, Answer], result: Result, record: Round, plan: Plan
+) -> tuple[dict[int, Message], dict[int, Exception]]:
+    """The messages that count so far, and why others do not."""
+    came: dict[int, Any] = {}
+    for client, answer in sorted(answers.items()):
         if answer.message is None:
             record.dropped[client] = answer.problem
             continue
+        came[client] = answer.message
         if not answer.num_examples:
             record.zero_weight.append(client)
+    first = all(len(each.dropped) == len(each.participants) for each in result.history)
+    found = sift(method, came, result.outbox, result.server_state, result.form)
+    result.form = found.form
+    record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
+    mistaken = first or len(found.malformed) > 1  # one alone can be hostile
+    fails = not found.taken and all(
+        k in found.malformed or (first and not isinstance(error, Diverged))
+        for k, error in found.refused.items()
+    )
+    if found.refused and (plan.strict or (fails and mistaken)):
+        client, error = next(iter(found.refused.items()))
         with stage(plan.seed, record.round, client, "send"):
-            first = next(iter(uploads), client)
-            peer = uploads.get(first)
-            check_message(answer.message, like=peer, model=template, whose=f"client {first}'s")
-        record.bytes_up += num_bytes(answer.message)
-        refused = _refused(method, answer.message, client, result.server_state)
-        if refused is not None:
-            record.dropped[client] = refused
-            warnings.warn(f"Round {record.round}, client {client}: {refused}", stacklevel=4)
-            continue
-        uploads[client] = answer.message
-        if answer.num_examples:
-            losses[client] = answer.losses
-    record.zero_weight.sort()
-    return uploads, losses
+            raise error
+    return found.taken, found.refused
 
 
-def _refused(method: Method, upload: Message, client: int, state: State) -> str | None:
-    """Why an upload does not count, if so."""
-    bad = first_not_finite(upload)
-    if bad is not None:
-        return f"{bad} is not finite"
+def _aggregated(
+    method: Method, num_clients: int, result: Result, uploads: Mapping[int, Message], plan: Plan
+) -> tuple[Made | None, dict[int, Exception]]:
+    """What the server makes of the uploads, without the one that alone spoils it.
+
+    Returns:
+        The outbox and the state, if any, and who is refused for what.
+    """
+
+    def attempt(some: Mapping[int, Message]) -> Made:
+        with stage(plan.seed, len(result.history), None, "aggregate"):
+            inbox = Inbox(some, num_clients, result.outbox, len(result.history))
+            return method.aggregate(inbox, result.server_state)
+
+    if not uploads:
+        return None, {}
     try:
-        method.accept(upload, client, state)
-    except Exception as error:  # whatever it is that the server cannot make out
-        return f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    return None
+        return attempt(uploads), {}
+    except Exception as error:
+        if plan.strict:
+            raise
+        without: dict[int, Made] = {}
+        for client in uploads if len(uploads) > 1 else ():
+            with suppress(Exception):
+                without[client] = attempt({k: uploads[k] for k in uploads if k != client})
+        why = error.__cause__ if isinstance(error.__cause__, type(error)) else error
+        if len(without) == 1:
+            ((client, made),) = without.items()
+            return made, {client: why}
+        if isinstance(error, Diverged):  # nobody in particular: the old model stays
+            return None, dict.fromkeys(uploads, why)
+        raise
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
@@ -136,12 +160,18 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
     found = means(executor.score(index, result.outbox).values())
     if plan.evaluate is not None:
-        with stage(plan.seed, index, None, "evaluate"):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, executor.states))
+        states = MappingProxyType(executor.states)
+        with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
+            found |= _numbers("evaluate", plan.evaluate(result.outbox, states))
     if plan.watch is not None:
-        with stage(plan.seed, index, None, "watch"):
+        with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
             found |= _numbers("watch", plan.watch(result.server_state))
     return found
+
+
+def kept(result: Result) -> list[Mapping[str, Any]]:
+    """All that a run goes on from, which those who only look may not change."""
+    return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
 def _numbers(name: str, metrics: Any) -> dict[str, float]:

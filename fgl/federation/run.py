@@ -18,14 +18,14 @@ from .executors import Executor
 from .executors.batch import Batch
 from .executors.choice import choose
 from .executors.loop import Loop, Score
-from .guard import checked
+from .guard import checked, unchanged
 from .history import Result, Round
 from .identity import digest, fingerprint, identity
 from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
 from .modes import in_mode
-from .round import Dropouts, Evaluate, Plan, Watch, play
+from .round import Dropouts, Evaluate, Plan, Watch, kept, play
 
 Callback = Callable[[Round, Result], bool | None]
 
@@ -68,6 +68,7 @@ def run(
     checkpoint: str | os.PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
     start: Result | None = None,
+    strict: bool = False,
 ) -> Result:
     """Run a method on a federation.
 
@@ -106,6 +107,7 @@ def run(
             loss's weight), as the recipes do.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
+        strict: raise at the first upload that is refused, for development.
 
     Returns:
         The `Result`.
@@ -118,8 +120,10 @@ def run(
         TypeError: for features of another floating type than the model.
         OSError: if a round cannot be saved; what can be known is said before the first round.
 
-    A message with a NaN or an infinity is dropped, counted in ``Round.dropped`` and warned of; when
-    none is left the round keeps the old model.
+    An upload that is malformed, not finite, far out or refused by `accept` costs its client the
+    round: it is counted in ``Round.dropped`` with the reason, and warned of. When none is left the
+    round keeps the old model; where all are malformed it raises, since a mistake in the method
+    looks like that.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -166,7 +170,7 @@ def run(
         else:
             executor = on(method, seed=seed, states=result.client_states, config=config or {})
         result.client_states = executor.states
-        plan = Plan(seed, participation, dropouts, evaluate, watch)
+        plan = Plan(seed, participation, dropouts, evaluate, watch, strict)
         while len(result.history) < num_rounds:
             rng = torch.random.fork_rng(_cuda(graphs))
             with rng, in_mode(method.model, False), young_only():
@@ -174,7 +178,9 @@ def run(
             result.history.append(record)
             if folder is not None:
                 folder.save(result)
-            if any([callback(record, result) is True for callback in callbacks]):
+            with unchanged(*kept(result)):
+                ends = any([callback(record, result) is True for callback in callbacks])
+            if ends:
                 if folder is not None:
                     folder.stop(len(result.history))
                 break
@@ -219,7 +225,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
-    return replace(start, history=[])
+    return replace(start, history=[], form={})
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:

@@ -13,6 +13,7 @@ from torch.func import functional_call
 from .. import aggregate as server
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, Ragged
+from ..federation.checks import check_keys
 from ..federation.method import State
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
@@ -21,6 +22,7 @@ from ..nn import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
+KEYS = (("made", "count"), ("pulls",), ())  # of the uploads of each stage
 STAGES = 3  # what was generated goes out, its gradients come back, then everybody takes a step
 
 
@@ -144,15 +146,21 @@ def fedsage_plus(
         base.accept(message, client, state)
         told: Any = message
         rows: Any = state.get("rows", {})
-        if "made" in message:
+        stage = int(state.get("stage", 0))  # type: ignore[arg-type]  # a tensor
+        check_keys(message, KEYS[stage], f"the upload of stage {stage}")
+        if stage == 0:
+            if told["count"].dim() != 1 or told["count"].dtype != told["made"].dtype:
+                raise ValueError("Expected count to be a number for each node, but got others")
             _check(model, "made", told["made"], told["count"].numel())
-        for owner, gradient in told.get("pulls", {}).items():
-            _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
+        if stage == 1:
+            check_keys(told["pulls"], [k for k in rows if k != str(client)], "pulls")
+            for owner, gradient in told["pulls"].items():
+                _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
 
     how = replace(fedavg.train, num_steps=None, batches=batches)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
     changed["accept"] = accept
-    return replace(base, **changed, train=how, exchange=STAGES)
+    return replace(base, **changed, train=how, exchange=STAGES, ragged=KEYS[0] + KEYS[1])
 
 
 def _trained(graph: Graph) -> Tensor:

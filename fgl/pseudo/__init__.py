@@ -2,11 +2,13 @@
 
 from .fusion import (
     FILLS,
+    ROWS,
     check_rows,
     check_upload,
     fuse,
     fuse_uploads,
     label_loss,
+    nodes_of,
     pseudo_labels,
     upload_check,
 )
@@ -22,6 +24,7 @@ from .quality import describe, quality_of
 
 __all__ = [
     "FILLS",
+    "ROWS",
     "augmented_operator",
     "check_rows",
     "check_upload",
@@ -31,6 +34,7 @@ __all__ = [
     "fuse",
     "fuse_uploads",
     "label_loss",
+    "nodes_of",
     "part_of",
     "project",
     "pseudo_graph",

@@ -10,6 +10,9 @@ from torch import Tensor
 
 from ..losses import cross_entropy
 
+Accept = Callable[[Any, int, Any], None]
+ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per node
+
 FILLS = ("renormalised", "padded")
 
 
@@ -175,25 +178,54 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
             f"Expected predictions to be probabilities, but got row {row} "
             f"with sum {float(total[row]):.4f}"
         )
+    if not message["embeddings"].square().sum().isfinite():  # nothing would be like them
+        raise ValueError("Expected embeddings to be of finite length, but got larger ones")
 
 
-def upload_check(num_nodes: int, num_classes: int) -> Callable[[Any, int, Any], None]:
-    """A server's `accept`: `check_upload` of every message.
+def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
+    """A server's `accept`: `check_upload` of every message, about as many nodes as before.
 
     Args:
         num_nodes: of the federation.
-        num_classes: C.
+        like: ``[C]``, of which predictions and embeddings have width and dtype: a last bias.
+        base: another `accept` that is asked before; default none.
 
     Example:
-        >>> upload_check(3, 2)({"node_id": torch.tensor([0])}, client=0, state={})
+        >>> upload_check(3, torch.zeros(2))({"node_id": torch.tensor([0])}, client=0, state={})
         Traceback (most recent call last):
         ValueError: Expected the upload to have its nodes' rows, but got no ['num_examples', ...
     """
 
     def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
-        check_upload(message, num_nodes, num_classes)
+        if base is not None:
+            base(message, client, state)
+        check_upload(message, num_nodes, like.numel())
+        if message["predictions"].dtype != like.dtype:
+            got = message["predictions"].dtype
+            raise TypeError(f"Expected predictions to be {like.dtype}, but got {got}")
+        before = state.get("nodes", {}).get(str(client))
+        if before is not None and len(message["node_id"]) < len(before):
+            raise ValueError(
+                f"Expected node_id to be the {len(before)} nodes that the client had before, "
+                f"but got {len(message['node_id'])}"
+            )
 
     return accept
+
+
+def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
+    """What a server remembers for `upload_check`: which nodes each client has.
+
+    Args:
+        uploads: client to what it sent, ``node_id`` among it.
+        state: the server's, of the round before.
+
+    Example:
+        >>> nodes_of({1: {"node_id": torch.tensor([7])}}, {"nodes": {"0": torch.tensor([4])}})
+        {'nodes': {'0': tensor([4]), '1': tensor([7])}}
+    """
+    here = {str(client): message["node_id"] for client, message in uploads.items()}
+    return {"nodes": {**state.get("nodes", {}), **here}}
 
 
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:

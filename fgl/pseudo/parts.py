@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,7 +46,8 @@ def unpacked(
     """What a client makes of a message: the rest of it, its pseudo labels and its pseudo graph.
 
     Args:
-        message: with or without a part (see `part_of`).
+        message: with or without a part (see `part_of`); one for another number of nodes is left
+            out, with a warning.
         graph: the client's.
 
     Returns:
@@ -58,7 +60,22 @@ def unpacked(
         ({'model': {}}, tensor([ 1, -1]))
     """
     rest = {key: value for key, value in message.items() if key not in NAMES}
-    labels = message.get("labels")
+    part = {key: message[key] for key in NAMES if key in message}
+    if not _fits(part, graph.num_nodes):
+        warnings.warn(
+            f"Expected a part for the client's {graph.num_nodes} nodes, but got one for others: "
+            "it goes on without",
+            stacklevel=2,
+        )
+        part = {}
+    labels = part.get("labels")
     if labels is None:
         labels = torch.full((graph.num_nodes,), -1, device=graph.device)
-    return rest, labels, from_edge_tensors(message, like=graph.adj)
+    return rest, labels, from_edge_tensors(part, like=graph.adj)
+
+
+def _fits(part: Mapping[str, Tensor], num_nodes: int) -> bool:
+    """Whether a part is about so many nodes: it follows what was said in the client's name."""
+    ends = [part[key] for key in ("row", "col") if key in part]
+    inside = all(not end.numel() or int(end.max()) < num_nodes for end in ends)
+    return inside and ("labels" not in part or len(part["labels"]) == num_nodes)

@@ -35,7 +35,7 @@ from ..metrics import accuracy
 from ..nn import EgoSAGE
 from ..sparse import SparseMatrix
 from .task import Local, Task
-from .weights import own_nodes, send_equally
+from .weights import bounded, own_nodes, send_equally
 
 
 def ego_node_task(
@@ -98,7 +98,10 @@ def ego_node_task(
         return accuracy(logits, graph.y, graph.val_mask)  # type: ignore[arg-type]  # checked
 
     train = Training(optimizer, batches=batches, keep_optimizer=True)
-    plain = replace(fedavg(model, loss=loss, train=train), send=send_equally)
+    plain = replace(
+        bounded(fedavg(model, loss=loss, train=train), clients),
+        send=send_equally,
+    )
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 
 

@@ -29,6 +29,7 @@ from ..metrics import accuracy
 from ..nn import GIN, Star
 from .structure import with_structure
 from .task import Local, Task
+from .weights import bounded
 
 MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
 
@@ -63,7 +64,8 @@ def graph_task(
             logits = functional_call(model, params, graph.inputs)
         return accuracy(logits, graph.y, graph.val_mask)
 
-    return Task(clients, fedavg(model, train=train), scores, "", validate)
+    method = bounded(fedavg(model, train=train), clients)
+    return Task(clients, method, scores, "", validate)
 
 
 @dataclass(frozen=True)

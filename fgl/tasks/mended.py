@@ -38,6 +38,7 @@ from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
 from .task import Task
+from .weights import bounded
 
 
 def generator_task(
@@ -110,7 +111,8 @@ def generator_task(
     def scores(scored: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_own(score, scored, trained)
 
-    return Task([each.graph for each in made], method, scores, "", validation(score, ""))
+    clients = [each.graph for each in made]
+    return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 
 def generator_loss(

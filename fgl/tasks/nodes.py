@@ -18,6 +18,7 @@ from ..nn import GAT, GCN, SAGE, Star
 from .scores import node_scores, validation
 from .structure import with_structure
 from .task import Local, Task
+from .weights import bounded
 
 MODELS: dict[str, Any] = {
     "gcn": GCN,
@@ -62,7 +63,7 @@ def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: T
         return evaluate_on(method, whole, trained)
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
-    method = fedavg(model, train=train)
+    method = bounded(fedavg(model, train=train), clients)
     return Task(clients, method, scores, "val_accuracy", validate, whole)
 
 

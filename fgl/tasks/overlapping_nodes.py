@@ -26,7 +26,7 @@ from ..graph import Graph
 from ..nn import GCN
 from .scores import node_scores, validation
 from .task import Local, Task
-from .weights import send_by_nodes
+from .weights import bounded, send_by_nodes
 
 
 def overlapping_node_task(
@@ -67,7 +67,7 @@ def overlapping_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     method = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
-    return Task(clients, method, scores, "val_accuracy", validate, union)
+    return Task(clients, bounded(method, clients), scores, "val_accuracy", validate, union)
 
 
 @dataclass(frozen=True)

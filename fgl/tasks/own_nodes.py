@@ -25,7 +25,7 @@ from ..sparse import SparseMatrix
 from .nodes import PARTITIONS
 from .scores import Score, evaluate_own, link_scores, node_scores, validation
 from .task import Local, Task
-from .weights import own_nodes, send_by_nodes
+from .weights import bounded, own_nodes, send_by_nodes
 
 
 def own_node_task(
@@ -164,6 +164,7 @@ def _task(clients: Sequence[Graph], method: Method, score: Any, select: str) -> 
         own: Score = score(True)
         return evaluate_own(own, made, trained)
 
+    method = bounded(method, clients)
     return Task(clients, method, scores, select, validation(score(False), select))
 
 

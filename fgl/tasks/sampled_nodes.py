@@ -21,6 +21,7 @@ from ..sampler import NeighbourSampler, check_fanouts
 from .nodes import MODELS, PARTITIONS
 from .scores import node_scores, validation
 from .task import Local, Task
+from .weights import bounded
 
 
 def sampled_node_task(
@@ -78,7 +79,7 @@ def sampled_node_task(
 
     validate = validation(node_scores(model, test=False, logits_of=logits_of), "val_accuracy")
     method = fedavg(model, train=Training(optimizer, batches=batches))
-    return Task(clients, method, scores, "val_accuracy", validate, whole)
+    return Task(clients, bounded(method, clients), scores, "val_accuracy", validate, whole)
 
 
 def sampled_steps(

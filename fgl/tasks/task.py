@@ -67,7 +67,8 @@ def centralized(task: Task) -> Task:
     """
     if task.whole is None:
         raise ValueError("Expected a task with a whole graph to train on centrally, but got none")
-    return replace(task, clients=[task.whole])
+    most = max(task.whole.num_nodes, task.fedavg.max_examples)
+    return replace(task, clients=[task.whole], fedavg=replace(task.fedavg, max_examples=most))
 
 
 @dataclass(frozen=True)

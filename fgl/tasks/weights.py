@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..federation import Message, Params
+from ..federation import Message, Method, Params
 from ..federation.method import State
 from ..graph import Graph
 
@@ -30,3 +32,12 @@ def send_by_nodes(
 def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
     """FedAvg's send, where all clients weigh the same."""
     return {"model": params, "num_examples": torch.tensor(1)}, state
+
+
+def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
+    """The method, in which nobody can say more examples than the largest client has.
+
+    An example is a node, or a graph where clients hold collections.
+    """
+    sizes = [own.num_nodes if own.batch is None else own.num_graphs for own in clients]
+    return replace(fedavg, max_examples=max(sizes, default=0))

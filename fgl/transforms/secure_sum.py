@@ -87,6 +87,7 @@ def secure_sum(
     train = replace(method.train, num_steps=None, batches=ask.batches)
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
+    changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
     return replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
 
 

@@ -146,8 +146,8 @@ class Nodes:
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterator[tuple[int, Answer]]:
         found = self._ask("train", index, {client: outbox[client] for client in who})
-        answers = {client: self._answer(index, client, found[client]) for client in who}
-        yield from _with_same_names(answers).items()
+        for client in who:
+            yield client, self._answer(index, client, found[client])
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
@@ -316,30 +316,6 @@ class Nodes:
         if self.post.names and self.post.names[client] not in self._there.get(node, ()):
             want, got = self.post.names[client], self._there.get(node)
             raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")
-
-
-def _with_same_names(answers: Mapping[int, Answer]) -> dict[int, Answer]:
-    """The answers; where a message has other names than most have, why it does not count."""
-    sent = {client: a.message for client, a in answers.items() if a.message is not None}
-    kinds = {client: _names(sent[client]) for client in sorted(sent)}
-    most = Counter(kinds.values()).most_common(1)
-    peer = next((client for client, kind in kinds.items() if kind == most[0][0]), -1)
-    checked = dict(answers)
-    for client, message in sent.items():
-        try:
-            check_message(message, like=sent[peer], whose=f"client {peer}'s")
-        except (TypeError, ValueError) as error:
-            checked[client] = Answer(None, problem=str(error)[:LONGEST])
-    return checked
-
-
-def _names(message: Message) -> frozenset[tuple[str, Any]]:
-    """What `check_message` compares of two messages."""
-    return frozenset(
-        (key, frozenset(value) if key == "model" else True) if isinstance(value, Mapping) else
-        (key, False)
-        for key, value in message.items()
-    )  # fmt: skip
 
 
 def _value(value: Any) -> Value:

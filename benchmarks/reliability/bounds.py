@@ -1,0 +1,106 @@
+"""How far honest uploads are from each other: what `Method.max_change` must leave alone.
+
+    python benchmarks/reliability/bounds.py --json benchmarks/results/bounds.json
+
+Short runs of every method of the conformance table, and of methods on real data. For each: the
+largest change of an upload over the round's median (`change`; only those above their own size are
+compared with 1000), the same of entries of which nothing was sent (`other`, with a million), and
+the largest growth of the server's outbox or state (`growth`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+
+import torch
+from conformance import CASES, case, later
+from harness.machine import machine, write
+
+import fgl
+from fgl import methods, tasks
+from fgl.federation.uploads import changes
+
+
+def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
+    """The method; its server notes how far uploads are from each other, and how it grows."""
+
+    def note(name: str, value: float) -> None:
+        found[name] = max(found.get(name, 0.0), value)
+
+    def aggregate(inbox: fgl.federation.Inbox, state: Any) -> Any:
+        moved = [changes(message, inbox.sent.get(k, {})) for k, message in inbox.items()]
+        for key in {key for each in moved for key in each}:
+            far = [each[key] for each in moved if key in each and each[key][0] > 0]
+            if far:
+                median = statistics.median_low(value for value, _ in far)
+                for value, was in far:
+                    note("change" if was else "other", value / median)
+        outbox, new = method.aggregate(inbox, state)
+        pairs = [(new, state), *((outbox[k], inbox.sent.get(k, {})) for k in outbox)]
+        for now, before in pairs:
+            old = sizes(before)
+            for key, size in sizes(now).items():
+                note("growth", size / max(old.get(key, 0.0), 1.0))
+        return outbox, new
+
+    return replace(method, aggregate=aggregate)
+
+
+def sizes(message: Mapping[str, Any]) -> dict[str, float]:
+    """Root mean squares of a message's or a state's entries."""
+    return {key: value for key, (value, _) in changes(dict(message), {}).items()}
+
+
+def real() -> dict[str, tuple[fgl.Method, Any]]:
+    """Methods on real data, at the settings of their tables."""
+    cora = tasks.Nodes(dataset="cora", clients=10).load(seed=0)
+    proteins = tasks.Graphs(dataset="PROTEINS", clients=10).load(seed=0)
+    found: dict[str, tuple[fgl.Method, Any]] = {}
+    for name, task in (("Cora", cora), ("PROTEINS", proteins)):
+        found[f"fedavg, {name}"] = task.fedavg, task
+        found[f"fedopt, {name}"] = methods.fedopt(task.fedavg, rule="adam", server_lr=0.01), task
+        found[f"scaffold, {name}"] = methods.scaffold(task.fedavg), task
+        found[f"fedamp, {name}"] = methods.fedamp(task.fedavg), task
+    found["gcfl, PROTEINS"] = methods.gcfl(proteins.fedavg, eps1=0.1, eps2=0.5), proteins
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=20, help="of the runs on real data")
+    parser.add_argument("--real", action="store_true", help="those on real data alone")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    runs: dict[str, dict[str, float]] = {}
+    for name, (method, task) in real().items():
+        fgl.run(watched(method, runs.setdefault(name, {})), task, num_rounds=args.rounds)
+        print(name, runs[name], flush=True)
+    for name, kind in () if args.real else CASES:
+        if not later(name, kind):
+            method, task = case(name, kind)
+            found = runs.setdefault(f"{name}, {kind}", {})
+            fgl.run(watched(method, found), task.clients, num_rounds=4, participation=0.75)
+    most = {
+        key: max(each.get(key, 0.0) for each in runs.values())
+        for key in ("change", "other", "growth")
+    }
+    print("largest", most)
+    write({"largest": most, "runs": runs, "machine": machine()}, args.json)
+
+
+if __name__ == "__main__":
+    main()
