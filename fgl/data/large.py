@@ -58,7 +58,7 @@ def large_graph(
     ``signal * centre[y]``, the centres standard normal.
 
     ``fgl.data.load("arxiv-like")`` and ``load("products-like")`` have the sizes of ogbn-arxiv and
-    of ogbn-products. The second needs 6 GB while it is made and a minute.
+    of ogbn-products. The second needs 7 GB while it is made and a minute.
 
     Args:
         num_nodes: number of nodes.
