@@ -549,6 +549,16 @@ def test_too_many_examples_do_not_wrap() -> None:
     assert sorted(got.history[2].dropped) == [1]
 
 
+def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> None:
+    def heavy(message: Any) -> Any:
+        return {**message, "num_examples": torch.tensor(100)}
+
+    method = replace(changed(tiny(), heavy, 1), max_examples=30)
+    with pytest.warns(UserWarning, match="a sum of examples that clients can have"):
+        got = fgl.run(secure_sum(method, threshold=2), lines(3), num_rounds=4)
+    assert same(dict(got.outbox[0]["model"]), method.initial())
+
+
 def test_clients_tell_neither_losses_nor_numbers_of_examples() -> None:
     edges = torch.zeros(2, 0, dtype=torch.int64)
     none = fgl.Graph(torch.ones(2, 3, dtype=F64), edges, train_mask=torch.zeros(2).bool())

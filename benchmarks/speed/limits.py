@@ -8,7 +8,8 @@ bandwidth of a copy and the rate of a matrix product measured between the repeat
     limit / measured,    limit = max(bytes / bandwidth, multiplications / rate).
 
 Bytes: each parameter is read by the forward pass, its gradient is written and read, Adam reads and
-writes the parameter and its two moments; features are read twice, with 4 more bytes an entry where
+writes the parameter and its two moments; where a step sees a minibatch, its share of all else;
+features are read twice, with 4 more bytes an entry where
 they are sparse; an operator's entries (8 bytes) are read once a product; what a layer puts out is
 written and read, its gradient too. Multiplications: three products for each linear layer, two for
 the first; two for each propagation. Whatever else happens is not counted, so 1 cannot be reached.
@@ -37,7 +38,7 @@ from fgl.sparse import SparseMatrix
 
 ASKED = 0.5
 NAMES = ("gcn_fedavg/K=10", "gcn_fedavg/K=100", "gcn_fedavg/K=1000", "dense", "sparse", "NCI1")
-NAMES += ("fgssl/K=10", "gpfl", "fedego")
+NAMES += ("fgssl/K=10", "gpfl")
 FLOAT, INDEX = 4, 4
 PASSES = {"fgssl": 2}  # forward passes of a step beside the student's: the teacher, a second view
 
@@ -63,9 +64,9 @@ class Work:
         self.bytes += 9 * FLOAT * parameters
 
 
-def needed(method: fgl.Method, graph: fgl.Graph, passes: int) -> Work:
+def needed(method: fgl.Method, graph: fgl.Graph, passes: int, steps: int) -> Work:
     """What one client's step must do; every matrix of the model is met once by all nodes."""
-    work, first = Work(), True
+    work, first = Work(), True  # `steps` minibatches are the whole of a client
     parameters = list(method.model.parameters())
     nodes, edges = graph.num_nodes, graph.num_edges + graph.num_nodes
     sparse = isinstance(graph.x, SparseMatrix)
@@ -77,7 +78,8 @@ def needed(method: fgl.Method, graph: fgl.Graph, passes: int) -> Work:
         first = False
     for out in widths(method.model):
         work.spread(edges, nodes, out)
-    work.bytes, work.products = (1 + passes / 3) * work.bytes, (1 + passes / 3) * work.products
+    share = (1 + passes / 3) / steps
+    work.bytes, work.products = share * work.bytes, share * work.products
     work.trained(sum(p.numel() for p in parameters if p.requires_grad))
     return work
 
@@ -129,7 +131,10 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     executor: Loop = Loop(method, clients, seed=0)
     if at_once > 1:
         executor = Batch(method, clients, at_once, or_alone=True, seed=0)
-    each = [needed(method, graph, PASSES.get(name.split("/")[0], 0)) for graph in clients]
+    passes, size = PASSES.get(name.split("/")[0], 0), 128
+    minibatches = method.train.batches is not None
+    steps = [-(-graph.num_train // size) if minibatches else 1 for graph in clients]
+    each = [needed(method, graph, passes, n) for graph, n in zip(clients, steps, strict=True)]
     moved = statistics.mean(work.bytes for work in each)
     products = statistics.mean(work.products for work in each)
     step_seconds(executor, method, 0)

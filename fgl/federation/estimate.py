@@ -47,7 +47,7 @@ class Estimate:
         >>> parts = dict.fromkeys(("step_more", "kept", "state", "sent", "aggregate"), 0)
         >>> made = Estimate(10, 1, step=100, message=5, evaluate=20, **parts)
         >>> made.client, made.round, made.at(5).round
-        (105, 145, 125)
+        (105, 150, 150)
     """
 
     clients: int

@@ -186,7 +186,7 @@ class Server:
         known: Any = state[ASKED]
         told = as_message(state[TOLD])  # type: ignore[arg-type]
         weight, limit = int(total["num_examples"]), self.terms.limit(len(known["clients"]))
-        if not 0 <= weight <= len(summed) * limit:
+        if not 0 <= weight <= len(summed) * min(limit, self.method.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
         template = dict(leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
