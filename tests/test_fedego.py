@@ -164,7 +164,7 @@ def test_a_round_by_hand_uses_the_documented_seeds() -> None:
         seen.update(copy.deepcopy(dict(inbox)))
         return made.aggregate(inbox, state)
 
-    fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1, seed=8)
+    fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1, seed=8, clients_at_once=1)
     torch.manual_seed(fold_in(8, 0, 3, "receive"))
     params, context = made.receive({"model": made.initial()}, {}, CLIENTS[3])
     trained = train(made, params, CLIENTS[3], context, seed=fold_in(8, 0, 3))
@@ -482,7 +482,7 @@ def test_bytes_are_counted(name: str) -> None:
 
 
 def test_baselines_are_what_they_say() -> None:
-    result = {name: fgl.run(method(name), CLIENTS, num_rounds=2) for name in
+    result = {name: fgl.run(method(name), CLIENTS, num_rounds=2, clients_at_once=1) for name in
               ("local", "fedavg", "dfedgnn")}  # fmt: skip
     states: Any = result["fedavg"].client_states
     for key, value in result["fedavg"].outbox[0]["model"].items():
@@ -492,7 +492,7 @@ def test_baselines_are_what_they_say() -> None:
         for key, value in near_by.outbox[client]["model"].items():
             near = [(client - 1) % 4, client, (client + 1) % 4]
             close(value, sum(near_by.client_states[k]["model"][key] for k in near) / 3)
-    alone = fgl.run(method("local"), CLIENTS[:1], num_rounds=2)
+    alone = fgl.run(method("local"), CLIENTS[:1], num_rounds=2, clients_at_once=1)
     assert same(alone.client_states[0]["model"], result["local"].client_states[0]["model"])
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -115,8 +116,9 @@ def test_fedavg_weighs_by_training_graphs() -> None:
     clients, _ = federation(46)
     counts = [client.num_graphs for client in clients]
     assert len(set(counts)) > 1
-    result = run(fedavg(), clients, num_rounds=1)
-    own = run(methods.local(fedavg()), clients, num_rounds=1)
+    method = replace(fedavg(), max_examples=max(counts))  # more graphs than the task's clients
+    result = run(method, clients, num_rounds=1)
+    own = run(methods.local(method), clients, num_rounds=1)
     for name, value in models(result)[0].items():
         want = sum(n * m[name] for n, m in zip(counts, own_models(own), strict=True)) / sum(counts)
         close(value, want, atol=1e-6)
