@@ -74,8 +74,8 @@ FGSSL = [
         "Eight trials each, chosen on validation; the paper's random split",
         NOT_HERE,
         on("fgssl-table1", "FGSSL", "FedAvg", *SMALL, label="5 clients"),
-        "at the last round +1.0 ± 0.5 and +0.4 ± 0.3; on the class-capped split, with more trials for "
-        "FGSSL, +1.7 and +2.6",
+        "at the last round +1.0 ± 0.5 and +0.4 ± 0.3; on the class-capped split, with more trials "
+        "for FGSSL, +1.7 and +2.6",
     ),
     Claim(
         "FGSSL",

@@ -39,7 +39,8 @@ from sampler import random_graph
 from torch import Tensor
 
 import fgl
-from fgl.ego import BITS, EgoSampler
+from fgl.ego import EgoSampler
+from fgl.ego.trees import BITS
 from fgl.sampler import NeighbourSampler
 
 FEATURES = 100

@@ -1,4 +1,4 @@
-"""Ego-graphs of one shape as index tensors, and their aligned Mixup (FedEgo).
+"""Trees: ego-graphs of one shape as index tensors, and their aligned Mixup (FedEgo).
 
 A tree with fan-outs ``(6, 6)`` has ``1 + 6 + 36`` positions in the order of a breadth-first search:
 the centre, its children, the children of the first child, those of the second, and so on.
@@ -6,18 +6,17 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import index
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from .checks import check_number
-from .graph import Graph
-from .graph.checks import check_index
-from .sparse import SparseMatrix
+from ..checks import check_number
+from ..graph import Graph
+from ..graph.checks import check_index
+from ..sparse import SparseMatrix
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 
@@ -201,7 +200,7 @@ def mash(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    _check_float(values, "values")
+    check_float(values, "values")
     if values.dim() != 2:
         raise ValueError(f"Expected values to have shape [*, *], but got {list(values.shape)}")
     check_index("trees", trees, (None, None), len(values))
@@ -267,91 +266,14 @@ def check_steps(epochs: int, batch_size: int) -> None:
     check_number("batch_size", batch_size, at_least=1, integer=True)
 
 
-def check_mashed(
-    embeddings: Tensor, labels: Tensor, *, shape: Sequence[int], dtype: torch.dtype | None = None
-) -> None:
-    """Check mashed ego-graphs that a client uploads.
-
-    Args:
-        embeddings: float ``[num_graphs, size, H]``.
-        labels: float ``[num_graphs, size, C]``; every row is a distribution.
-        shape: ``(size, H, C)`` that the server expects.
-        dtype: of both, that the server expects; default any.
-
-    Raises:
-        TypeError: if one is no dense floating-point tensor, or not of `dtype`.
-        ValueError: for a wrong shape, no graph, embeddings whose squares overflow, or a row of
-            `labels` that is negative or does not sum to 1.
+def check_float(value: object, name: str) -> None:
+    """Refuse what is no dense floating-point tensor.
 
     Example:
-        >>> check_mashed(torch.zeros(1, 3, 4), torch.ones(1, 3, 2), shape=(3, 4, 2))
+        >>> check_float(torch.tensor([1]), "values")
         Traceback (most recent call last):
-        ValueError: Expected labels to have rows that sum to 1, but got 2 in graph 0, position 0
+        TypeError: Expected values to be a float tensor, but got torch.int64
     """
-    size, hidden, classes = shape
-    for name, value, width in (("embeddings", embeddings, hidden), ("labels", labels, classes)):
-        _check_float(value, name)
-        if dtype is not None and value.dtype != dtype:
-            raise TypeError(f"Expected {name} to be {dtype}, but got {value.dtype}")
-        want = [embeddings.shape[0] if embeddings.dim() else 0, size, width]
-        if list(value.shape) != want:
-            count = "*" if name == "embeddings" else want[0]
-            raise ValueError(
-                f"Expected {name} to have shape [{count}, {size}, {width}], "
-                f"but got {list(value.shape)}"
-            )
-    if not len(embeddings):
-        raise ValueError("Expected embeddings to have a graph, but got none")
-    exact = torch.promote_types(embeddings.dtype, torch.float32)
-    length = embeddings.to(exact).flatten(1).square().sum(1)
-    if not length.isfinite().all():  # one step on them would make every client's model infinite
-        graph = int((~length.isfinite()).nonzero()[0])
-        raise ValueError(
-            f"Expected embeddings to be of finite length, but got "
-            f"{float(embeddings[graph].abs().max()):.4g} in graph {graph}"
-        )
-    total, least = labels.double().sum(2), labels.amin(2)
-    near = (total - 1).abs() <= max(1e-3, torch.finfo(labels.dtype).eps)
-    bad = ~near | (least < 0)  # a NaN is not near
-    if bad.any():
-        graph, position = (int(i) for i in bad.nonzero()[0])
-        low, whole = float(least[graph, position]), float(total[graph, position])
-        rule = f"are >= 0, but got {low:.4g}" if low < 0 else f"sum to 1, but got {whole:.4g}"
-        where = f"in graph {graph}, position {position}"
-        raise ValueError(f"Expected labels to have rows that {rule} {where}")
-
-
-def mashed_check(
-    fanouts: Sequence[int], head: Tensor, most: float = float("inf")
-) -> Callable[[Any, int, Any], None]:
-    """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
-
-    Args:
-        fanouts: of the trees.
-        head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
-        most: ego-graphs that a client can have: as many as its training nodes.
-
-    Example:
-        >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}
-        >>> mashed_check((2,), torch.zeros(2, 4))(message, client=0, state={})
-        Traceback (most recent call last):
-        ValueError: Expected labels to have rows that sum to 1, but got 2 in graph 0, position 0
-    """
-    shape, dtype = (levels(fanouts)[-1], head.shape[1], head.shape[0]), head.dtype
-
-    def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
-        missing = [key for key in ("embeddings", "labels") if key not in message]
-        if missing:
-            raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")
-        check_mashed(message["embeddings"], message["labels"], shape=shape, dtype=dtype)
-        if len(message["embeddings"]) > most:
-            got = len(message["embeddings"])
-            raise ValueError(f"Expected embeddings of at most {most} graphs, but got {got}")
-
-    return accept
-
-
-def _check_float(value: object, name: str) -> None:
     if not isinstance(value, Tensor) or not value.is_floating_point():
         got = value.dtype if isinstance(value, Tensor) else type(value).__name__
         raise TypeError(f"Expected {name} to be a float tensor, but got {got}")
