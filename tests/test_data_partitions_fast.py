@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -90,7 +91,10 @@ def test_a_fresh_process_finds_the_same_parts() -> None:
         "import random, torch; random.seed(); from test_data_partitions_fast import *;"
         "print([[p.tolist() for p in cut(SMALL, 4, seed=5)] for cut in FAST.values()])"
     )
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, text=True, env=env
+    )
     here = [[part.tolist() for part in cut(SMALL, 4, seed=5)] for cut in FAST.values()]
     assert run.stdout.strip() == str(here)
 

@@ -101,7 +101,7 @@ def test_recipe_is_a_script(tmp_path: Path) -> None:
         text=True,
         check=True,
     ).stdout
-    assert out.startswith("fgssl synthetic: test_accuracy last ")
+    assert "\nfgssl synthetic: test_accuracy last " in out
     assert json.loads(path.read_text())["recipe"] == "fgssl"
 
 

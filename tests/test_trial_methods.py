@@ -79,8 +79,9 @@ def fedsage(
         return outbox, state
 
     how = replace(fedavg.train, num_steps=None, batches=batches)
-    changed = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
-    return replace(fedavg, **changed, train=how, exchange=STAGES)  # type: ignore[arg-type]
+    changed: Any = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
+    changed["ragged"] = {"made", "pulls", "model", "num_examples"}  # each in one stage alone
+    return replace(fedavg, **changed, train=how, exchange=STAGES)
 
 
 @AT_ONCE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -128,7 +129,8 @@ def estimate(
     """
     number = len(clients)
     if clients_at_once == "auto":
-        clients_at_once = choose(method, clients).clients_at_once
+        own = [copy.copy(graph) for graph in clients]  # what is made of a graph stays with the copy
+        clients_at_once = choose(method, own).clients_at_once
     at_once = number if clients_at_once == "all" else min(clients_at_once, number)
     largest = max(clients, key=_size)
     whole = sum(map(_size, clients)) / max(_size(largest), 1)  # clients of the largest's size
