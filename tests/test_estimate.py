@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import importlib
 import warnings
@@ -165,3 +166,10 @@ def test_the_collector_is_put_back_even_after_an_error() -> None:
     with young_only(), young_only():
         assert gc.isenabled()
     assert gc.get_threshold() == before
+
+
+def test_what_cannot_be_estimated_is_refused() -> None:
+    with pytest.raises(ValueError, match="Expected clients to be at least one graph, but got none"):
+        estimate(GCN, [])
+    with pytest.raises(ValueError, match="rounds are alike, but got one with an exchange of 4"):
+        estimate(dataclasses.replace(GCN, exchange=4), clients(2))

@@ -277,7 +277,6 @@ def test_the_count_survives_an_interruption_and_other_servers(kind: str, tmp_pat
 
 def test_what_cannot_be_accounted_is_refused() -> None:
     made = known("nodes", 0.0, F32)
-    assert privacy_spent({"model": {}}) == {"epsilon": 0.0}
     with pytest.raises(ValueError, match="server's state to have 'privacy'"):
         privacy_spent({"model": {}, "m": {}})
     one = partial(local_gaussian, length=1.0, noise_multiplier=1.0)
@@ -301,3 +300,23 @@ def test_loop_and_batch_draw_the_same_rehearsed_noise(kind: str) -> None:
 def test_conformance_has_both() -> None:
     for name in ("local gaussian drawn", "central gaussian drawn", "clipped"):
         assert case(name, "nodes")[0].send is not None
+
+
+@kinds
+def test_other_noise_in_the_rounds_before_is_refused(kind: str) -> None:
+    """Epsilon of ten quiet rounds would otherwise be that of ten loud ones."""
+    made = task()
+    clients = made.clients
+    private = partial(KINDS[kind], made.fedavg, length=0.5)
+    first = fgl.run(private(noise_multiplier=0.1), clients, num_rounds=2, watch=privacy_spent)
+    with pytest.raises(ValueError, match="Expected the noise of the rounds so far, .* but got an"):
+        fgl.run(private(noise_multiplier=10.0), clients, num_rounds=1, start=first)
+    again = private(noise_multiplier=0.1)
+    more = fgl.run(again, clients, num_rounds=1, start=first, watch=privacy_spent)
+    assert more.history[-1].metrics["epsilon"] > first.history[-1].metrics["epsilon"]
+
+
+def test_before_the_first_sum_nothing_is_spent() -> None:
+    for state in ({"model": {}}, {"model": {}, "secure": {}, "told": {}}):
+        spent = privacy_spent(state)
+        assert spent["epsilon"] == 0.0 and math.isnan(spent["delta"])

@@ -162,7 +162,8 @@ class Run:
         try:
             scored = task.evaluate(method)
             made = estimate(method, clients, clients_at_once=at_once, evaluate=scored)
-        except Exception:  # the first round says what is wrong, with its client
+        except Exception as error:  # the first round says what is wrong, with its client
+            print(f"{name}: no estimate of memory, {type(error).__name__}")
             return at_once
         print(f"{name}: {made}")
         problem = _room(made, available(clients[0].device))

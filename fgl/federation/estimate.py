@@ -118,7 +118,8 @@ def estimate(
         An `Estimate`. What Python and torch themselves load, once, is not in it.
 
     Raises:
-        As `fgl.run` does in its first round.
+        ValueError: without clients, or for a method with an exchange.
+        Others: as a first round with this `clients_at_once` does. It is not tried again one by one.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -128,6 +129,13 @@ def estimate(
         True
     """
     number = len(clients)
+    if not number:
+        raise ValueError("Expected clients to be at least one graph, but got none")
+    if method.exchange > 1:  # the first round of an exchange says nothing of the others
+        raise ValueError(
+            f"Expected a method whose rounds are alike, but got one with an exchange of "
+            f"{method.exchange}"
+        )
     if clients_at_once == "auto":
         own = [copy.copy(graph) for graph in clients]  # what is made of a graph stays with the copy
         clients_at_once = choose(method, own).clients_at_once

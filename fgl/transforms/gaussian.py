@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
@@ -125,6 +126,8 @@ def central_gaussian(
 
     told = 0.0 if unprotected else noise_multiplier
     made = robust(clipped(method, length=length), rule)
+    # Nobody is refused for being far from others: that would tell of the others' data.
+    made = replace(made, max_change=math.inf)
     return counted(made, noise_multiplier=told, delta=delta)
 
 
@@ -139,7 +142,8 @@ def privacy_spent(state: State) -> dict[str, float]:
         state: the server's, of a method of `local_gaussian` and its like.
 
     Returns:
-        ``"epsilon"``, infinite where the noise protects nothing, and ``"delta"``.
+        ``"epsilon"``, infinite where the noise protects nothing, and ``"delta"``, NaN before the
+        first round that counts.
 
     Raises:
         ImportError: without the extra `private`.
@@ -152,8 +156,8 @@ def privacy_spent(state: State) -> dict[str, float]:
         19.05
     """
     if "privacy" not in state:
-        if set(state) == {"model"}:  # nothing has been aggregated yet
-            return {"epsilon": 0.0}
+        if set(state) <= {"model", "secure", "told"}:  # nothing has been aggregated yet
+            return {"epsilon": 0.0, "delta": math.nan}
         raise ValueError(
             "Expected the server's state to have 'privacy', which local_gaussian and "
             f"central_gaussian write as outermost wrappers, but got {list(state)}"
@@ -181,6 +185,12 @@ def counted(method: Method, **numbers: float) -> Method:
             raise ValueError(
                 "Expected one transform that adds noise and counts, but got another inside: "
                 "their epsilons would have to be composed"
+            )
+        before = {name: float(value) for name, value in known.items() if name != "rounds"}
+        if before and before != {name: float(value) for name, value in said.items()}:
+            raise ValueError(
+                f"Expected the noise of the rounds so far, {before}, but got another: their "
+                "epsilons would have to be composed"
             )
         rounds = known["rounds"].clone()
         rounds[inbox.clients] += 1
