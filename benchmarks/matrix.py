@@ -179,12 +179,18 @@ def text(found: Found) -> str:
 
 
 def draw(found: Found) -> None:
-    """A panel a task: every method's test score, and its megabytes up."""
+    """A panel a task that has runs: every method's test score."""
+    begun = {task: column for task, column in COLUMNS.items() if scores(found, "FedAvg", task)}
+    if not begun:
+        return
     plt = pyplot()
-    figure, grid = plt.subplots(1, len(COLUMNS), figsize=(13, 0.34 * len(ENTRIES) + 1.4),
-                                sharey=True, layout="constrained")  # fmt: skip
-    for axes, (task, column) in zip(grid, COLUMNS.items(), strict=True):
+    figure, panels = plt.subplots(1, len(begun), figsize=(13, 0.34 * len(ENTRIES) + 1.4),
+                                  sharey=True, layout="constrained", squeeze=False)  # fmt: skip
+    grid = panels[0]
+    for axes, (task, column) in zip(grid, begun.items(), strict=True):
         for y, name in enumerate(ENTRIES):
+            if task not in ENTRIES[name].tasks:
+                continue
             values = [each["test"] for each in scores(found, name, task).values()]
             if values:
                 color = {"FedAvg": "#c0742c", "Local": "#777777"}.get(name, "#1f5a94")
@@ -192,8 +198,7 @@ def draw(found: Found) -> None:
                 axes.errorbar(statistics.mean(values), y, xerr=error, fmt="o", color=color,
                               markersize=5, capsize=2.5)  # fmt: skip
         base = [each["test"] for each in scores(found, "FedAvg", task).values()]
-        if base:
-            axes.axvline(statistics.mean(base), color="#c0742c", linewidth=0.8, alpha=0.6)
+        axes.axvline(statistics.mean(base), color="#c0742c", linewidth=0.8, alpha=0.6)
         axes.set_title(column.title, fontsize=10)
         axes.grid(alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
