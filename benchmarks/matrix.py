@@ -22,10 +22,12 @@ import traceback
 from pathlib import Path
 from typing import Any
 
+from harness.commands import command, find
 from harness.machine import RESULTS, ROOT, machine, pyplot, write
 from harness.record import execute, load
 from harness.report import gains, paired, publish
 from harness.rows import spelled
+from papers import TABLES
 from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, measured_norms
 
 Found = dict[str, dict[str, Any]]
@@ -83,8 +85,11 @@ def cell(args: argparse.Namespace, name: str, task: str) -> None:
 def one(args: argparse.Namespace, name: str, task: str, values: Any, seed: int) -> None:
     """A run, unless it is there."""
     if made(load(args.results), name, task, values, seed) is None:
-        now = f"python benchmarks/matrix.py --tasks {task} --methods {shlex.quote(name)}"
-        execute(ENTRIES[name].at(task, values, seed), now, args.results)
+        experiment = ENTRIES[name].at(task, values, seed)
+        elsewhere = find(experiment.key, TABLES)
+        here = f"python benchmarks/matrix.py --tasks {task} --methods {shlex.quote(name)}"
+        now = command(elsewhere[3], TABLES) if elsewhere else here
+        execute(experiment, now, args.results)
 
 
 def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
