@@ -161,9 +161,11 @@ class Run:
             print(f"{name}: {choice}")
         try:
             scored = task.evaluate(method)
-            made = estimate(method, clients, clients_at_once=at_once, evaluate=scored)
+            how = self.clients_at_once
+            made = estimate(method, clients, clients_at_once=how, evaluate=scored)
         except Exception as error:  # the first round says what is wrong, with its client
-            print(f"{name}: no estimate of memory, {type(error).__name__}")
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            print(f"{name}: no estimate of memory, for trying it failed: {why}")
             return at_once
         print(f"{name}: {made}")
         problem = _room(made, available(clients[0].device))
