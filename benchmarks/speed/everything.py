@@ -23,6 +23,7 @@ COMMANDS = {
         *("--json", "speed-2-threads.json"),
     ],
     "kernels.py": ["--json", "kernels.json"],
+    "recipes.py": ["--json", "recipes.json"],
     "at_once.py": ["--clock", "wall", "--json", "at_once.json"],
     "limits.py": ["--json", "limits.json"],
     "promise.py": ["--json", "promise.json"],

@@ -152,6 +152,17 @@ def choice_table(found: dict[str, Any]) -> list[str]:
     return out
 
 
+def recipes_table(found: dict[str, Any]) -> list[str]:
+    """Local training of the recipes beside PyG twins."""
+    out = ["| recipe | clients | steps | twin | loop | batch of all | auto | auto / twin |"]
+    out.append("|---" * 8 + "|")
+    for name, each in found["cases"].items():
+        ms, count = each["ms"], each["clients"]
+        cells = [count, each["steps"], ms["twin"], ms["loop"], ms[f"batch_{count}"], each["auto"]]
+        out.append(f"| {name} | {' | '.join(map(str, cells))} | {each['auto_over_twin']}x |")
+    return out
+
+
 def limits_table(found: dict[str, Any]) -> list[str]:
     """A local step beside what the machine could do."""
     names = {
@@ -188,6 +199,7 @@ def agreement_table(found: dict[str, Any]) -> list[str]:
 
 
 MORE = {  # further tables, each from a file that may not have been measured yet
+    "recipes.json": ("Recipes beside PyG, milliseconds of all clients' training", recipes_table),
     "at_once.json": ("Clients at once, milliseconds per round", choice_table),
     "limits.json": ("The limit", limits_table),
     "promise.json": ("Memory promised", promise_table),
