@@ -37,6 +37,9 @@ def derived(speed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, float]:
     if "fgssl/K=10/batch_ms" in speed:
         ratio = speed["fgssl/K=10/batch_ms"] / speed["fgssl/K=10/pyg_ms"]
         out["fgssl/K=10/round_over_pyg_fedavg"] = round(ratio, 2)
+    grown = numbers("growth.json").get("growing", {}).get("clients", {})
+    if kernels and "batch" in grown:  # of one thread
+        out["growth_clients/batch/slope_of_seconds"] = grown["batch"]["slopes"]["seconds"]
     spmm = [v for k, v in kernels.items() if k.startswith("spmm/") and k.endswith("over_best")]
     if spmm:
         out["spmm/largest_ours_over_best"] = max(spmm)
@@ -94,20 +97,47 @@ def kernels_table(kernels: dict[str, Any]) -> list[str]:
     return out
 
 
-def growth_table(speed: dict[str, Any]) -> list[str]:
-    out = ["| growing | executor | " + " | ".join(("seconds per round", "MB over the data")) + " |"]
-    out.append("|---|---|---|---|")
-    for what in ("nodes", "clients"):
+def growth_table(found: dict[str, Any]) -> list[str]:
+    """Seconds and memory of a round by what grows."""
+    out = ["| growing | executor | processor seconds of a round | MB over the data | commit |"]
+    out.append("|---" * 5 + "|")
+    for what, each in found["growing"].items():
         for variant in ("loop", "batch"):
-            start = f"growth_{what}/{variant}/"
-            keys = [k for k in speed if k.startswith(start) and "slope" not in k]
-            cells = []
+            if variant not in each:
+                continue
+            own, cells = each[variant], []
             for value in ("seconds", "megabytes_over_data"):
-                row = [f"{k.split('/')[2]}: {speed[k]}" for k in keys if k.endswith(value)]
-                slope = speed.get(f"{start}slope_of_{value}", "")
-                cells.append(", ".join(row) + f"; slope {slope}")
-            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} |")
+                row = [f"{int(size):,}: {v[value]:.4g}" for size, v in own["sizes"].items()]
+                cells.append(f"{', '.join(row)}; slope {own['slopes'][value]}")
+            commit = each["machine"]["commit"]
+            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} | {commit} |")
     return out
+
+
+def growth_picture(found: dict[str, Any]) -> None:
+    """A column for each thing that grows: seconds above, memory below."""
+    from harness.machine import pyplot
+
+    plt, growing = pyplot(), found["growing"]
+    how = {"figsize": (3 * len(growing), 5.4), "constrained_layout": True, "squeeze": False}
+    figure, axes = plt.subplots(2, len(growing), sharex="col", sharey="row", **how)
+    names = {"loop": "one by one", "batch": "batch"}
+    words = {"seconds": "seconds per round", "megabytes_over_data": "MB over the data"}
+    for column, (what, each) in enumerate(growing.items()):
+        for row, (value, word) in enumerate(words.items()):
+            axis = axes[row, column]
+            for variant, label in names.items():
+                if variant in each:
+                    sizes = each[variant]["sizes"]
+                    y = [of[value] for of in sizes.values()]
+                    axis.loglog([int(size) for size in sizes], y, marker="o", label=label)
+            axis.grid(alpha=0.3)
+            if not column:
+                axis.set_ylabel(word)
+        axes[1, column].set_xlabel(what if what == "clients" else f"{what} of a client")
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(DOCS / "images" / "growth.png", dpi=110)
+    plt.close(figure)
 
 
 def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
@@ -218,7 +248,11 @@ def write_speed() -> None:
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
         if two:
             lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
-    lines += ["", "## Growth", "", *growth_table(speed)]
+    growth = numbers("growth.json")
+    if growth:
+        lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
+        lines += ["", *growth_table(growth)]
+        growth_picture(growth)
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():
