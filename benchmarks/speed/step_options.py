@@ -91,6 +91,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--repeats", type=int, default=21)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    parser.add_argument("--without", nargs="*", default=[], help="options to leave out")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     method, clients = CASES[CASE]()
@@ -103,6 +104,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     }
     ready, failed = {}, {}
     for name, make in options.items():
+        if name in args.without:
+            continue
         try:
             ready[name] = make()
         except Exception as error:
