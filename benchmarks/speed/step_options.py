@@ -4,8 +4,8 @@
 
 The step as it is (`torch.func.vmap`, one fused Adam for all) takes turns with itself, which shows
 the noise, with Adam of `foreach`, with all parameters of a client in one tensor, and with a loss
-that `torch.compile` has made. Milliseconds of a cohort's step, processor time, medians over the turns.
-An option that does not run is reported with its error.
+that `torch.compile` has made. Milliseconds of a cohort's step, processor time, medians over the
+turns. An option that does not run is reported with its error.
 """
 
 from __future__ import annotations
