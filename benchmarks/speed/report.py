@@ -110,8 +110,34 @@ def growth_table(found: dict[str, Any]) -> list[str]:
                 row = [f"{int(size):,}: {v[value]:.4g}" for size, v in own["sizes"].items()]
                 cells.append(f"{', '.join(row)}; slope {own['slopes'][value]}")
             commit = each["machine"]["commit"]
+            commit += ", by the clock" if each.get("clock") == "wall" else ""
             out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} | {commit} |")
     return out
+
+
+def with_earlier(growth: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, and what `rounds.py` did before, by the clock, where there is no more."""
+    growing = dict(growth["growing"])
+    for what in ("nodes", "clients"):
+        for variant in ("loop", "batch"):
+            start = f"growth_{what}/{variant}/"
+            keys = [k for k in speed if k.startswith(start) and k.endswith("/seconds")]
+            if variant in growing.get(what, {}) or not keys:
+                continue
+            of = growing.get(what, {"machine": speed["machine"]})
+            if of["machine"] != speed["machine"]:
+                continue  # a row of one commit
+            names = ("seconds", "megabytes_over_data")
+            made = {
+                "sizes": {
+                    k.split("/")[2]: {n: speed[k.replace("/seconds", f"/{n}")] for n in names}
+                    for k in keys
+                },
+                "slopes": {n: speed[f"{start}slope_of_{n}"] for n in names},
+            }
+            growing[what] = {**of, variant: made, "clock": "wall"}
+    order = ("nodes", "edges", "clients", "features")
+    return {**growth, "growing": {what: growing[what] for what in order if what in growing}}
 
 
 def growth_picture(found: dict[str, Any]) -> None:
@@ -121,16 +147,17 @@ def growth_picture(found: dict[str, Any]) -> None:
     plt, growing = pyplot(), found["growing"]
     how = {"figsize": (3 * len(growing), 5.4), "constrained_layout": True, "squeeze": False}
     figure, axes = plt.subplots(2, len(growing), sharex="col", sharey="row", **how)
-    names = {"loop": "one by one", "batch": "batch"}
+    names = {"loop": ("one by one", "tab:blue"), "batch": ("batch", "tab:orange")}
     words = {"seconds": "seconds per round", "megabytes_over_data": "MB over the data"}
     for column, (what, each) in enumerate(growing.items()):
         for row, (value, word) in enumerate(words.items()):
             axis = axes[row, column]
-            for variant, label in names.items():
+            for variant, (label, color) in names.items():
                 if variant in each:
                     sizes = each[variant]["sizes"]
                     y = [of[value] for of in sizes.values()]
-                    axis.loglog([int(size) for size in sizes], y, marker="o", label=label)
+                    x = [int(size) for size in sizes]
+                    axis.loglog(x, y, marker="o", label=label, color=color)
             axis.grid(alpha=0.3)
             if not column:
                 axis.set_ylabel(word)
@@ -251,6 +278,7 @@ def write_speed() -> None:
     growth = numbers("growth.json")
     if growth:
         lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
+        growth = with_earlier(growth, speed)
         lines += ["", *growth_table(growth)]
         growth_picture(growth)
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]

@@ -65,6 +65,20 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     return made
 
 
+def heard(steps: Sequence[Step]) -> Iterator[Step]:
+    """The same steps, each asked for when it is needed, and heard of where they take long.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> len(list(heard([(graph, {})] * 3)))
+        3
+    """
+    with shown("local training", len(steps), unit="steps") as advance:
+        for number in range(len(steps)):
+            yield steps[number]
+            advance(1)
+
+
 def num_steps(how: Training) -> int:
     """Steps on all of a client, where no `batches` says what they see."""
     return 1 if how.num_steps is None else how.num_steps

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -10,11 +10,10 @@ import torch
 from torch import Tensor, nn, optim
 
 from ..graph import Graph
-from ..progress import shown
 from .layout import Layout
 from .message import Params
 from .method import Adjust, Method, OptimizerFactory, Settle
-from .minibatches import Step, local_steps
+from .minibatches import heard, local_steps
 from .modes import in_mode
 from .seeds import set_seed
 
@@ -75,7 +74,7 @@ def train(
         done = minimise(
             method.loss,
             params,
-            _heard(steps),
+            heard(steps),
             optimizer=how.optimizer,
             state=optimizer,
             names=trainable(method),
@@ -87,14 +86,6 @@ def train(
             keep=how.keep_optimizer,
         )
     return done
-
-
-def _heard(steps: Sequence[Step]) -> Iterator[Step]:
-    """The same steps, each asked for when it is needed, and heard of where they take long."""
-    with shown("local training", len(steps), unit="steps") as advance:
-        for number in range(len(steps)):
-            yield steps[number]
-            advance(1)
 
 
 def minimise(
