@@ -18,13 +18,17 @@ from federations import same
 
 import fgl
 from fgl import methods
+from fgl.aggregate.robust import median
 from fgl.federation import Method
 from fgl.transforms import (
+    attacked,
     central_gaussian,
     clipped,
     local_gaussian,
     per_example_gaussian,
     privacy_spent,
+    robust,
+    scaled_updates,
     secure_sum,
 )
 
@@ -97,6 +101,20 @@ def test_every_pair_runs_or_says_why(transform: str, order: str) -> None:
     for name in ROWS:
         why = runs_or_says_why(name, transform, order)
         print(f"{order} {transform} {name}: {why.splitlines()[0][:150] if why else 'runs'}")
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_an_attack_around_a_broken_seal_does_not_mend_it(transform: str) -> None:
+    made = without_edges(known("nodes", 0.0, torch.float32))
+    hostile = partial(attacked, attackers=[1], attack=scaled_updates())
+    private = TRANSFORMS[transform](made.fedavg)
+    with pytest.raises(ValueError, match="to be the outermost wrapper"):
+        fgl.run(hostile(robust(private, median)), made, num_rounds=1)
+    if transform == "secure":  # masked uploads cannot be forged one by one
+        with pytest.raises(ValueError, match="secure_sum to be the outermost wrapper"):
+            fgl.run(hostile(private), made, num_rounds=1)
+    else:
+        fgl.run(hostile(private), made, num_rounds=1)
 
 
 def test_scaffold_around_a_secure_sum_says_how_to_write_it() -> None:

@@ -63,8 +63,9 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
     told = {"attackers": sorted(int(k) for k in attackers), "attack": spelled(attack)}
     made = replace(method, aggregate=aggregate)
-    if "aggregate" in method.seals:  # the adversary stands on the wire, which no transform covers
-        made = sealed(made, method.seals["aggregate"][0], "aggregate")
+    by, whole = method.seals.get("aggregate", ("", None))
+    if whole is method.aggregate and not method.silent:  # on the wire, which no transform covers
+        made = sealed(made, by, "aggregate")
     return replace(made, settings=(*method.settings, {"name": "attacked", **told}))
 
 
