@@ -126,6 +126,7 @@ class Method:
             wherever it stands inside, see `fgl.federation.pairs`.
         seals: functions that must stay as a transform made them, since it covers nothing else: name
             of a field here to the transform and what it made. A run that finds another one raises.
+            Who plays an attacker or watches in a test takes them away: ``replace(..., seals={})``.
         settings: what transforms were set to, innermost first, each a dict that JSON can hold, the
             transform's own name under ``"name"``. They are part of a run's `config`.
 
