@@ -130,6 +130,7 @@ class Run:
             checkpoint=self.checkpoint,
             config={"recipe": self.recipe, "dataset": self.dataset, **config},
         )
+        told = {"transforms": result.config["transforms"]} if method.settings else {}
         summary = report(
             result,
             recipe=self.recipe,
@@ -137,7 +138,7 @@ class Run:
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config=self.config,
+            config={**self.config, **told},
             select=task.select,
         )
         if task.bytes_before:

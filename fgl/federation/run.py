@@ -20,7 +20,7 @@ from .executors.choice import choose
 from .executors.loop import Loop, Score
 from .guard import checked, unchanged
 from .history import Result, Round
-from .identity import digest, fingerprint, identity
+from .identity import digest, fingerprint, identity, with_transforms
 from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
@@ -104,7 +104,7 @@ def run(
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the initial model, the optimiser and its settings, the number of
             torch's threads and the names of the method's functions: name here what hides in them (a
-            loss's weight), as the recipes do.
+            loss's weight), as the recipes do. What transforms are set to is added by itself.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
         strict: raise at the first upload that is refused, for development.
@@ -159,8 +159,9 @@ def run(
     with opened(checkpoint, known) as folder:
         if folder is not None:
             result = folder.load(_device(method, graphs)) or result
-            if not _goes_on(folder, result, num_rounds):
-                return result
+        result.config = with_transforms(method, config)
+        if folder is not None and not _goes_on(folder, result, num_rounds):
+            return result
         executor: Executor
         if on is None:
             given: dict[str, Any] = {"seed": seed, "states": result.client_states, "score": score}
