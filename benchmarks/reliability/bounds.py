@@ -42,7 +42,7 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
         for key in {key for each in moved for key in each}:
             far = [each[key] for each in moved if key in each and each[key][0] > 0]
             if far:
-                median = statistics.median_low(value for value, _ in far)
+                median = statistics.median_high(value for value, _ in far)
                 for value, was in far:
                     note("other" if was is None else "change", value / median)
         outbox, new = method.aggregate(inbox, state)

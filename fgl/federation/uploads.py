@@ -24,6 +24,15 @@ class Diverged(ValueError):
     """Numbers that are not finite, or far beyond what they were."""
 
 
+class NoMajority(ValueError):
+    """No form of upload has more clients than every other, so that nobody can be said to be wrong.
+
+    Example:
+        >>> issubclass(NoMajority, ValueError)
+        True
+    """
+
+
 class Sifted(NamedTuple):
     """What came of a round's uploads, each in the order of the clients.
 
@@ -46,15 +55,22 @@ def sift(
     sent: Mapping[int, Message],
     state: State,
     form: Form,
+    votes: int = 0,
 ) -> Sifted:
     """The uploads that count, why others do not, and the form that uploads of this run have.
+
+    The form of a round is the one that more clients have than any other. The form of earlier rounds
+    has as many votes as clients counted in one of them, or as have it now. So a form stays until
+    more clients share another one, and one that a single client set does not outlive the next
+    two. If two forms have the most votes, no client counts and none is called wrong.
 
     Args:
         method: says what travels and what is accepted.
         uploads: client to what came of it, which may be anything.
         sent: what each client was sent.
         state: the server's.
-        form: of the uploads of earlier rounds; empty where none has counted yet: then that of most.
+        form: of the uploads of earlier rounds; empty where none has counted yet.
+        votes: the most clients that counted in one of those rounds.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -77,7 +93,12 @@ def sift(
             forms[client] = form_of(uploads[client], method.ragged)
         except Exception as error:  # whatever it is that somebody else sent
             refused[client] = error
-    common = form or _most_common(forms)
+    try:
+        common = _most_common(forms, form, votes)
+    except NoMajority as error:
+        malformed = set(refused) | (set(forms) if _all_differ(forms) else set())
+        refused |= dict.fromkeys(forms, error)
+        return Sifted({}, dict(sorted(refused.items())), malformed, form)
     for client, own in forms.items():
         try:
             _check_form(own, common)
@@ -150,23 +171,50 @@ def _said(tensor: Tensor) -> str:
     return f"{tensor.dtype} {list(tensor.shape)}{layout}"
 
 
-def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The form that most clients share, in the order in which most of them say it; else none."""
-    counts = Counter(json.dumps(form, sort_keys=True) for form in forms.values()).most_common(2)
-    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
-        return {}
-    alike = [form for form in forms.values() if json.dumps(form, sort_keys=True) == counts[0][0]]
-    orders = Counter(json.dumps(form) for form in alike)
+def _most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
+    """The form with the most votes, in the order in which most clients say it.
+
+    Raises:
+        NoMajority: if another one has as many.
+    """
+    spelled = {client: _spelled(form) for client, form in forms.items()}
+    counts, known = Counter(spelled.values()), _spelled(fixed)
+    agreed = len(counts) == 1 and len(forms) > 1  # as where a method changes what it sends
+    if fixed:
+        counts[known] = max(counts[known], votes)
+    best = [said for said, number in counts.items() if number == max(counts.values())]
+    if not best or (fixed and known in best and (agreed or len(best) == 1)):
+        return fixed
+    if len(best) > 1:
+        raise NoMajority(_no_majority(json.loads(best[0]), json.loads(best[1])))
+    orders = Counter(json.dumps(forms[k]) for k, said in spelled.items() if said == best[0])
     most: Form = json.loads(orders.most_common(1)[0][0])
     return most
+
+
+def _spelled(form: Form) -> str:
+    return json.dumps(form, sort_keys=True)
+
+
+def _all_differ(forms: Mapping[int, Form]) -> bool:
+    """Whether several clients have a form each: no hostile one does that, but a method may."""
+    return len({_spelled(form) for form in forms.values()}) == len(forms) > 2
+
+
+def _no_majority(one: Form, other: Form) -> str:
+    """Why a round counts nobody."""
+    got, wanted = _flat(one), _flat(other)
+    paths = sorted(path for path in got.keys() | wanted if got.get(path) != wanted.get(path))
+    return (
+        "Expected one form of upload to have more clients than any other, but got no majority of "
+        f"forms: two that differ in {paths[:3]} have the same number"
+    )
 
 
 def _check_form(form: Form, want: Form) -> None:
     """Raise an error that names the first thing in which an upload differs from the others."""
     if form == want:
         return
-    if not want:
-        raise ValueError("Expected most clients to send the same entries, but got no such majority")
     got, wanted = _flat(form), _flat(want)
     for word, keys in (("missing", wanted.keys() - got), ("extra", got.keys() - wanted)):
         if keys:
@@ -284,6 +332,8 @@ def _too_far(
 ) -> dict[int, Diverged]:
     """Whose change is over `most` times the median of the round, and larger than what was sent.
 
+    Of an even number the upper median is taken: half of the clients, who send next to nothing,
+    cannot have the others refused. One of two is never refused; the server's bound remains.
     Of an entry that was not sent, such as a network's output, the bound is ``most ** 2``, and 1:
     what several layers make of a change is a product.
     """
@@ -293,7 +343,7 @@ def _too_far(
         some = sorted(value for value in far.values() if value > 0)
         if not some:
             continue
-        median = some[(len(some) - 1) // 2]
+        median = some[len(some) // 2]
         for client, value in far.items():
             was = moved[client][key][1]
             times = most**2 if was is None else most
