@@ -344,23 +344,45 @@ def test_a_bound_can_be_taken_away() -> None:
     assert not got.history[1].dropped
 
 
-@pytest.mark.parametrize("value", [1e38, 1e10])
-def test_a_server_that_grows_too_far_keeps_its_old_model(value: float) -> None:
-    """One client alone is the median; what the server makes of it is not taken."""
+def test_a_huge_upload_that_comes_alone_is_refused() -> None:
+    """It is the median itself; but nobody may change a thousand times what was sent."""
+    spoil = weights(**{WEIGHT: torch.full((8, 6), 1e10)})
+    alone: Any = {"dropouts": lambda index, client: index == 1 and client != 0}
+    text = "Round 1, client 0: model changed by .*, which is over 1000 times what was sent, "
+    with pytest.warns(UserWarning, match=text):
+        got = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2, clients_at_once=1, **alone)
+    want = fgl.run(fedopt(model()), graphs(), num_rounds=1, clients_at_once=1)
+    assert same(dict(got.outbox), dict(want.outbox))
 
-    def spoil(message: dict[str, Any]) -> dict[str, Any]:
-        return weights(**{WEIGHT: torch.full((8, 6), value)})(message)
 
-    alone: Any = {
-        "num_rounds": 2,
-        "clients_at_once": 1,
-        "dropouts": lambda index, client: index == 1 and client != 0,
-    }
-    grown = r"Expected outbox\[3\]\['model'\] to grow by at most 1000, but got"
+@pytest.mark.parametrize("value", [1e38, 1e20])
+def test_two_of_four_who_are_huge_are_refused(value: float) -> None:
+    spoil = weights(**{WEIGHT: torch.full((8, 6), value)})
+    method = sending(spoil, at=(1, 0), method=sending(spoil, at=(1, 1)))
+    with pytest.warns(UserWarning) as caught:
+        got = fgl.run(method, graphs(), num_rounds=2, clients_at_once=1)
+    assert len(caught) == 2
+    want = by_hand(fedopt(model()), graphs(), num_rounds=2, absent=lambda i, k: i == 1 and k < 2)
+    assert same(dict(got.outbox), want.outbox)
+
+
+@pytest.mark.filterwarnings("ignore:Round 1, client [123]")
+def test_a_server_that_grows_too_far_keeps_its_old_model() -> None:
+    """What it makes of uploads that are close to each other is not taken."""
+    method = fedavg(model())
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        outbox, state = method.aggregate(inbox, state)
+        if inbox.round == 1:
+            far = {name: 1e5 * value for name, value in outbox[0]["model"].items()}  # type: ignore[union-attr]
+            outbox = Broadcast({"model": far}, inbox.num_clients)
+        return outbox, state
+
+    grown = r"Expected outbox\[\d\]\['model'\] to grow by at most 1000, but got"
     text = rf"Round 1, client 0: the server keeps the old model: {grown}"
     with pytest.warns(UserWarning, match=text):
-        got = fgl.run(sending(spoil, at=(1, 0), method=fedavg(model())), graphs(), **alone)
-    want = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=1)
+        got = fgl.run(replace(method, aggregate=aggregate), graphs(), num_rounds=2)
+    want = fgl.run(method, graphs(), num_rounds=1)
     assert same(dict(got.outbox), dict(want.outbox))
     assert same(dict(got.server_state), dict(want.server_state))
     assert sorted(got.history[1].dropped) == [0, 1, 2, 3]

@@ -119,8 +119,9 @@ class Method:
         max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
             is refused. Tasks know it; default no bound.
         max_change: an upload is refused whose change of an entry, a root mean square, is over so
-            many times the round's median, and larger than what was sent; so is an outbox or state
-            of the server that grows by more. Its square bounds entries of which nothing was sent.
+            many times the round's median, and larger than what was sent, or so many times what was
+            sent; so is an outbox or state of the server that grows by more. Its square bounds
+            entries of which nothing was sent.
             ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.

@@ -14,13 +14,14 @@ from typing import Any
 import torch
 
 from .executors import Answer, Executor, Value
+from .forms import NoMajority
 from .guard import ChangedInPlace, unchanged
 from .history import Result, Round
 from .inbox import Inbox
 from .message import Message, compact, num_bytes
 from .method import Method, State
 from .seeds import fold_in, stage
-from .uploads import Diverged, NoMajority, reason, sift
+from .uploads import Diverged, reason, sift
 
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
