@@ -4,9 +4,9 @@
 
 Each trial is a process of its own, forked from one that has torch and the data in memory, since
 loading them takes a hundred times as long as the run. It saves every round, and is killed (SIGKILL)
-at a moment drawn over the time that a run takes. A second process goes on from the folder to the
-end. Messages, the server's and the clients' states, and the history must be those of a run that
-nobody disturbed. Runs that had ended before the signal came are not counted, and drawn again.
+at a random moment of a random round. A second process goes on from the folder to the end.
+Messages, the server's and the clients' states, and the history must be those of a run that nobody
+disturbed. Runs that had ended before the signal came are not counted, and drawn again.
 """
 
 from __future__ import annotations
@@ -40,10 +40,15 @@ RECIPES = {"fgssl": "nodes", "fedgl": "overlapping", "fedego": "ego", "fedvgae":
 ROUNDS = 6
 
 
-def run(name: str, folder: Path | None) -> tuple[Any, ...]:
-    """A run of the recipe, saved in the folder or gone on from there: all that it leaves behind."""
+def run(name: str, folder: Path | None, tell: int | None = None) -> tuple[Any, ...]:
+    """A run of the recipe, saved in the folder or gone on from there: all that it leaves behind.
+
+    After each round it writes a byte to the pipe `tell`.
+    """
     method, task = case(name, RECIPES[name])
-    result = fgl.run(method, task.clients, num_rounds=ROUNDS, clients_at_once=1, checkpoint=folder)
+    callbacks = [] if tell is None else [lambda record, result: os.write(tell, b".") == 0]
+    how: dict[str, Any] = {"checkpoint": folder, "callbacks": callbacks, "clients_at_once": 1}
+    result = fgl.run(method, task.clients, num_rounds=ROUNDS, **how)
     outbox = [dict(result.outbox[client]) for client in range(len(task.clients))]
     states = [dict(state) for _, state in sorted(result.client_states.items())]
     history = [{**vars(record), "seconds": 0} for record in result.history]
@@ -73,11 +78,21 @@ def ended(child: int) -> bool:
     return True
 
 
-def killed(name: str, folder: Path, seconds: float) -> bool:
-    """Start a run and kill it so much later; False where it had ended before."""
-    child = forked(lambda: run(name, folder))
-    time.sleep(seconds)
+def killed(name: str, folder: Path, seconds: float, moment: random.Random) -> bool:
+    """Start a run and kill it in one of its rounds; False where it had ended before.
+
+    A round takes about so many seconds, or as long as those before it.
+    """
+    ear, mouth = os.pipe()
+    child = forked(lambda: run(name, folder, mouth))
+    os.close(mouth)
+    start, rounds = time.perf_counter(), moment.randrange(ROUNDS)
+    for _ in range(rounds):
+        os.read(ear, 1)
+    seconds = (time.perf_counter() - start) / rounds if rounds else seconds
+    time.sleep(moment.uniform(0, seconds))
     os.kill(child, signal.SIGKILL)
+    os.close(ear)
     return not ended(child)
 
 
@@ -99,30 +114,30 @@ def trial(name: str, want: Any, seconds: float, moment: random.Random) -> tuple[
     while True:
         with tempfile.TemporaryDirectory() as parent:
             folder = Path(parent) / "run"
-            if killed(name, folder, moment.uniform(0, seconds)):
+            if killed(name, folder, seconds, moment):
                 rounds = saved(folder)
                 return equal(resumed(name, folder), want), rounds
 
 
 def took(name: str) -> float:
-    """Seconds of a saved run in a process of its own."""
+    """Seconds that a round of a saved run takes, in a process of its own."""
     with tempfile.TemporaryDirectory() as parent:
         start = time.perf_counter()
         ended(forked(lambda: run(name, Path(parent) / "run")))
-        return time.perf_counter() - start
+        return (time.perf_counter() - start) / ROUNDS
 
 
 def kills(name: str, number: int, seed: int) -> dict[str, Any]:
     """So many kills of a recipe."""
     want = run(name, None)
-    seconds = statistics.median(took(name) for _ in range(5))
+    seconds = statistics.median(took(name) for _ in range(3))
     moment = random.Random(f"{seed} {name}")
     found = [trial(name, want, seconds, moment) for _ in range(number)]
     same, rounds = sum(one for one, _ in found), [count for _, count in found]
-    print(f"{name}: {same} of {number} bit-equal, {seconds:.2f} s a run", flush=True)
+    print(f"{name}: {same} of {number} bit-equal, {seconds:.2f} s a round", flush=True)
     counts = {count: rounds.count(count) for count in range(ROUNDS + 1)}
     return {"kills": number, "bit_equal": same, "kills_by_rounds_saved": counts,
-            "seconds_per_run": round(seconds, 3)}  # fmt: skip
+            "seconds_per_round": round(seconds, 3)}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
