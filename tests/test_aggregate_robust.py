@@ -7,13 +7,14 @@ import json
 import math
 from collections.abc import Callable
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from federations import close, same
+from federations import close, same, script
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
@@ -192,10 +193,18 @@ def of_byzfl(name: str, x: Tensor) -> dict[str, Tensor]:
 
 @pytest.mark.parametrize("name", [key for key in BYZFL if key not in ("made", "vectors")])
 def test_equals_byzfl(name: str) -> None:
-    """What byzfl 0.0.11 made of the same vectors: it would bring torchvision and another torch."""
+    """What byzfl 0.0.11 made of the same vectors, as ``byzfl_values.py`` stored it."""
     x = torch.tensor(BYZFL["vectors"], dtype=torch.float64)
     want = torch.tensor(BYZFL[name], dtype=torch.float64)
     torch.testing.assert_close(of_byzfl(name, x)["w"], want, rtol=0, atol=1e-6)
+
+
+@pytest.mark.skipif(not find_spec("byzfl"), reason="pip install --no-deps byzfl==0.0.11")
+def test_byzfl_itself_says_what_is_stored() -> None:
+    made = script("benchmarks/reliability/byzfl_values.py").values(BYZFL["vectors"])
+    assert made.keys() == BYZFL.keys() - {"made", "vectors"}
+    for name, value in made.items():
+        np.testing.assert_allclose(value, BYZFL[name], rtol=0, atol=1e-9)
 
 
 @each

@@ -62,6 +62,27 @@ def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -
     assert not crash.equal((message, state, history[:-1]), undisturbed[0])
 
 
+def test_a_kill_of_a_recipe(tmp_path: Path) -> None:
+    """Three of FedGL, in a process of its own: it forks, which this one, with threads, may not."""
+    path = tmp_path / "kills.json"
+    subprocess.run(
+        [sys.executable, "benchmarks/reliability/kills.py", "--recipes", "fedgl", "--kills", "3",
+         "--json", str(path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+        check=True,
+    )  # fmt: skip
+    found = json.loads(path.read_text())["recipes"]["fedgl"]
+    assert (found["kills"], found["bit_equal"]) == (3, 3)
+    assert sum(found["kills_by_rounds_saved"].values()) == 3
+
+
+def test_published_kills_are_of_five_recipes() -> None:
+    found = json.loads((ROOT / "benchmarks/results/kills.json").read_text())["recipes"]
+    assert len(found) == 5
+    assert all(each["kills"] == each["bit_equal"] >= 20 for each in found.values())
+
+
 @pytest.mark.slow
 def test_twenty_of_twenty(tmp_path: Path) -> None:
     path = tmp_path / "results" / "crash.json"

@@ -64,6 +64,7 @@ FEDERATION = [
     "inbox",
     "method",
     "pairs",
+    "forms",
     "uploads",
     "layout",
     "minibatches",

@@ -219,8 +219,97 @@ def test_where_all_uploads_are_malformed_the_round_raises(rounds: int) -> None:
         late = len(sends) > 4 * rounds
         return ({**message, "gossip": torch.zeros(len(sends))} if late else message), state
 
-    with pytest.raises(ValueError, match=rf"^Round {rounds}, client 0, send: Expected "):
+    everybody = rf"^Round {rounds}, 4 clients \(0, 1, 2, 3\), send: Expected "
+    with pytest.raises(ValueError, match=everybody):
         fgl.run(replace(method, send=send), graphs(), num_rounds=2)
+
+
+# What form uploads have.
+
+NO_MAJORITY = r"no majority of forms: two that differ in \['gossip'\] have the same number"
+
+
+def gossiping(*who: tuple[int, int]) -> Method:
+    """FedOpt; these clients send an entry more, each in its round."""
+    method = fedopt(model())
+    for at in who:
+        method = sending(BAD_UPLOADS["extra entry"][0], at=at, method=method)
+    return method
+
+
+@pytest.mark.filterwarnings("ignore:Round 0, client 1")
+def test_of_two_forms_neither_is_wrong() -> None:
+    """Nobody counts and nobody is blamed; the next round goes on from the first model."""
+    pair = graphs()[:2]
+    with pytest.warns(UserWarning, match=rf"Round 0, client 0: Expected .*{NO_MAJORITY}"):
+        got = fgl.run(gossiping((0, 1)), pair, num_rounds=2, clients_at_once=1)
+    assert list(got.history[0].dropped) == [0, 1]
+    assert len(set(got.history[0].dropped.values())) == 1
+    want = by_hand(fedopt(model()), pair, num_rounds=2, absent=lambda index, client: index == 0)
+    assert same(dict(got.outbox), want.outbox)
+    assert not got.history[1].dropped
+    everybody = rf"^Round 0, 2 clients \(0, 1\), send: Expected .*{NO_MAJORITY}"
+    with pytest.raises(ValueError, match=everybody):
+        fgl.run(gossiping((0, 1)), pair, num_rounds=1, strict=True)
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_who_came_alone_in_the_first_round_fixes_no_form_for_the_others() -> None:
+    """Client 0 lies alone in round 0, and before everybody in round 1: it is refused there."""
+    alone: Any = {"dropouts": lambda index, client: index == 0 and client, "clients_at_once": 1}
+    got = fgl.run(gossiping((0, 0), (1, 0)), graphs(), num_rounds=3, **alone)
+    assert [list(record.dropped) for record in got.history] == [[1, 2, 3], [0], []]
+    assert "extra ['gossip']" in got.history[1].dropped[0]
+    assert got.form.keys() == {"model", "num_examples"}
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_one_against_one_that_came_before_is_no_majority() -> None:
+    """The liar came alone, then the honest one does: neither is right, until both say the same."""
+    turns: Any = {"dropouts": lambda index, client: index < 2 and client != index}
+    got = fgl.run(gossiping((0, 0)), graphs()[:2], num_rounds=3, clients_at_once=1, **turns)
+    assert "no majority of forms" in got.history[1].dropped[1]
+    assert not got.history[2].dropped
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_two_liars_do_not_change_the_form_that_more_have_had() -> None:
+    three: Any = {"dropouts": lambda index, client: index == 1 and client == 3}
+    liars = gossiping((1, 0), (1, 1))
+    got = fgl.run(liars, graphs(), num_rounds=2, clients_at_once=1, **three)
+    assert sorted(got.history[1].dropped) == [0, 1, 3]
+    want = fgl.run(
+        fedopt(model()), graphs(), num_rounds=2, clients_at_once=1,
+        dropouts=lambda index, client: index == 1 and client != 2,
+    )  # fmt: skip
+    assert same(dict(got.outbox), dict(want.outbox))
+
+
+def test_a_method_that_changes_what_all_send_raises() -> None:
+    late = gossiping(*((1, client) for client in range(4)))
+    everybody = r"^Round 1, 4 clients \(0, 1, 2, 3\), send: Expected .* extra \['gossip'\]"
+    with pytest.raises(ValueError, match=everybody):
+        fgl.run(late, graphs(), num_rounds=2, clients_at_once=1)
+
+
+@pytest.mark.parametrize("others", [1, 2, 3])
+def test_tiny_uploads_have_no_honest_one_refused(others: int) -> None:
+    """As many liars as honest clients at most: two, one of three, two of four."""
+    many, bad = others + 1, range((others + 1) // 2)
+
+    def shrink(message: dict[str, Any]) -> dict[str, Any]:
+        old = model().state_dict()
+        near = {k: old[k] + 1e-7 * (v - old[k]) for k, v in message["model"].items()}
+        return weights(**near)(message)
+
+    method = replace(fedavg(model()), max_change=10.0)
+    for client in bad:
+        method = sending(shrink, at=(0, client), method=method)
+    far = weights(**{WEIGHT: torch.full((8, 6), 5.0)})  # the honest ones learn much
+    for client in range(len(bad), many):
+        method = sending(far, at=(0, client), method=method)
+    got = fgl.run(method, graphs()[:many], num_rounds=1, clients_at_once=1)
+    assert not got.history[0].dropped
 
 
 # What is finite, and far beyond what it was.
@@ -255,22 +344,45 @@ def test_a_bound_can_be_taken_away() -> None:
     assert not got.history[1].dropped
 
 
-@pytest.mark.parametrize("value", [1e38, 1e10])
-def test_a_server_that_grows_too_far_keeps_its_old_model(value: float) -> None:
-    """One client alone is the median; what the server makes of it is not taken."""
-
-    def spoil(message: dict[str, Any]) -> dict[str, Any]:
-        return weights(**{WEIGHT: torch.full((8, 6), value)})(message)
-
-    alone: Any = {
-        "num_rounds": 2,
-        "clients_at_once": 1,
-        "dropouts": lambda index, client: index == 1 and client != 0,
-    }
-    text = r"Round 1, client 0: Expected outbox\[3\]\['model'\] to grow by at most 1000, but got"
+def test_a_huge_upload_that_comes_alone_is_refused() -> None:
+    """It is the median itself; but nobody may change a thousand times what was sent."""
+    spoil = weights(**{WEIGHT: torch.full((8, 6), 1e10)})
+    alone: Any = {"dropouts": lambda index, client: index == 1 and client != 0}
+    text = "Round 1, client 0: model changed by .*, which is over 1000 times what was sent, "
     with pytest.warns(UserWarning, match=text):
-        got = fgl.run(sending(spoil, at=(1, 0), method=fedavg(model())), graphs(), **alone)
-    want = fgl.run(fedavg(model()), graphs(), num_rounds=1, clients_at_once=1)
+        got = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2, clients_at_once=1, **alone)
+    want = fgl.run(fedopt(model()), graphs(), num_rounds=1, clients_at_once=1)
+    assert same(dict(got.outbox), dict(want.outbox))
+
+
+@pytest.mark.parametrize("value", [1e38, 1e20])
+def test_two_of_four_who_are_huge_are_refused(value: float) -> None:
+    spoil = weights(**{WEIGHT: torch.full((8, 6), value)})
+    method = sending(spoil, at=(1, 0), method=sending(spoil, at=(1, 1)))
+    with pytest.warns(UserWarning) as caught:
+        got = fgl.run(method, graphs(), num_rounds=2, clients_at_once=1)
+    assert len(caught) == 2
+    want = by_hand(fedopt(model()), graphs(), num_rounds=2, absent=lambda i, k: i == 1 and k < 2)
+    assert same(dict(got.outbox), want.outbox)
+
+
+@pytest.mark.filterwarnings("ignore:Round 1, client [123]")
+def test_a_server_that_grows_too_far_keeps_its_old_model() -> None:
+    """What it makes of uploads that are close to each other is not taken."""
+    method = fedavg(model())
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        outbox, state = method.aggregate(inbox, state)
+        if inbox.round == 1:
+            far = {name: 1e5 * value for name, value in outbox[0]["model"].items()}  # type: ignore[union-attr]
+            outbox = Broadcast({"model": far}, inbox.num_clients)
+        return outbox, state
+
+    grown = r"Expected outbox\[\d\]\['model'\] to grow by at most 1000, but got"
+    text = rf"Round 1, client 0: the server keeps the old model: {grown}"
+    with pytest.warns(UserWarning, match=text):
+        got = fgl.run(replace(method, aggregate=aggregate), graphs(), num_rounds=2)
+    want = fgl.run(method, graphs(), num_rounds=1)
     assert same(dict(got.outbox), dict(want.outbox))
     assert same(dict(got.server_state), dict(want.server_state))
     assert sorted(got.history[1].dropped) == [0, 1, 2, 3]
@@ -306,7 +418,7 @@ def test_who_comes_alone_and_breaks_the_aggregate_is_refused_once_the_method_has
         return method.aggregate(inbox, state)
 
     broken, how = replace(method, aggregate=aggregate), {"clients_at_once": 1}
-    with pytest.warns(UserWarning, match="Round 1, client 2: KeyError: .*w"):
+    with pytest.warns(UserWarning, match="Round 1, client 2: the server keeps .*: KeyError: .*w"):
         got = fgl.run(
             broken, graphs(), num_rounds=2, dropouts=lambda i, k: i == 1 and k != 2, **how
         )
@@ -314,6 +426,35 @@ def test_who_comes_alone_and_breaks_the_aggregate_is_refused_once_the_method_has
     assert same(dict(got.outbox), dict(want.outbox))
     with pytest.raises(KeyError):
         fgl.run(broken, graphs(), num_rounds=1, dropouts=lambda i, k: k != 2, **how)
+
+
+@pytest.mark.filterwarnings("ignore:Round 1, client [123]")
+def test_two_who_break_the_aggregate_together_cost_the_round_and_not_the_run() -> None:
+    """Without either of them it still fails, so that nobody in particular is to blame."""
+    method = fedopt(model())
+
+    def aggregate(inbox: Inbox, state: Any) -> Any:
+        if any(int(message["num_examples"]) == 77 for message in inbox.values()):
+            raise KeyError("w")
+        return method.aggregate(inbox, state)
+
+    def lying(index: int) -> Method:
+        def lie(message: dict[str, Any]) -> dict[str, Any]:
+            return {**message, "num_examples": torch.tensor(77)}
+
+        broken = replace(method, aggregate=aggregate)
+        return sending(lie, at=(index, 2), method=sending(lie, at=(index, 1), method=broken))
+
+    with pytest.warns(UserWarning, match="Round 1, client 0: the server keeps the old model: .*w"):
+        got = fgl.run(lying(1), graphs(), num_rounds=3, clients_at_once=1)
+    assert [sorted(record.dropped) for record in got.history] == [[], [0, 1, 2, 3], []]
+    want = by_hand(method, graphs(), num_rounds=3, absent=lambda index, client: index == 1)
+    assert same(dict(got.outbox), want.outbox)
+    assert same(dict(got.server_state), want.server_state)
+    with pytest.raises(KeyError):
+        fgl.run(lying(1), graphs(), num_rounds=2, clients_at_once=1, strict=True)
+    with pytest.raises(KeyError):
+        fgl.run(lying(0), graphs(), num_rounds=2, clients_at_once=1)
 
 
 def test_the_form_of_uploads_survives_a_checkpoint(tmp_path: Path) -> None:
@@ -615,10 +756,9 @@ def told(error: BaseException) -> str:
 def test_an_error_keeps_its_type_and_names_its_place(stage: str, name: str, tmp_path: Path) -> None:
     original = ERRORS[name]()
     method, options = failing(stage, lambda: original)
+    how: Any = {"checkpoint": tmp_path, "clients_at_once": 1, "strict": stage == "aggregate"}
     with pytest.raises(type(original)) as caught:
-        fgl.run(
-            method, graphs()[:2], num_rounds=3, checkpoint=tmp_path, clients_at_once=1, **options
-        )
+        fgl.run(method, graphs()[:2], num_rounds=3, **how, **options)
     assert type(caught.value) is type(original)
     assert STAGES[stage] in told(caught.value)
     assert original in (caught.value, caught.value.__cause__)

@@ -4,8 +4,9 @@
 
 Short runs of every method of the conformance table, and of methods on real data. For each: the
 largest change of an upload over the round's median (`change`; only those above their own size are
-compared with 1000), the same of entries of which nothing was sent (`other`, with a million), and
-the largest growth of the server's outbox or state (`growth`).
+compared with 1000), the same of entries of which nothing was sent (`other`, with a million), the
+largest change over what was sent, or over 1 (`own`), the largest growth of the server's outbox or
+state (`growth`), and how many uploads were refused (`refused`).
 """
 
 from __future__ import annotations
@@ -42,9 +43,11 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
         for key in {key for each in moved for key in each}:
             far = [each[key] for each in moved if key in each and each[key][0] > 0]
             if far:
-                median = statistics.median_low(value for value, _ in far)
+                median = statistics.median_high(value for value, _ in far)
                 for value, was in far:
                     note("other" if was is None else "change", value / median)
+                    if was is not None:
+                        note("own", value / max(was, 1.0))
         outbox, new = method.aggregate(inbox, state)
         pairs = [(new, state), *((outbox[k], inbox.sent.get(k, {})) for k in outbox)]
         for now, before in pairs:
@@ -87,16 +90,20 @@ def main() -> None:
     warnings.simplefilter("ignore")
     runs: dict[str, dict[str, float]] = {}
     for name, (method, task) in real().items():
-        fgl.run(watched(method, runs.setdefault(name, {})), task, num_rounds=args.rounds)
+        found = runs.setdefault(name, {})
+        result = fgl.run(watched(method, found), task, num_rounds=args.rounds)
+        found["refused"] = sum(len(record.dropped) for record in result.history)
         print(name, runs[name], flush=True)
     for name, kind in () if args.real else CASES:
         if not later(name, kind):
             method, task = case(name, kind)
             found = runs.setdefault(f"{name}, {kind}", {})
-            fgl.run(watched(method, found), task.clients, num_rounds=4, participation=0.75)
+            how: Any = {"num_rounds": 4, "participation": 0.75}
+            result = fgl.run(watched(method, found), task.clients, **how)
+            found["refused"] = sum(len(record.dropped) for record in result.history)
     most = {
         key: max(each.get(key, 0.0) for each in runs.values())
-        for key in ("change", "other", "growth")
+        for key in ("change", "other", "own", "growth", "refused")
     }
     print("largest", most)
     write({"largest": most, "runs": runs, "machine": machine()}, args.json)

@@ -21,6 +21,15 @@ from .ragged import Ragged
 from .uploads import check_jump
 
 
+class ChangedInPlace(ValueError):
+    """A tensor was written into that others hold too: the method's mistake, whoever sent what.
+
+    Example:
+        >>> issubclass(ChangedInPlace, ValueError)
+        True
+    """
+
+
 def checked(method: Method) -> Method:
     """The same method, whose functions raise where they return or change what they must not.
 
@@ -90,14 +99,14 @@ def unchanged(*messages: Any) -> Iterator[None]:
     As torch counts changes; what goes through ``.data`` or numpy is not counted.
 
     Raises:
-        ValueError: naming the first tensor that was changed, replaced, added or taken away.
+        ChangedInPlace: naming the first tensor that was changed, replaced, added or taken away.
 
     Example:
         >>> state = {"w": torch.zeros(1)}
         >>> with unchanged(state):
         ...     state["w"].add_(1)
         Traceback (most recent call last):
-        ValueError: Expected the message and the state to stay as they are, but got 'w' changed ...
+        fgl.federation.guard.ChangedInPlace: Expected the message and the state to stay ...
     """
     once = {id(message): message for message in messages if isinstance(message, Mapping)}
     held = [tensor for message in once.values() for _, tensor in _tensors(message)]  # ids stay
@@ -108,7 +117,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
         now, then = _versions(message), before[key]
         changed = [path for path in then | now if then.get(path) != now.get(path)]
         if changed:
-            raise ValueError(
+            raise ChangedInPlace(
                 f"Expected the message and the state to stay as they are, but got {changed[0]!r} "
                 "changed in place: others see it too, make a copy"
             )

@@ -55,8 +55,8 @@ class Result:
         server_state: what the server keeps.
         client_states: what each client keeps.
         history: one `Round` per round.
-        form: what most clients' uploads were in the first round that counted: names, dtypes and
-            shapes, with which later uploads are compared.
+        form: what most clients' uploads have been so far: names, dtypes and shapes, with which
+            later uploads are compared.
         config: what the run was told, and under ``"transforms"`` what those of its method were set
             to, innermost first.
 

@@ -114,13 +114,14 @@ class Method:
             weights. The params that `receive` returns have them too, and the loss and `send` see
             them there; no message's model has them, nor what `deploy` returns.
         ragged: keys of what is sent whose shapes, inner names or presence differ between clients or
-            rounds: `accept` checks them. All others are compared with what most clients sent in the
-            first round that counted.
+            rounds: `accept` checks them. All others are compared with the form that most clients'
+            uploads have.
         max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
             is refused. Tasks know it; default no bound.
         max_change: an upload is refused whose change of an entry, a root mean square, is over so
-            many times the round's median, and larger than what was sent; so is an outbox or state
-            of the server that grows by more. Its square bounds entries of which nothing was sent.
+            many times the round's median, and larger than what was sent, or so many times what was
+            sent; so is an outbox or state of the server that grows by more. Its square bounds
+            entries of which nothing was sent.
             ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.

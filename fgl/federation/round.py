@@ -14,7 +14,8 @@ from typing import Any
 import torch
 
 from .executors import Answer, Executor, Value
-from .guard import unchanged
+from .forms import NoMajority
+from .guard import ChangedInPlace, unchanged
 from .history import Result, Round
 from .inbox import Inbox
 from .message import Message, compact, num_bytes
@@ -95,31 +96,35 @@ def _uploads(
         came[client] = answer.message
         if not answer.num_examples:
             record.zero_weight.append(client)
-    first = not _has_counted(result)
-    found = sift(method, came, result.outbox, result.server_state, result.form)
+    votes = _most_counted(result)
+    found = sift(method, came, result.outbox, result.server_state, result.form, votes)
     result.form = found.form
     record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
-    mistaken = first or len(found.malformed) > 1  # one alone can be hostile
+    mistaken = not votes or len(found.malformed) > 1  # one alone can be hostile
     fails = not found.taken and all(
-        k in found.malformed or (first and not isinstance(error, Diverged))
+        k in found.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
         for k, error in found.refused.items()
     )
     if found.refused and (plan.strict or (fails and mistaken)):
-        client, error = next(iter(found.refused.items()))
-        with stage(plan.seed, record.round, client, "send"):
+        error = next(iter(found.refused.values()))
+        alike = [k for k, other in found.refused.items() if fails or other is error]
+        with stage(plan.seed, record.round, alike, "send"):
             raise error
     return found.taken, found.refused
 
 
-def _has_counted(result: Result) -> bool:
-    """Whether an upload has counted so far: then the method is known to work."""
-    return any(len(each.dropped) < len(each.participants) for each in result.history)
+def _most_counted(result: Result) -> int:
+    """How many clients counted in one round, at most; where some did, the method has worked."""
+    counted = (len(each.participants) - len(each.dropped) for each in result.history)
+    return max(counted, default=0)
 
 
 def _aggregated(
     method: Method, num_clients: int, result: Result, uploads: Mapping[int, Message], plan: Plan
 ) -> tuple[Made | None, dict[int, Exception]]:
     """What the server makes of the uploads, without the one that alone spoils it.
+
+    Where several spoil it together, nothing, once the method has worked.
 
     Returns:
         The outbox and the state, if any, and who is refused for what.
@@ -135,7 +140,7 @@ def _aggregated(
     try:
         return attempt(uploads), {}
     except Exception as error:
-        if plan.strict:
+        if plan.strict or isinstance(error, ChangedInPlace):
             raise
         without: dict[int, Made] = {}
         for client in uploads if len(uploads) > 1 else ():
@@ -145,10 +150,14 @@ def _aggregated(
         if len(without) == 1:
             ((client, made),) = without.items()
             return made, {client: why}
-        alone = len(uploads) == 1 < num_clients and _has_counted(result)
-        if isinstance(error, Diverged) or alone:  # nobody in particular: the old model stays
-            return None, dict.fromkeys(uploads, why)
+        worked = _most_counted(result) and len(result.history) >= method.exchange
+        if isinstance(error, Diverged) or worked:  # nobody in particular is the cause
+            return None, dict.fromkeys(uploads, _old_model_stays(why))
         raise
+
+
+def _old_model_stays(why: Exception) -> Exception:
+    return RuntimeError(f"the server keeps the old model: {reason(why)}")
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:

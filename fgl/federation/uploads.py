@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .checks import check_message, first_not_finite
-from .message import Message, Params, leaves
+from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common
+from .message import Message, Params
 from .method import Method, State
 
-Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 LONGEST = 300  # characters of a reason that a history keeps
-LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class Diverged(ValueError):
@@ -46,15 +43,22 @@ def sift(
     sent: Mapping[int, Message],
     state: State,
     form: Form,
+    votes: int = 0,
 ) -> Sifted:
     """The uploads that count, why others do not, and the form that uploads of this run have.
+
+    The form of a round is the one that more clients have than any other. The form of earlier rounds
+    has as many votes as clients counted in one of them, or as have it now. So a form stays until
+    more clients share another one, and one that a single client set does not outlive the next
+    two. If two forms have the most votes, no client counts and none is called wrong.
 
     Args:
         method: says what travels and what is accepted.
         uploads: client to what came of it, which may be anything.
         sent: what each client was sent.
         state: the server's.
-        form: of the uploads of earlier rounds; empty where none has counted yet: then that of most.
+        form: of the uploads of earlier rounds; empty where none has counted yet.
+        votes: the most clients that counted in one of those rounds.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -77,11 +81,16 @@ def sift(
             forms[client] = form_of(uploads[client], method.ragged)
         except Exception as error:  # whatever it is that somebody else sent
             refused[client] = error
-    common = form or _most_common(forms)
+    try:
+        common = most_common(forms, form, votes)
+    except NoMajority as error:
+        malformed = set(refused) | (set(forms) if all_differ(forms) else set())
+        refused |= dict.fromkeys(forms, error)
+        return Sifted({}, dict(sorted(refused.items())), malformed, form)
     for client, own in forms.items():
         try:
-            _check_form(own, common)
-            whole[client] = _in_order(uploads[client], common)
+            check_form(own, common)
+            whole[client] = in_order(uploads[client], common)
         except (TypeError, ValueError) as error:
             refused[client] = error
     malformed = set(refused)
@@ -109,99 +118,6 @@ def reason(error: Exception) -> str:
     """
     text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
-
-
-def form_of(message: Mapping[str, Any], ragged: Collection[str] = ()) -> Form:
-    """What all uploads of a run have in common: names, shapes, dtypes and layouts.
-
-    Args:
-        message: dict of tensors, at most one dict deep.
-        ragged: keys that differ from client to client and are left out.
-
-    Raises:
-        TypeError: for a tensor that is no memory of numbers.
-        ValueError: for a ragged tensor whose rows are one and the same memory.
-
-    Example:
-        >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
-        {'n': 'torch.int64 []'}
-    """
-    form: Form = {}
-    for path, tensor in leaves(message):
-        if tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
-            got = "meta" if tensor.is_meta else str(tensor.layout)
-            raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
-    for key, value in message.items():
-        if key not in ragged:
-            named = isinstance(value, Mapping)
-            form[key] = {k: _said(t) for k, t in value.items()} if named else _said(value)
-            continue
-        for path, tensor in leaves({key: value}):
-            size = tensor.numel() * tensor.element_size()
-            if tensor.layout != torch.strided or size > tensor.untyped_storage().nbytes():
-                raise ValueError(
-                    f"Expected {path!r} to be dense and whole, but got an expanded one"
-                )
-    return form
-
-
-def _said(tensor: Tensor) -> str:
-    layout = "" if tensor.layout == torch.strided else f" {tensor.layout}"
-    return f"{tensor.dtype} {list(tensor.shape)}{layout}"
-
-
-def _most_common(forms: Mapping[int, Form]) -> Form:
-    """The form that most clients share, in the order in which most of them say it; else none."""
-    counts = Counter(json.dumps(form, sort_keys=True) for form in forms.values()).most_common(2)
-    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
-        return {}
-    alike = [form for form in forms.values() if json.dumps(form, sort_keys=True) == counts[0][0]]
-    orders = Counter(json.dumps(form) for form in alike)
-    most: Form = json.loads(orders.most_common(1)[0][0])
-    return most
-
-
-def _check_form(form: Form, want: Form) -> None:
-    """Raise an error that names the first thing in which an upload differs from the others."""
-    if form == want:
-        return
-    if not want:
-        raise ValueError("Expected most clients to send the same entries, but got no such majority")
-    got, wanted = _flat(form), _flat(want)
-    for word, keys in (("missing", wanted.keys() - got), ("extra", got.keys() - wanted)):
-        if keys:
-            raise ValueError(
-                f"Expected the upload to have the entries that those of most clients have, "
-                f"but got {word} {sorted(keys)}"
-            )
-    path = next(path for path in wanted if got[path] != wanted[path])
-    raise ValueError(f"Expected {path} to be {wanted[path]} as most clients', but got {got[path]}")
-
-
-def _flat(form: Form) -> dict[str, str]:
-    return {
-        str(path): spec
-        for key, value in form.items()
-        for path, spec in (
-            [(key, "a dict"), *((f"{key}/{name}", spec) for name, spec in value.items())]
-            if isinstance(value, Mapping)
-            else [(key, value)]
-        )
-    }
-
-
-def _in_order(message: Message, form: Form) -> Message:
-    """The message with its entries in the order that most clients have."""
-    if list(message) == list(form) and all(
-        list(message[key]) == list(inner) for key, inner in form.items() if isinstance(inner, dict)
-    ):
-        return message
-    return {
-        key: {name: message[key][name] for name in form[key]}
-        if isinstance(form.get(key), dict)
-        else message[key]
-        for key in [*form, *(key for key in message if key not in form)]
-    }
 
 
 def _check_count(message: Message, most: float) -> None:
@@ -284,8 +200,11 @@ def _too_far(
 ) -> dict[int, Diverged]:
     """Whose change is over `most` times the median of the round, and larger than what was sent.
 
-    Of an entry that was not sent, such as a network's output, the bound is ``most ** 2``, and 1:
-    what several layers make of a change is a product.
+    Of an even number the upper median is taken: half of the clients, who send next to nothing,
+    cannot have the others refused. Whoever the others are, a change may not be over `most` times
+    what was sent, or than 1: the server may not grow by more either. Of an entry that was not sent,
+    such as a network's output, the first bound is ``most ** 2``, and 1: what several layers make
+    of a change is a product; the second is none.
     """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
@@ -293,18 +212,17 @@ def _too_far(
         some = sorted(value for value in far.values() if value > 0)
         if not some:
             continue
-        median = some[(len(some) - 1) // 2]
+        median = some[len(some) // 2]
         for client, value in far.items():
             was = moved[client][key][1]
             times = most**2 if was is None else most
+            why = ""
             if value > times * median and value > (1.0 if was is None else was):
-                found.setdefault(
-                    client,
-                    Diverged(
-                        f"{key} changed by {value:.4g}, which is over {times:g} times the median, "
-                        f"{median:.4g}"
-                    ),
-                )
+                why = f"over {times:g} times the median, {median:.4g}"
+            elif was is not None and value > most * max(was, 1.0):
+                why = f"over {most:g} times what was sent, {was:.4g}"
+            if why:
+                found.setdefault(client, Diverged(f"{key} changed by {value:.4g}, which is {why}"))
     return found
 
 

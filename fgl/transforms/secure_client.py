@@ -82,6 +82,8 @@ class Client:
             )
         known = {**known, "phase": torch.tensor(phase)}
         if phase == LETTERS:
+            if not len(_rows(asked["keys"], known)):  # its keys did not arrive as it sent them
+                return envelope(LETTERS, {}), plain
             told, known = self._letters(asked["keys"], known)
         elif phase == SHARES:
             return envelope(SHARES, self._shares(asked["sent"], known)), plain
@@ -150,12 +152,17 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
 
 def _row(keys: Tensor, known: Params) -> int:
     """A client's place: it knows its own keys."""
-    own = b"".join(parts.public_key(parts.as_bytes(known[name])) for name in ("seal", "mask"))
-    found = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
+    found = _rows(keys, known)
     if len(found) != 1:
         raise ValueError(f"Expected the list of keys to have one's own once, but got {len(found)}")
-    row: int = found[0]
-    return row
+    return found[0]
+
+
+def _rows(keys: Tensor, known: Params) -> list[int]:
+    """Where in the list of keys one's own are."""
+    own = b"".join(parts.public_key(parts.as_bytes(known[name])) for name in ("seal", "mask"))
+    found: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
+    return found
 
 
 def _check_among(which: Tensor, row: int, threshold: int) -> None:

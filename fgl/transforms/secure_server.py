@@ -71,6 +71,11 @@ class Server:
         if phase == MASKED:
             self._check_masked(told)
             return
+        if phase == LETTERS and not told:
+            raise ValueError(
+                "Expected letters, but got none: the client says that the list of keys is without "
+                "its own, so what it sent as its keys are others"
+            )
         sizes = {KEYS: (2 * parts.KEY,), LETTERS: (number, parts.LETTER)}
         sizes[SHARES] = (number, 1 + parts.KEY)
         if set(told) != {NAMES[phase]}:
@@ -79,6 +84,8 @@ class Server:
         if phase == KEYS:
             for public in told["keys"].view(2, parts.KEY):
                 parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
+            if told["keys"][: parts.KEY].equal(told["keys"][parts.KEY :]):
+                raise ValueError("Expected two keys, but got one twice")
 
     def _check_masked(self, told: Mapping[str, Tensor]) -> None:
         if not told:
