@@ -71,9 +71,16 @@ def moon(
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         with observed(fedavg.model) as seen:
             total = fedavg.loss(params, graph, context)
+        near = context["near"].values
+        if seen[-1].embedding.shape != near.shape:
+            raise ValueError(
+                f"Expected moon to see a client's {len(near)} nodes in every step, but got "
+                f"{len(seen[-1].embedding)}: it compares all of them with the round's first "
+                "embeddings, so it does not train on drawn nodes"
+            )
         term = model_contrast(
             seen[-1].embedding,
-            context["near"].values,
+            near,
             context["far"].values.transpose(0, 1),
             temperature=temperature,
             mask=context["near"].mask,
