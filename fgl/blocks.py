@@ -12,6 +12,7 @@ from torch.func import functional_call
 from .checks import check_number
 from .graph import Graph
 from .nn.layers import Stack
+from .progress import shown
 from .sampler import NeighbourSampler, rows
 
 
@@ -58,17 +59,19 @@ def logits_in_blocks(
     sampler = NeighbourSampler(graph, (-1,))
     blocks = torch.arange(graph.num_nodes, device=graph.device).split(block_size)
     h: Any = graph.x
-    for depth, conv in enumerate(model.convs):
-        prefix = f"convs.{depth}."
-        own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
-        last = depth == len(model.convs) - 1
-        out: Any = None
-        for block in blocks:
-            drawn = sampler.draw(block)
-            seen = rows(h, drawn[0].long()), sampler.matrix(*drawn)
-            made = functional_call(conv, own, seen)[: len(block)]
-            out = made.new_empty(graph.num_nodes, made.shape[1]) if out is None else out
-            out[block[0] : block[-1] + 1] = made if last else made.relu()
-        h = out
+    with shown("inference", len(blocks) * len(model.convs), unit="blocks") as advance:
+        for depth, conv in enumerate(model.convs):
+            prefix = f"convs.{depth}."
+            own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
+            last = depth == len(model.convs) - 1
+            out: Any = None
+            for block in blocks:
+                drawn = sampler.draw(block)
+                seen = rows(h, drawn[0].long()), sampler.matrix(*drawn)
+                made = functional_call(conv, own, seen)[: len(block)]
+                out = made.new_empty(graph.num_nodes, made.shape[1]) if out is None else out
+                out[block[0] : block[-1] + 1] = made if last else made.relu()
+                advance(1)
+            h = out
     logits: Tensor = h
     return logits

@@ -559,6 +559,13 @@ def case(
     return ROWS[name].build(made), made
 
 
+def without_edges(task: Task) -> Task:
+    """The task with clients whose examples are independent: collections stay as they are."""
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    bare = [own if own.batch is not None else own.replace(edge_index=none) for own in task.clients]
+    return replace(task, clients=bare)
+
+
 @dataclass
 class End:
     """What a run by hand leaves: the last messages and states, and each round's bytes."""

@@ -130,7 +130,7 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
         size.append(sum(t.numel() * t.element_size() for _, t in leaves(message)))
         return message, state
 
-    watched = replace(method, send=send)
+    watched = replace(method, send=send, seals={})
     result = one_by_one(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
     assert [sorted(r.dropped) for r in result.history] == [[1, 3], [0, 1], [1, 2]]
     assert 1 not in result.client_states
@@ -209,7 +209,7 @@ def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
                 params = {name: value * math.nan for name, value in params.items()}
         return method.send(params, context, state, own)
 
-    return replace(method, send=send)
+    return replace(method, send=send, seals={})
 
 
 @rows(lambda name, task: ROWS[name].sends)

@@ -171,7 +171,7 @@ def test_number_of_clients_is_checked(partition: Any, m: int) -> None:
 
 
 def test_delta_is_checked() -> None:
-    with pytest.raises(ValueError, match="Expected delta to be at least 0, but got -1"):
+    with pytest.raises(ValueError, match="Expected delta to be an integer >= 0, but got -1"):
         louvain_partition(bare(5), 2, delta=-1)
 
 

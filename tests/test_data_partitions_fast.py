@@ -122,8 +122,18 @@ def test_wrong_arguments(name: str) -> None:
         with pytest.raises(ValueError, match=r"Expected num_clients to be in \[1, 600\]"):
             FAST[name](SMALL, num_clients)
     if name in COMMUNITIES:
-        with pytest.raises(ValueError, match="Expected delta to be at least 0, but got -1"):
+        with pytest.raises(ValueError, match="Expected delta to be an integer >= 0, but got -1"):
             FAST[name](SMALL, 2, delta=-1)
+        for resolution in (-1.0, float("nan"), float("inf")):
+            with pytest.raises(ValueError, match="Expected resolution to be a number >= 0"):
+                FAST[name](SMALL, 2, resolution=resolution)
+
+
+def test_wrong_arguments_of_one_engine() -> None:
+    with pytest.raises(ValueError, match="Expected resolution to be a number >= 0, but got -1"):
+        louvain_partition(SMALL, 2, resolution=-1)
+    with pytest.raises(ValueError, match="Expected iterations to be an integer >= 1, but got 0"):
+        FAST["leiden"](SMALL, 2, iterations=0)
 
 
 def test_an_engine_that_is_unknown_or_missing(monkeypatch: pytest.MonkeyPatch) -> None:

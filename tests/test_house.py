@@ -34,7 +34,7 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = F
     "graph",
 }
 FLOORS["data"] = FLOORS["data"] | {"progress"}
-FLOORS["blocks"] = {"checks", "sparse", "graph", "nn", "sampler"}
+FLOORS["blocks"] = {"checks", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 FLOORS["privacy"] = {"checks", "client_network"}
@@ -92,8 +92,8 @@ FEDERATION = [
     "executors.flower",
     "round",
     "evaluate",
-    "estimate",
     "run",
+    "estimate",
 ]
 
 

@@ -168,7 +168,7 @@ def sending(change: Change, at: tuple[int, int], method: Method | None = None) -
             return change(dict(message)), state
         return message, state
 
-    return replace(method, send=wraps(method.send)(send))  # what is mended keeps its name
+    return replace(method, send=wraps(method.send)(send), seals={})  # what is mended keeps its name
 
 
 @pytest.fixture(scope="module")

@@ -10,12 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from conformance import CASES, ROWS, known, without_edges
 from federations import close, same
 from torch.func import functional_call
 
 import fgl
 from fgl import privacy
-from fgl.federation import Training, train
+from fgl.federation import Method, Training, train
+from fgl.methods import fedopt, fedprox
 from fgl.transforms import per_example_gaussian, privacy_spent
 
 SGD = Training(partial(torch.optim.SGD, lr=0.2))
@@ -63,7 +65,7 @@ def private(noise: float, net: Rows | None = None, **how: Any) -> fgl.Method:
     given = {**HOW, "noise_multiplier": noise, **how}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore" if given.get("unprotected") else "error")
-        return per_example_gaussian(fgl.fedavg(net, train=SGD), loss_of(net), **given)
+        return per_example_gaussian(fgl.fedavg(net, train=SGD), **given)
 
 
 def test_one_step_is_the_sum_of_clipped_gradients() -> None:
@@ -122,14 +124,187 @@ def test_epsilon_counts_steps_and_the_rate() -> None:
 
 def test_nodes_that_see_each_other_are_refused() -> None:
     edges = torch.tensor([[0], [1]])
-    for bad in (rows().replace(edge_index=edges), fgl.Graph.join([rows(2)] * 3, torch.arange(3))):
-        with pytest.raises(ValueError, match="without edges"):
-            fgl.run(private(1.0), [bad], num_rounds=1)
+    with pytest.raises(ValueError, match="rows of a graph without edges .* and so is an edge"):
+        fgl.run(private(1.0), [rows().replace(edge_index=edges)], num_rounds=1)
+    for task in ("links", "nodes"):
+        made = known(task, 0.0, torch.float32)
+        with pytest.raises(ValueError, match="Expected examples that are independent"):
+            fgl.run(
+                per_example_gaussian(made.fedavg, noise_multiplier=1.0, **HOW), made, num_rounds=1
+            )
     plain = fgl.fedavg(model(), train=replace(SGD, adjust=lambda grads, params, context: grads))
     with pytest.raises(ValueError, match="to have no adjust"):
-        per_example_gaussian(plain, loss_of(model()), noise_multiplier=1.0, **HOW)
+        per_example_gaussian(plain, noise_multiplier=1.0, **HOW)
+    with pytest.raises(ValueError, match="Expected max_grad_norm to be None, .* but got 3"):
+        short = fgl.fedavg(model(), train=replace(SGD, max_grad_norm=3.0))
+        per_example_gaussian(short, noise_multiplier=1.0, **HOW)
+    normed = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.BatchNorm1d(3))
+    with pytest.raises(ValueError, match=r"no batch norm, .* but got \['1'\]"):
+        per_example_gaussian(fgl.fedavg(normed), noise_multiplier=1.0, **HOW)
     with pytest.raises(ValueError, match="Expected sample_rate"):
         private(1.0, sample_rate=0.0)
+
+
+def one_step(method: Method, own: fgl.Graph) -> Any:
+    """What a client has after a round's training, seeded, from where all start."""
+    params, context = method.receive({"model": method.initial()}, {}, own)
+    return train(method, params, own, context, seed=0).params
+
+
+def by_one_backward_each(method: Method, own: fgl.Graph, length: float, lr: float) -> Any:
+    """A step on the sum of clipped gradients, one backward for each graph of a collection."""
+    start, context = method.receive({"model": method.initial()}, {}, own)
+    total = {name: torch.zeros_like(value) for name, value in start.items()}
+    norms = []
+    for i in own.train_mask.nonzero().flatten().tolist():
+        leaves = {name: value.clone().requires_grad_() for name, value in start.items()}
+        value = method.loss(leaves, own.select(torch.tensor([i])), context)
+        grads = torch.autograd.grad(value, list(leaves.values()))
+        norms.append(float(torch.cat([grad.flatten() for grad in grads]).norm()))
+        short = min(1.0, length / norms[-1])
+        total = {n: t + short * grad for (n, t), grad in zip(total.items(), grads, strict=True)}
+    assert min(norms) < length < max(norms)  # some are clipped and some are not
+    return {name: start[name] - lr * total[name] / len(norms) for name in start}
+
+
+def test_graphs_are_clipped_as_one_backward_each_would() -> None:
+    made = known("graphs", 0.0, torch.float64)
+    plain = replace(fedprox(made.fedavg, mu=0.5), train=SGD)
+    own = made.clients[1]
+    assert own.train_mask is None or not own.train_mask.all()
+    own = own.replace(train_mask=torch.arange(own.num_graphs) % 3 > 0)
+    how: Any = {"noise_multiplier": 1e-9, "sample_rate": 1.0, "num_steps": 1}
+    got = one_step(per_example_gaussian(plain, length=2.5, **how), own)
+    close(got, by_one_backward_each(plain, own, 2.5, 0.2), atol=1e-6)
+
+
+def test_graphs_do_not_train_as_one_batch() -> None:
+    made = known("graphs", 0.0, torch.float32)
+    method = per_example_gaussian(made.fedavg, noise_multiplier=1.0, **HOW)
+    result = fgl.run(method, made, num_rounds=1, watch=privacy_spent)
+    assert "context['graphs'] to be a tensor" in result.history[0].one_by_one
+    assert result.history[0].metrics["epsilon"] > 0
+    with pytest.raises(TypeError, match="clients_at_once=1 trains one client after the other"):
+        fgl.run(method, made, num_rounds=1, clients_at_once="all")
+
+
+TAKEN = {  # whose losses are those of their examples, and whose messages are a model
+    "fedavg", "fedprox", "fedopt sgd", "fedopt adam", "fedopt yogi", "fedopt adagrad", "fedper",
+    "ring", "own models", "mix updates", "fedamp", "heurfedamp", "pfedgraph", "gcfl", "gcfl plus",
+    "fgssl distillation", "your own", "fedopt of fedprox", "fedopt of fedper", "ring of fedprox",
+    "ring of fedper", "mix updates of fedprox", "fedprox of fedamp", "fedprox of pfedgraph",
+    "gcfl of fedprox", "gcfl of fedper", "gcfl of fedopt", "robust median of fedavg",
+    "robust krum of fedprox", "robust buckets of fedper", "fedopt of robust",
+    "attacked robust median of fedavg", "clipped",
+}  # fmt: skip
+QUICK = ("fedprox", "moon", "graphfl", "fgssl contrast", "fedper", "scaffold", "adaptive fedprox")
+
+
+def same_loss_or_refused(name: str, task: str) -> bool:
+    """Whether DP-SGD takes a method; then a step without noise or clipping is its own step.
+
+    Its own is one on all examples at once. Everything else must be a plain refusal.
+    """
+    made = without_edges(known(task, 0.0, torch.float64))
+    plain = ROWS[name].build(made)
+    plain = replace(plain, train=replace(plain.train, optimizer=partial(torch.optim.SGD, lr=0.2)))
+    how: Any = {"noise_multiplier": 1e-9, "sample_rate": 1.0, "num_steps": 1, "length": 1e3}
+    own = made.clients[1]
+    try:
+        method = per_example_gaussian(plain, **how)
+        fgl.run(method, made.clients, num_rounds=2, seed=0)
+    except (ValueError, TypeError) as error:
+        assert "Expected " in str(error), error
+        return False
+    wanted = replace(plain, train=replace(plain.train, num_steps=1, batches=None))
+    close(one_step(method, own), one_step(wanted, own), atol=1e-5)
+    return True
+
+
+@pytest.mark.parametrize("name", QUICK)
+def test_a_loss_is_kept_or_refused(name: str) -> None:
+    assert same_loss_or_refused(name, "nodes") == (name in TAKEN)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "task"), [each for each in CASES if each[1] in ("nodes", "graphs")]
+)
+def test_every_loss_is_kept_or_refused(name: str, task: str) -> None:
+    assert same_loss_or_refused(name, task) == (name in TAKEN)
+
+
+def test_a_term_that_looks_at_no_example_is_in_each_of_them() -> None:
+    """FedProx's, after a step that has moved: its gradient is 0 before."""
+    own, plain = rows(), fgl.fedavg(model(), train=SGD)
+    how: Any = {**HOW, "noise_multiplier": 1e-9, "sample_rate": 1.0, "length": 1e3}
+    far, near = (
+        one_step(per_example_gaussian(m, **how), own) for m in (plain, fedprox(plain, mu=2))
+    )
+    start = plain.initial()
+    moved = [float(torch.cat([(p[n] - start[n]).flatten() for n in p]).norm()) for p in (far, near)]
+    assert moved[1] < 0.9 * moved[0]
+    wanted = replace(fedprox(plain, mu=2), train=replace(SGD, num_steps=HOW["num_steps"]))
+    close(near, one_step(wanted, own), atol=1e-5)
+
+
+AROUND: dict[str, Any] = {
+    "fedprox": partial(fedprox, mu=1.0),
+    "moon": fgl.methods.moon,
+    "graphfl": partial(fgl.methods.graphfl, query="all"),
+    "fedopt": fedopt,
+}
+
+
+@pytest.mark.parametrize("name", AROUND)
+def test_a_method_around_it_is_refused(name: str) -> None:
+    """Its loss would be dropped, or added without noise."""
+    inner = per_example_gaussian(fgl.fedavg(fgl.nn.GCN(4, 5, 3)), noise_multiplier=1.0, **HOW)
+    with pytest.raises(ValueError, match="per_example_gaussian to be the outermost wrapper, but"):
+        fgl.run(AROUND[name](inner), [rows()], num_rounds=1)
+
+
+def test_what_examples_say_does_not_reach_a_message() -> None:
+    plain = fgl.fedavg(model(), train=SGD)
+
+    def looks(*given: Any) -> Any:
+        message, state = plain.send(*given)
+        return {**message, "model": {n: v + given[3].y.sum() for n, v in params(given)}}, state
+
+    def params(given: Any) -> Any:
+        return given[0].items()
+
+    method = per_example_gaussian(replace(plain, send=looks), noise_multiplier=1.0, **HOW)
+    with pytest.raises(ValueError, match="do not ask what a client's examples say, .* reads y"):
+        fgl.run(method, [rows()], num_rounds=1)
+
+    def tells(own: Any, context: Any, state: Any, graph: Any) -> Any:
+        seen.append(dict(context["trained"]))
+        return plain.send(own, context, state, graph)
+
+    seen: list[Any] = []
+    method = per_example_gaussian(replace(plain, send=tells), noise_multiplier=1.0, **HOW)
+    fgl.run(method, [rows()], num_rounds=1)
+    assert [list(each) for each in seen] == [["num_steps"]]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_dropout_and_buffers_do_not_disturb(at_once: Any) -> None:
+    class Dropping(Rows):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("scale", torch.tensor([2.0]))
+            self.net[0].bias.requires_grad_(False)
+
+        def forward(self, x: Any, adj: Any = None) -> Any:
+            return super().forward(torch.nn.functional.dropout(self.scale * x, 0.5, self.training))
+
+    method = private(0.5, Dropping())
+    result = fgl.run(method, [rows(), rows(9)], num_rounds=2, clients_at_once=at_once)
+    after: Any = result.outbox[0]["model"]
+    before = method.initial()
+    still = [name for name in before if after[name].equal(before[name])]
+    assert still == ["scale", "net.0.bias"]
 
 
 def ours(repeats: int, noise: float) -> torch.Tensor:

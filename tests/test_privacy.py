@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import warnings
@@ -14,6 +15,7 @@ import torch
 from federations import close, same
 
 from fgl import privacy
+from fgl.privacy import accountant
 from fgl.privacy.gaussian import grid_step, standard_normal
 
 
@@ -225,6 +227,31 @@ def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate
     given: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
     got = privacy.epsilon(**given, sample_rate=rate, orders=orders)
     assert got == pytest.approx(max(float(want), 0.0), rel=1e-6, abs=1e-6)
+
+
+def test_epsilon_of_a_sample_says_nothing_of_orders_that_fail() -> None:
+    """dp-accounting logs a line for each; what else it logs is heard, and epsilon is the same."""
+    said: list[str] = []
+
+    class Heard(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            said.append(record.getMessage())
+
+    logger, heard = logging.getLogger("absl"), Heard()
+    logger.addHandler(heard)
+    try:
+        how: Any = {"noise_multiplier": 1.2, "rounds": 6, "delta": 1e-5, "sample_rate": 0.5}
+        got = privacy.epsilon(**how)
+        quiet = accountant._quiet_about("Excluding this order")
+        with pytest.raises(ValueError, match="sampling prob"), quiet:
+            logger.warning("another")
+            raise ValueError("sampling prob")
+        logger.warning("Excluding this order, after all")
+    finally:
+        logger.removeHandler(heard)
+    assert said == ["another", "Excluding this order, after all"]
+    whole = privacy.epsilon(**how, orders=[order for order in privacy.ORDERS if order >= 2])
+    assert got == pytest.approx(whole, abs=1e-6)
 
 
 def test_epsilon_at_its_ends() -> None:

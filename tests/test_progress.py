@@ -11,6 +11,7 @@ import torch
 
 import fgl
 from fgl import progress
+from fgl.federation.minibatches import local_steps
 from fgl.progress import shown
 
 Output = pytest.CaptureFixture[str]
@@ -110,3 +111,29 @@ def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: O
         fgl.data.louvain_partition(graph, 2)
     edges = graph.num_edges // 2
     assert f"fgl: Louvain by networkx of {edges:,} edges ..." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("at_once", [1, 2])
+def test_long_epochs_of_sampled_neighbourhoods_are_heard_of(
+    at_once: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
+) -> None:
+    how: Any = {"clients": 2, "hidden": 4, "fanouts": (2, 2), "batch_size": 100, "block_size": 500}
+    task = fgl.tasks.SampledNodes(partition="random", **how).load()
+    fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=at_once)
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(progress, "FIRST", 0.0)
+    fgl.run(task.fedavg, task, num_rounds=1, clients_at_once=at_once)
+    said = capsys.readouterr().err
+    what = "local training of 2 clients" if at_once == 2 else "local training"
+    assert f"fgl: {what}: 1 of 9 steps, 0 s" in said
+    assert "fgl: inference: 1 of 12 blocks, 0 s" in said
+
+
+def test_long_drawing_of_minibatches_is_heard_of(clock: Clock, capsys: Output) -> None:
+    def batches(graph: Any, context: Any) -> Any:
+        for _ in range(3):
+            clock.now += 6
+            yield graph, context
+
+    local_steps(fgl.Training(batches=batches), fgl.data.csbm(num_nodes=9), {})
+    assert capsys.readouterr().err == "fgl: drawing: 2 minibatches, 12 s\n"

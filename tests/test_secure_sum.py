@@ -534,7 +534,9 @@ def test_a_wild_sum_is_refused_as_a_whole() -> None:
         return message, state
 
     with pytest.warns(UserWarning, match="a sum of examples that clients can have|at most 1024"):
-        got = fgl.run(replace(summed, send=send), lines(4), num_rounds=4, watch=clients_summed)
+        got = fgl.run(
+            replace(summed, send=send, seals={}), lines(4), num_rounds=4, watch=clients_summed
+        )
     assert same(dict(got.outbox[0]["model"]), method.initial())
     assert got.history[-1].metrics == {"clients_summed": 0}
 
@@ -589,7 +591,7 @@ def test_the_server_is_sent_masks_only() -> None:
         return summed.aggregate(inbox, state)
 
     for _ in range(2):
-        fgl.run(replace(summed, aggregate=aggregate), lines(4), num_rounds=4)
+        fgl.run(replace(summed, aggregate=aggregate, seals={}), lines(4), num_rounds=4)
     for client in range(4):
         one, two = (torch.cat([t.flatten() for t in seen[i][client].values()]) for i in (2, 6))
         assert one.dtype == torch.int64
@@ -612,7 +614,7 @@ def stages(**more: Any) -> tuple[Method, list[tuple[Any, Any]]]:
             asked.append((message, state))
         return summed.receive(message, state, own)
 
-    fgl.run(replace(summed, receive=receive), lines(3), num_rounds=4)
+    fgl.run(replace(summed, receive=receive, seals={}), lines(3), num_rounds=4)
     return summed, asked
 
 
@@ -695,7 +697,9 @@ def test_a_hostile_client_can_stop_rounds_but_not_the_run(phase: int, how: str) 
             message = {**message, "secure": secure}
         return message, state
 
-    got = fgl.run(replace(summed, send=send), lines(4), num_rounds=8, watch=clients_summed)
+    got = fgl.run(
+        replace(summed, send=send, seals={}), lines(4), num_rounds=8, watch=clients_summed
+    )
     want = fgl.run(tiny(), lines(4), num_rounds=1).outbox[0]["model"]
     assert got.history[-1].metrics == {"clients_summed": 4}  # the second exchange is an honest one
     for name, value in got.outbox[0]["model"].items():  # type: ignore[union-attr]
@@ -791,15 +795,15 @@ def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
     for last in (2, 3, 4):
         folder = tmp_path / str(last)
         seen: list[Any] = []
-        watched = replace(known_masks, aggregate=noting(known_masks, seen))
+        watched = replace(known_masks, aggregate=noting(known_masks, seen), seals={})
         fgl.run(watched, lines(4), num_rounds=4)
         fgl.run(watched, lines(4), num_rounds=last, checkpoint=folder)
         fgl.run(watched, lines(4), num_rounds=4, checkpoint=folder)
         assert len(seen) == 2
         assert same(seen[0], seen[1])
     other: list[Any] = []
-    fgl.run(replace(known_masks, aggregate=noting(known_masks, other)), lines(4), num_rounds=4,
-            seed=1)  # fmt: skip
+    watched = replace(known_masks, aggregate=noting(known_masks, other), seals={})
+    fgl.run(watched, lines(4), num_rounds=4, seed=1)
     assert not same(seen[0], other[0])
 
 

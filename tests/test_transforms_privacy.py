@@ -11,15 +11,26 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import ROWS, K, case, known
+from conformance import ROWS, K, case, known, without_edges
 from federations import close, same
 
 import fgl
 import fgl.experiment
 from fgl import methods, privacy
+from fgl.aggregate.robust import norm_bound
 from fgl.federation import Inbox, Method
 from fgl.privacy.gaussian import grid_step
-from fgl.transforms import central_gaussian, clipped, local_gaussian, privacy_spent
+from fgl.transforms import (
+    attacked,
+    central_gaussian,
+    clipped,
+    local_gaussian,
+    per_example_gaussian,
+    privacy_spent,
+    robust,
+    scaled_updates,
+    secure_sum,
+)
 
 F32, F64 = torch.float32, torch.float64
 KINDS: dict[str, Callable[..., Method]] = {"local": local_gaussian, "central": central_gaussian}
@@ -185,7 +196,7 @@ def test_a_wrapper_outside_that_adds_a_part_is_refused(kind: str) -> None:
         message, state = inner.send(*given)
         return {**message, "secret": torch.ones(2)}, state
 
-    with pytest.raises(ValueError, match="alone, which .* but got .'secret'. too"):
+    with pytest.raises(ValueError, match="outermost wrapper, but got .* whose send is another"):
         fgl.run(replace(inner, send=send), made, num_rounds=1)
 
 
@@ -300,6 +311,72 @@ def test_loop_and_batch_draw_the_same_rehearsed_noise(kind: str) -> None:
 def test_conformance_has_both() -> None:
     for name in ("local gaussian drawn", "central gaussian drawn", "clipped"):
         assert case(name, "nodes")[0].send is not None
+
+
+TOLD: dict[str, Any] = {
+    "clipped": (clipped, {"length": 0.5}, {"length": 0.6}),
+    "local_gaussian": (
+        local_gaussian,
+        {"length": 0.5, "noise_multiplier": 1.0, "delta": 1e-5, "unprotected": False},
+        {"noise_multiplier": 2.0},
+    ),
+    "central_gaussian": (
+        central_gaussian,
+        {"length": 0.5, "noise_multiplier": 1.0, "delta": 1e-5, "unprotected": False},
+        {"delta": 1e-6},
+    ),
+    "per_example_gaussian": (
+        per_example_gaussian,
+        {"length": 0.5, "noise_multiplier": 1.0, "delta": 1e-5}
+        | {"sample_rate": 0.5, "num_steps": 1, "unprotected": False},
+        {"sample_rate": 0.25},
+    ),
+    "secure_sum": (
+        secure_sum,
+        {"threshold": 3, "equally": [], "bits": 28, "bound": 1024.0, "unprotected": False},
+        {"bits": 20},
+    ),
+    "robust": (
+        robust,
+        {"rule": partial(norm_bound, bound=1.0), "bucket": 1, "untouched": []},
+        {"rule": partial(norm_bound, bound=2.0)},
+    ),
+    "attacked": (
+        attacked,
+        {"attackers": [1], "attack": scaled_updates(-1.0)},
+        {"attack": scaled_updates(-2.0)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TOLD)
+def test_a_run_knows_what_a_transform_is_set_to(name: str, tmp_path: Any) -> None:
+    """A checkpoint made with other noise is another run's, even where no round shows it."""
+    wrap, how, other = TOLD[name]
+    made = without_edges(task(F32))
+    method = wrap(made.fedavg, **how)
+    given: Any = {"checkpoint": tmp_path, "config": {"mu": 1}, "clients_at_once": 1}
+    result = fgl.run(method, made.clients, num_rounds=1, **given)
+    (told,) = result.config["transforms"]
+    assert result.config["mu"] == 1
+    assert list(told) == ["name", *how] and told["name"] == name
+    assert all(told[key] == value for key, value in how.items() if not callable(value))
+    again = fgl.run(wrap(made.fedavg, **how), made.clients, num_rounds=1, **given)
+    assert again.config == result.config
+    with pytest.raises(ValueError, match="of this run with config={'transforms': "):
+        fgl.run(wrap(made.fedavg, **{**how, **other}), made.clients, num_rounds=1, **given)
+    with pytest.raises(ValueError, match="of this run with"):
+        fgl.run(made.fedavg, made.clients, num_rounds=1, **given)
+
+
+def test_transforms_are_told_from_the_inside_and_in_the_report() -> None:
+    made = known("nodes", 0.0, F32)
+    method = secure_sum(clipped(made.fedavg, length=1.0), threshold=3)
+    run = fgl.experiment.Run(rounds=4, clients_at_once=1, config={"mu": 1})
+    report, result = run(method, made)
+    assert [each["name"] for each in result.config["transforms"]] == ["clipped", "secure_sum"]
+    assert report["config"] == {"mu": 1, "transforms": result.config["transforms"]}
+    assert "transforms" not in fgl.run(made.fedavg, made, num_rounds=1).config
 
 
 @kinds

@@ -13,8 +13,10 @@ import fgl
 from fgl import pseudo
 
 pytest.importorskip("torch_geometric")
+from speed.twins import fedego as fedego_twin
 from speed.twins import fedgl as fedgl_twin
 from speed.twins import fgssl as fgssl_twin
+from speed.twins import gpfl as gpfl_twin
 from torch_geometric.data import Data
 
 
@@ -72,3 +74,57 @@ def test_fedgls_twin_is_its_loss() -> None:
     ours = plain.loss(dict(model.state_dict()), seen_graph, {})
     ours = ours + 0.2 * pseudo.label_loss(logits, labels, ~mask)
     close(ours, fedgl_twin.loss(net, data.x, data.y, mask, labels, edges))  # type: ignore[arg-type]
+
+
+def forest(trees: torch.Tensor, fanouts: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Nodes of trees, the centres first, and edges from children to parents, as PyG has them."""
+    count, size = trees.shape
+    place = torch.arange(count * size).view(size, count).t()  # the centres are 0 to count - 1
+    bounds = fgl.ego.levels(fanouts)
+    edges = []
+    for depth, fanout in enumerate(fanouts):
+        parents = place[:, bounds[depth] : bounds[depth + 1]].repeat_interleave(fanout, 1)
+        children = place[:, bounds[depth + 1] : bounds[depth + 2]]
+        edges.append(torch.stack([children.flatten(), parents.flatten()]))
+    return trees.t().flatten(), torch.cat(edges, 1)
+
+
+def test_fedegos_twin_is_its_loss() -> None:
+    """On the same trees: its loss and all its gradients, so the same step."""
+    test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+    model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes, fanouts=(3, 2), dropout=0.0)
+    task = fgl.tasks.ego_nodes.ego_node_task(clients, test, model, torch.optim.Adam)
+    method, data = script("examples/fedego.py").fedego(task.fedavg), clients[0]
+    batches: Any = method.train.batches
+    _, context = next(iter(batches(data, {})))
+    params = {name: p.detach().clone().requires_grad_() for name, p in model.named_parameters()}
+    ours = method.loss(params, data, context)
+    sizes = test.num_features, 8, test.num_classes
+    twin = fedego_twin.Net(*sizes, dropout=0.0)
+    twin.load_state_dict(model.state_dict())
+    nodes, edge_index = forest(context["trees"].values, (3, 2))
+    y = context["labels"].values.argmax(1)
+    batch = Data(
+        x=context["x"].values.to_dense()[nodes], edge_index=edge_index, y=y, batch_size=len(y)
+    )
+    theirs = fedego_twin.loss(twin, batch)
+    close(ours, theirs)
+    for grad, (name, value) in zip(
+        torch.autograd.grad(ours, list(params.values())), twin.named_parameters(), strict=True
+    ):
+        (want,) = torch.autograd.grad(theirs, value, retain_graph=True)
+        assert want.abs().sum() > 0, name
+        close(grad, want)
+
+
+def test_gpfls_twin_is_its_loss() -> None:
+    each = [graph(n) for n in (5, 9, 7)]
+    data = fgl.Graph.join(each, torch.tensor([0, 1, 1]), num_classes=2)
+    model = fgl.nn.GIN(6, 8, 2, dropout=0.0)
+    twin = gpfl_twin.Net(6, 8, 2, dropout=0.0)
+    with torch.no_grad():
+        for theirs, ours in zip(twin.parameters(), model.parameters(), strict=True):
+            theirs.copy_(ours)
+    ours = fgl.fedavg(model).loss(dict(model.named_parameters()), data, {})
+    theirs = gpfl_twin.loss(twin, Data(data.x, data.edge_index, y=data.y, batch=data.batch))
+    close(ours, theirs)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from harness.rows import Cells, Make, Row, Table, changed, fedavg, graphfl, local, ring
 
-from fgl import tasks
+from fgl import ego, privacy, tasks
 
 from .fedego_methods import (
     RECORDED,
@@ -145,6 +146,20 @@ UNSEEN = [
     replace(row("FedEgo", CORA), again=ONCE_MORE),
     row("w/o EGO", CORA, without_ego_graphs, setting=SAGE_FIRST),
 ]
+NOW: dict[str, Any] = {"mash": ego.mash, "shuffle": True}  # the recipe's own
+UPLOADS = [
+    row("short last batch, in order", CORA),
+    row("as it is now", CORA, **NOW),
+    *(
+        row(
+            f"labels with noise {sigma:g}",
+            CORA,
+            blur=partial(privacy.noisy_shares, sigma=sigma),
+            **NOW,
+        )
+        for sigma in (0.02, 0.1, 0.5)
+    ),
+]
 
 
 def table(rows: list[Row], metric: str, base: str, **changes: object) -> Table:
@@ -173,6 +188,15 @@ TABLES = {
     "fedego-table6-local": table(GAMMAS, "local_f1", "gamma 0.5", datasets=("cora",)),
     "fedego-unseen": table(
         UNSEEN, "local_unseen_f1", "FedAvg", datasets=("cora",), also={"local F1": "local_f1"}
+    ),
+    "fedego-uploads": table(
+        UPLOADS,
+        "global_f1",
+        "short last batch, in order",
+        datasets=("cora",),
+        rounds=15,
+        seeds=3,
+        also={"local F1": "local_f1"},
     ),
     "fedego-table2-others": table(others(GLOBAL), "global_f1", "FedAvg", **SMALL),
     "fedego-table3-others": table(others(LOCAL), "local_f1", "FedAvg", **SMALL),

@@ -56,7 +56,7 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
                 note("growth", size / max(old.get(key, 0.0), 1.0))
         return outbox, new
 
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, seals={})
 
 
 def sizes(message: Mapping[str, Any]) -> dict[str, float]:

@@ -60,7 +60,7 @@ def timed(method: Method, spent: dict[str, float]) -> Method:
         return call
 
     parts = {name: watch("clients", getattr(method, name)) for name in ("receive", "send")}
-    return replace(method, aggregate=watch("server", method.aggregate), **parts)
+    return replace(method, aggregate=watch("server", method.aggregate), **parts, seals={})
 
 
 def lost(number: int) -> Callable[[int, int], bool]:

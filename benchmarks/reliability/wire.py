@@ -205,7 +205,7 @@ def exchanged(method: Method, task: Any, rounds: int = 2) -> list[tuple[str, str
             note(UP, message)
         return message, new
 
-    watched = replace(method, receive=receive, send=send)
+    watched = replace(method, receive=receive, send=send, seals={})
     result = fgl.run(watched, list(task.clients), num_rounds=rounds)
     note(DOWN, result.outbox[0])
     return [(way, key, *said) for (way, key), said in sorted(found.items(), reverse=True)]

@@ -2,6 +2,7 @@
 
     python benchmarks/speed/arxiv.py --json benchmarks/results/arxiv.json
     python benchmarks/speed/arxiv.py --nodes 20000 --clients 10 --repeats 1     to try it
+    python benchmarks/speed/arxiv.py --report             docs/speed.md, from that file
 
 The graph is `arxiv-like` (170 thousand nodes, 1.2 million edges, 128 features, 40 classes), its
 clients are Louvain's by igraph. A GCN with 64 hidden units takes 3 steps of Adam; a round is
@@ -11,6 +12,7 @@ broadcast, training, aggregation and evaluation on the whole graph. All ways tak
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.machine import alternated, machine, write
+from harness.machine import RESULTS, alternated, machine, write
+from harness.report import publish
 from speed.rounds import our_rounds, pyg_rounds
 
 import fgl
@@ -43,6 +46,20 @@ def compare(whole: fgl.Graph, num_clients: int, repeats: int) -> dict[str, float
     return out
 
 
+def table(numbers: dict[str, Any]) -> str:
+    """Seconds of a round, a line for each number of clients."""
+    of = numbers["machine"]
+    out = [f"{of['cpu']}, {of['threads']} thread(s), commit {of['commit']}; seconds a round.", ""]
+    out += ["| clients | PyG | PyG, cached | loop | batch of 10 | loop / PyG | batch / PyG |"]
+    out += ["|---|---|---|---|---|---|---|"]
+    columns = ("pyg_seconds", "pyg_cached_seconds", "loop_seconds", "batch_10_seconds")
+    for name in (key.split("/")[0] for key in numbers if key.endswith("/pyg_seconds")):
+        cells = [f"{numbers[f'{name}/{column}']:.2f}" for column in columns]
+        cells += [f"{numbers[f'{name}/{way}_over_pyg']:.1f}x" for way in ("loop", "batch_10")]
+        out.append(f"| {name.removeprefix('K=')} | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int, default=169_343)
@@ -50,7 +67,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3, help="alternations")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
+    if args.report:
+        publish("arxiv", table(json.loads((RESULTS / "arxiv.json").read_text())))
+        return
     torch.set_num_threads(args.threads)
     whole = fgl.data.large_graph(args.nodes, round(6.837 * args.nodes))
     whole = fgl.data.split(whole, "random")

@@ -19,10 +19,12 @@ RESULTS = FOLDER.parent / "results"
 COMMANDS = {
     "rounds.py": ["--json", "speed.json"],
     "rounds.py two": [
-        *("--threads", "2", "--clients", "10", "30", "100", "--no-growth"),
+        *("--threads", "2", "--clients", "10", "30", "100"),
         *("--json", "speed-2-threads.json"),
     ],
+    "growth.py": ["--json", "growth.json"],
     "kernels.py": ["--json", "kernels.json"],
+    "recipes.py": ["--json", "recipes.json"],
     "at_once.py": ["--clock", "wall", "--json", "at_once.json"],
     "limits.py": ["--json", "limits.json"],
     "promise.py": ["--json", "promise.json"],

@@ -2,6 +2,7 @@
 
     python benchmarks/speed/products.py --json benchmarks/results/products.json
     python benchmarks/speed/products.py --nodes 50000 --edges 1000000     to try it
+    python benchmarks/speed/products.py --report             docs/speed.md, from that file
 
 The graph is made, METIS cuts it into ten clients, whose features are mapped from files. Then one
 client plays a round of FedAvg (one step of Adam), or all ten do, one after the other. Seconds are
@@ -11,6 +12,7 @@ the processor's and the clock's; memory is the process's peak, counted anew once
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 import time
@@ -22,7 +24,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.machine import machine, write
+from harness.machine import RESULTS, machine, write
+from harness.report import publish
 from speed.rounds import memory
 
 import fgl
@@ -57,6 +60,24 @@ def measured(numbers: dict[str, Any], name: str, work: Callable[[], Any]) -> Any
     return done
 
 
+def table(numbers: dict[str, Any]) -> str:
+    """Each stage's seconds and peak of memory."""
+    of, client = numbers["machine"], numbers["client"]
+    out = [f"{of['cpu']}, {of['threads']} thread(s), commit {of['commit']}; a client has"]
+    out += [f"{client['nodes']:,} nodes and {client['edges']:,} edges.", ""]
+    out += ["| | processor seconds | seconds | a round | peak GB |", "|---|---|---|---|---|"]
+    stages = {
+        "make": "make the graph, cut it, write the features",
+        "one client": "one client, two rounds",
+        "all clients": "ten clients, two rounds",
+    }
+    for name, said in stages.items():
+        columns = ("processor_seconds", "seconds", "round_seconds", "peak_gb")
+        cells = [str(numbers.get(f"{name}/{column}", "")) for column in columns]
+        out.append(f"| {said} | {' | '.join(cells)} |")
+    return "\n".join(out) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--nodes", type=int)
@@ -64,7 +85,11 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
+    if args.report:
+        publish("products", table(json.loads((RESULTS / "products.json").read_text())))
+        return
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {"benchmark": "products", "machine": machine()}
     with tempfile.TemporaryDirectory() as folder:

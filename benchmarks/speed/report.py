@@ -37,6 +37,9 @@ def derived(speed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, float]:
     if "fgssl/K=10/batch_ms" in speed:
         ratio = speed["fgssl/K=10/batch_ms"] / speed["fgssl/K=10/pyg_ms"]
         out["fgssl/K=10/round_over_pyg_fedavg"] = round(ratio, 2)
+    grown = numbers("growth.json").get("growing", {}).get("clients", {})
+    if kernels and "batch" in grown:  # of one thread
+        out["growth_clients/batch/slope_of_seconds"] = grown["batch"]["slopes"]["seconds"]
     spmm = [v for k, v in kernels.items() if k.startswith("spmm/") and k.endswith("over_best")]
     if spmm:
         out["spmm/largest_ours_over_best"] = max(spmm)
@@ -94,20 +97,74 @@ def kernels_table(kernels: dict[str, Any]) -> list[str]:
     return out
 
 
-def growth_table(speed: dict[str, Any]) -> list[str]:
-    out = ["| growing | executor | " + " | ".join(("seconds per round", "MB over the data")) + " |"]
-    out.append("|---|---|---|---|")
+def growth_table(found: dict[str, Any]) -> list[str]:
+    """Seconds and memory of a round by what grows."""
+    out = ["| growing | executor | processor seconds of a round | MB over the data | commit |"]
+    out.append("|---" * 5 + "|")
+    for what, each in found["growing"].items():
+        for variant in ("loop", "batch"):
+            if variant not in each:
+                continue
+            own, cells = each[variant], []
+            for value in ("seconds", "megabytes_over_data"):
+                row = [f"{int(size):,}: {v[value]:.4g}" for size, v in own["sizes"].items()]
+                cells.append(f"{', '.join(row)}; slope {own['slopes'][value]}")
+            commit = each["machine"]["commit"]
+            commit += ", by the clock" if each.get("clock") == "wall" else ""
+            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} | {commit} |")
+    return out
+
+
+def with_earlier(growth: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
+    """What was measured, and what `rounds.py` did before, by the clock, where there is no more."""
+    growing = dict(growth["growing"])
     for what in ("nodes", "clients"):
         for variant in ("loop", "batch"):
             start = f"growth_{what}/{variant}/"
-            keys = [k for k in speed if k.startswith(start) and "slope" not in k]
-            cells = []
-            for value in ("seconds", "megabytes_over_data"):
-                row = [f"{k.split('/')[2]}: {speed[k]}" for k in keys if k.endswith(value)]
-                slope = speed.get(f"{start}slope_of_{value}", "")
-                cells.append(", ".join(row) + f"; slope {slope}")
-            out.append(f"| {what} | {variant} | {cells[0]} | {cells[1]} |")
-    return out
+            keys = [k for k in speed if k.startswith(start) and k.endswith("/seconds")]
+            if variant in growing.get(what, {}) or not keys:
+                continue
+            of = growing.get(what, {"machine": speed["machine"]})
+            if of["machine"] != speed["machine"]:
+                continue  # a row of one commit
+            names = ("seconds", "megabytes_over_data")
+            made = {
+                "sizes": {
+                    k.split("/")[2]: {n: speed[k.replace("/seconds", f"/{n}")] for n in names}
+                    for k in keys
+                },
+                "slopes": {n: speed[f"{start}slope_of_{n}"] for n in names},
+            }
+            growing[what] = {**of, variant: made, "clock": "wall"}
+    order = ("nodes", "edges", "clients", "features")
+    return {**growth, "growing": {what: growing[what] for what in order if what in growing}}
+
+
+def growth_picture(found: dict[str, Any]) -> None:
+    """A column for each thing that grows: seconds above, memory below."""
+    from harness.machine import pyplot
+
+    plt, growing = pyplot(), found["growing"]
+    how = {"figsize": (3 * len(growing), 5.4), "constrained_layout": True, "squeeze": False}
+    figure, axes = plt.subplots(2, len(growing), sharex="col", sharey="row", **how)
+    names = {"loop": ("one by one", "tab:blue"), "batch": ("batch", "tab:orange")}
+    words = {"seconds": "seconds per round", "megabytes_over_data": "MB over the data"}
+    for column, (what, each) in enumerate(growing.items()):
+        for row, (value, word) in enumerate(words.items()):
+            axis = axes[row, column]
+            for variant, (label, color) in names.items():
+                if variant in each:
+                    sizes = each[variant]["sizes"]
+                    y = [of[value] for of in sizes.values()]
+                    x = [int(size) for size in sizes]
+                    axis.loglog(x, y, marker="o", label=label, color=color)
+            axis.grid(alpha=0.3)
+            if not column:
+                axis.set_ylabel(word)
+        axes[1, column].set_xlabel(what if what == "clients" else f"{what} of a client")
+    axes[0, 0].legend(frameon=False)
+    figure.savefig(DOCS / "images" / "growth.png", dpi=110)
+    plt.close(figure)
 
 
 def picture(speed: dict[str, Any], kernels: dict[str, Any]) -> None:
@@ -152,6 +209,17 @@ def choice_table(found: dict[str, Any]) -> list[str]:
     return out
 
 
+def recipes_table(found: dict[str, Any]) -> list[str]:
+    """Local training of the recipes beside PyG twins."""
+    out = ["| recipe | clients | steps | twin | loop | batch of all | auto | auto / twin |"]
+    out.append("|---" * 8 + "|")
+    for name, each in found["cases"].items():
+        ms, count = each["ms"], each["clients"]
+        cells = [count, each["steps"], ms["twin"], ms["loop"], ms[f"batch_{count}"], each["auto"]]
+        out.append(f"| {name} | {' | '.join(map(str, cells))} | {each['auto_over_twin']}x |")
+    return out
+
+
 def limits_table(found: dict[str, Any]) -> list[str]:
     """A local step beside what the machine could do."""
     names = {
@@ -188,6 +256,7 @@ def agreement_table(found: dict[str, Any]) -> list[str]:
 
 
 MORE = {  # further tables, each from a file that may not have been measured yet
+    "recipes.json": ("Recipes beside PyG, milliseconds of all clients' training", recipes_table),
     "at_once.json": ("Clients at once, milliseconds per round", choice_table),
     "limits.json": ("The limit", limits_table),
     "promise.json": ("Memory promised", promise_table),
@@ -206,7 +275,12 @@ def write_speed() -> None:
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
         if two:
             lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
-    lines += ["", "## Growth", "", *growth_table(speed)]
+    growth = numbers("growth.json")
+    if growth:
+        lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
+        growth = with_earlier(growth, speed)
+        lines += ["", *growth_table(growth)]
+        growth_picture(growth)
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():

@@ -15,9 +15,7 @@ from __future__ import annotations
 import argparse
 import copy
 import gc
-import json
 import statistics
-import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -26,7 +24,6 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from harness.machine import alternated, example, machine, seconds, write
@@ -37,8 +34,6 @@ CLIENTS = (5, 10, 30, 100, 1000)
 AT_ONCE = (10, 20, "all")
 ROUNDS = 3  # of each variant between those of the others
 SETTINGS = {"gcn_fedavg": {"hidden": 64, "steps": 3}, "fgssl": {"hidden": 128, "steps": 4}}
-GROW_NODES = (100, 1_000, 10_000, 100_000)
-GROW_CLIENTS = (10, 100, 1_000, 10_000)
 
 
 class PygGCN(torch.nn.Module):
@@ -154,10 +149,10 @@ def compare(num_clients: int, repeats: int, device: str) -> dict[str, float]:
     return out
 
 
-def synthetic(num_nodes: int, seed: int, features: int = 100) -> Any:
-    """A random graph of average degree 8 with 10 words a node."""
+def synthetic(num_nodes: int, seed: int, features: int = 100, degree: int = 8) -> Any:
+    """A random graph of an even average degree with 10 words a node."""
     generator = torch.Generator().manual_seed(seed)
-    edges = torch.randint(num_nodes, (2, 4 * num_nodes), generator=generator)
+    edges = torch.randint(num_nodes, (2, degree // 2 * num_nodes), generator=generator)
     words = torch.randint(features, (num_nodes, 10), generator=generator).sort(1).values
     pattern = fgl.sparse.Pattern(
         torch.arange(0, 10 * num_nodes + 1, 10), words.flatten(), (num_nodes, features)
@@ -170,63 +165,6 @@ def synthetic(num_nodes: int, seed: int, features: int = 100) -> Any:
     )
 
 
-def growth(num_clients: int, num_nodes: int, at_once: Any, rounds: int) -> dict[str, Any]:
-    """Seconds and memory of every round (this process should do nothing else)."""
-    torch.set_num_threads(1)
-    clients = [synthetic(num_nodes, seed) for seed in range(num_clients)]
-    model = fgl.nn.GCN(100, 16, 7)
-    method = fgl.fedavg(model, train=fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3))
-    resident: list[float] = []
-
-    def watch(record: Any, result: Any) -> None:
-        resident.append(memory("VmRSS"))
-
-    gc.collect()
-    Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
-    start = memory("VmRSS")
-    result = fgl.run(method, clients, num_rounds=rounds, clients_at_once=at_once, callbacks=[watch])
-    peak = memory("VmHWM")
-    return {
-        "seconds": statistics.median(record.seconds for record in result.history[1:]),
-        "megabytes_over_data": peak - start,
-        "resident_megabytes": resident,
-    }
-
-
-def memory(field: str) -> float:
-    """Megabytes that the kernel has noted of this process."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(field)) / 1e3
-
-
-def grow(rounds: int) -> dict[str, Any]:
-    """Growth in nodes per client and in clients, each case in a process of its own."""
-    out: dict[str, Any] = {}
-    cases = [("nodes", n, 10, n, 10) for n in GROW_NODES]
-    cases += [("clients", k, k, 50, min(k, 100)) for k in GROW_CLIENTS]
-    for what, size, num_clients, num_nodes, at_once in cases:
-        for variant, group in (("loop", 1), ("batch", at_once)):
-            command = [sys.executable, __file__, "--one", *map(str, (num_clients, num_nodes))]
-            command += [str(group), str(rounds if variant == "batch" else 3)]
-            found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
-            key = f"growth_{what}/{variant}/{size}"
-            out[f"{key}/seconds"] = round(found["seconds"], 5)
-            out[f"{key}/megabytes_over_data"] = round(found["megabytes_over_data"], 1)
-            resident = found["resident_megabytes"]
-            out[f"{key}/megabytes_gained_after_round_2"] = round(resident[-1] - resident[1], 2)
-            print(
-                key, {k.split("/")[-1]: v for k, v in out.items() if k.startswith(key)}, flush=True
-            )
-    for what, sizes in (("nodes", GROW_NODES), ("clients", GROW_CLIENTS)):
-        for variant in ("loop", "batch"):
-            for value in ("seconds", "megabytes_over_data"):
-                y = [out[f"growth_{what}/{variant}/{size}/{value}"] for size in sizes]
-                big = slice(1, None)  # past the overhead of a launch
-                slope = np.polyfit(np.log(sizes[big]), np.log(np.maximum(y[big], 1e-3)), 1)[0]
-                out[f"growth_{what}/{variant}/slope_of_{value}"] = round(float(slope), 3)
-    return out
-
-
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="K = 10 only, under a minute")
@@ -234,15 +172,9 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--repeats", type=int, default=7, help="alternations")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--no-growth", action="store_true")
-    parser.add_argument("--only-growth", action="store_true", help="the rest stays as it was")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
-    parser.add_argument("--one", type=int, nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.one:
-        print(json.dumps(growth(*args.one)))
-        return {}
     if args.report:
         from speed.report import write_speed
 
@@ -250,15 +182,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         return {}
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
-    if args.only_growth and args.json.exists():
-        numbers = json.loads(args.json.read_text())
-        args.clients = ()
     for num_clients in (10,) if args.quick else args.clients:
         repeats = args.repeats if num_clients < 1000 else 2
         repeats = min(repeats, 3) if args.quick else repeats
         numbers |= compare(num_clients, repeats, args.device)
-    if not args.quick and not args.no_growth:
-        numbers |= grow(rounds=6)
     start = {"benchmark": "speed", "machine": machine(), "device": args.device}
     report = {**start, **numbers}
     write(report, args.json)

@@ -130,6 +130,7 @@ class Run:
             checkpoint=self.checkpoint,
             config={"recipe": self.recipe, "dataset": self.dataset, **config},
         )
+        told = {"transforms": result.config["transforms"]} if method.settings else {}
         summary = report(
             result,
             recipe=self.recipe,
@@ -137,7 +138,7 @@ class Run:
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config=self.config,
+            config={**self.config, **told},
             select=task.select,
         )
         if task.bytes_before:
@@ -161,9 +162,11 @@ class Run:
             print(f"{name}: {choice}")
         try:
             scored = task.evaluate(method)
-            made = estimate(method, clients, clients_at_once=at_once, evaluate=scored)
+            how = self.clients_at_once
+            made = estimate(method, clients, clients_at_once=how, evaluate=scored)
         except Exception as error:  # the first round says what is wrong, with its client
-            print(f"{name}: no estimate of memory, {type(error).__name__}")
+            why = str(error).splitlines()[0] if str(error) else type(error).__name__
+            print(f"{name}: no estimate of memory, for trying it failed: {why}")
             return at_once
         print(f"{name}: {made}")
         problem = _room(made, available(clients[0].device))

@@ -22,6 +22,7 @@ from .message import num_bytes
 from .method import Method
 from .minibatches import num_steps
 from .modes import in_mode
+from .run import Task, check_at_once, check_graphs, unpacked
 from .seeds import stage
 
 ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
@@ -96,7 +97,7 @@ class Estimate:
 
 def estimate(
     method: Method,
-    clients: Sequence[Graph],
+    clients: Sequence[Graph] | Task,
     *,
     clients_at_once: int | Literal["all", "auto"] = "auto",
     evaluate: Callable[..., Any] | None = None,
@@ -110,16 +111,18 @@ def estimate(
 
     Args:
         method: what will be run.
-        clients: the clients' graphs; nothing of them is changed.
-        clients_at_once: as for `fgl.run`.
-        evaluate: as for `fgl.run`; default nothing is scored.
+        clients: the clients' graphs, or a task, as for `fgl.run`; nothing of them is changed.
+        clients_at_once: as for `fgl.run`. With "auto", a loss that a batch refuses is tried one
+            client after the other, as the run will be.
+        evaluate: as for `fgl.run`; default as the task scores, or nothing.
 
     Returns:
         An `Estimate`. What Python and torch themselves load, once, is not in it.
 
     Raises:
-        ValueError: without clients, or for a method with an exchange.
-        Others: as a first round with this `clients_at_once` does. It is not tried again one by one.
+        TypeError: if the clients are something else than graphs.
+        ValueError: without clients, for another `clients_at_once`, or a method with an exchange.
+        Others: as a first round with this `clients_at_once` does.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -128,29 +131,27 @@ def estimate(
         >>> small < large
         True
     """
-    number = len(clients)
-    if not number:
-        raise ValueError("Expected clients to be at least one graph, but got none")
+    graphs, evaluate = unpacked(method, clients, evaluate)
+    check_graphs(graphs)
+    check_at_once(clients_at_once)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(
             f"Expected a method whose rounds are alike, but got one with an exchange of "
             f"{method.exchange}"
         )
-    if clients_at_once == "auto":
-        own = [copy.copy(graph) for graph in clients]  # what is made of a graph stays with the copy
-        clients_at_once = choose(method, own).clients_at_once
-    at_once = number if clients_at_once == "all" else min(clients_at_once, number)
-    largest = max(clients, key=_size)
-    whole = sum(map(_size, clients)) / max(_size(largest), 1)  # clients of the largest's size
-    if method.train.batches is None:  # in the second step everything is there
-        steps = min(2, num_steps(method.train))
-        method = replace(method, train=replace(method.train, num_steps=steps))
-    shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
-    tried = [_dry(method, _part(largest, share), number, at_once) for share in shares]
-    made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
-    made["kept"] = int(made["kept"] * whole)
-    scored = _evaluated(method, evaluate, number)
-    return Estimate(number, at_once, evaluate=scored, **made)
+    number = len(graphs)
+    if clients_at_once != "auto":
+        parts = _parts(method, graphs, number if clients_at_once == "all" else clients_at_once)
+    else:
+        own = [copy.copy(graph) for graph in graphs]  # what is made of a graph stays with the copy
+        at_once = choose(method, own).clients_at_once
+        try:
+            parts = _parts(method, graphs, at_once)
+        except Exception:
+            if at_once == 1:
+                raise
+            parts = _parts(method, graphs, 1)
+    return Estimate(number, **parts, evaluate=_evaluated(method, evaluate, number))
 
 
 def available(device: torch.device | str = "cpu") -> int | None:
@@ -174,6 +175,21 @@ def available(device: torch.device | str = "cpu") -> int | None:
     except (OSError, ValueError):
         pass
     return min(free, default=None)
+
+
+def _parts(method: Method, clients: Sequence[Graph], at_once: int) -> dict[str, int]:
+    """An estimate but for its scoring, of so many clients at once."""
+    number = len(clients)
+    at_once = min(at_once, number)
+    largest = max(clients, key=_size)
+    whole = sum(map(_size, clients)) / max(_size(largest), 1)  # clients of the largest's size
+    if method.train.batches is None:  # in the second step everything is there
+        steps = min(2, num_steps(method.train))
+        method = replace(method, train=replace(method.train, num_steps=steps))
+    shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
+    tried = [_dry(method, _part(largest, share), number, at_once) for share in shares]
+    made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
+    return {"clients_at_once": at_once, **made, "kept": int(made["kept"] * whole)}
 
 
 def _dry(method: Method, graph: Graph, number: int, at_once: int) -> dict[str, int]:

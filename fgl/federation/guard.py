@@ -16,6 +16,7 @@ from .checks import check_message, check_model
 from .inbox import Inbox
 from .message import Message, Params, leaves
 from .method import Method, State
+from .pairs import check_seals
 from .ragged import Ragged
 from .uploads import check_jump
 
@@ -44,12 +45,16 @@ def checked(method: Method) -> Method:
     What local training changes, `unchanged` sees; what one client overwrites of another's,
     `OwnTensors`. Changes are those that torch counts; what goes through ``.data`` or numpy is not.
 
+    Raises:
+        ValueError: if a method was put around a transform that must be outermost.
+
     Example:
         >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
         >>> method.receive({"model": {"weight": torch.ones(1, 1)}}, {}, None)
         Traceback (most recent call last):
         ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
     """
+    check_seals(method)
     template = method.model.state_dict()
     _check_accept(method.accept)
 
@@ -83,7 +88,8 @@ def checked(method: Method) -> Method:
         check_model(params, template, "deploy's params")
         return params
 
-    return replace(method, receive=receive, send=send, aggregate=aggregate, deploy=deploy)
+    guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    return replace(method, **guarded, deploy=deploy, seals={})
 
 
 @contextmanager

@@ -57,6 +57,8 @@ class Result:
         history: one `Round` per round.
         form: what most clients' uploads have been so far: names, dtypes and shapes, with which
             later uploads are compared.
+        config: what the run was told, and under ``"transforms"`` what those of its method were set
+            to, innermost first.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, []).history
@@ -68,3 +70,4 @@ class Result:
     client_states: dict[int, State]
     history: list[Round]
     form: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)

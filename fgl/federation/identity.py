@@ -51,9 +51,23 @@ def identity(
         "keep_optimizer": method.train.keep_optimizer,
         "optimizer": _full_name(method.train.optimizer),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
-        "config": dict(config or {}),
+        "config": with_transforms(method, config),
         "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
     }
+
+
+def with_transforms(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config of a run, and under ``"transforms"`` what those of its method are set to.
+
+    Example:
+        >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
+        >>> with_transforms(method, {"dataset": "cora"})
+        {'dataset': 'cora', 'transforms': [{'name': 'clipped', 'length': 0.5}]}
+    """
+    told = dict(config or {})
+    if method.settings:
+        told["transforms"] = [dict(each) for each in method.settings]
+    return told
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
@@ -144,6 +158,32 @@ def _full_name(function: Any) -> str:
         return f"{_full_name(function.func)}{function.args}{sorted(function.keywords.items())}"
     named = function if hasattr(function, "__qualname__") else type(function)
     return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
+
+
+def spelled(function: Any) -> str:
+    """A function by its name, with the numbers and functions that it closes over.
+
+    Example:
+        >>> def times(factor):
+        ...     return lambda value: factor * value
+        >>> spelled(times(3)).endswith("{'factor': 3}")
+        True
+    """
+    if isinstance(function, functools.partial):
+        given = {name: _said(value) for name, value in sorted(function.keywords.items())}
+        return f"{spelled(function.func)}({[*map(_said, function.args)]}, {given})"
+    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
+    cells = getattr(function, "__closure__", None) or ()
+    known = {name: _said(cell.cell_contents) for name, cell in zip(names, cells, strict=True)}
+    return f"{_full_name(function)}{known or ''}"
+
+
+def _said(value: Any) -> Any:
+    """A value as JSON has it, a function spelled, all else by its type."""
+    if callable(value):
+        return spelled(value)
+    plain = _plain(value)
+    return type(value).__name__ if plain is _UNKNOWN else plain
 
 
 def _short_name(function: Any) -> str:

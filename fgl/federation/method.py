@@ -125,6 +125,11 @@ class Method:
             ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.
+        seals: functions that must stay as a transform made them, since it covers nothing else: name
+            of a field here to the transform and what it made. A run that finds another one raises.
+            Who plays an attacker or watches in a test takes them away: ``replace(..., seals={})``.
+        settings: what transforms were set to, innermost first, each a dict that JSON can hold, the
+            transform's own name under ``"name"``. They are part of a run's `config`.
 
     Raises:
         ValueError: if `exchange` is not positive, or `personal` has a name of the model.
@@ -150,6 +155,8 @@ class Method:
     max_examples: float = math.inf
     max_change: float = 1000.0
     traits: frozenset[str] = field(default_factory=frozenset, compare=False)
+    seals: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
+    settings: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         if self.exchange < 1:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..progress import shown
 from .method import Training
 
 Step = tuple[Graph, Any]
@@ -54,7 +55,28 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     if how.batches is None:
         return [(graph, context)] * num_steps(how)
     drawn = how.batches(graph, context)
-    return drawn if isinstance(drawn, Sequence) else list(drawn)
+    if isinstance(drawn, Sequence):
+        return drawn
+    made = []
+    with shown("drawing", unit="minibatches") as advance:
+        for step in drawn:
+            made.append(step)
+            advance(1)
+    return made
+
+
+def heard(steps: Sequence[Step]) -> Iterator[Step]:
+    """The same steps, each asked for when it is needed, and heard of where they take long.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> len(list(heard([(graph, {})] * 3)))
+        3
+    """
+    with shown("local training", len(steps), unit="steps") as advance:
+        for number in range(len(steps)):
+            yield steps[number]
+            advance(1)
 
 
 def num_steps(how: Training) -> int:

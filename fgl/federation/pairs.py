@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -37,6 +38,48 @@ def refuse(method: Method, trait: str, outer: str, why: str) -> None:
     if trait in method.traits:
         raise ValueError(
             f"Expected {outer} to be given a method without {trait}, but got one with them: {why}"
+        )
+
+
+def sealed(method: Method, by: str, *names: str) -> Method:
+    """The method, around which no other may change these functions: a run would raise.
+
+    Args:
+        method: what a transform made.
+        by: the transform's name.
+        names: of fields of the method.
+
+    Example:
+        >>> method = sealed(fgl.fedavg(torch.nn.Linear(1, 1)), "clipped", "send")
+        >>> check_seals(method)
+    """
+    return replace(method, seals={**method.seals, **{n: (by, getattr(method, n)) for n in names}})
+
+
+def check_seals(method: Method) -> None:
+    """Raise if a method was put around a transform that covers nothing but what it made itself.
+
+    Raises:
+        ValueError: naming the transform, and which functions are others.
+
+    Example:
+        >>> from fgl.methods import fedopt
+        >>> from fgl.transforms import clipped
+        >>> check_seals(fedopt(clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)))
+        Traceback (most recent call last):
+        ValueError: Expected clipped to be the outermost wrapper, but got a method around it whose
+            aggregate is another, and would undo or bypass what it does: write ...
+    """
+    other: dict[str, list[str]] = {}
+    for name, (by, made) in method.seals.items():
+        if getattr(method, name) is not made:
+            other.setdefault(by, []).append(name)
+    for by, names in other.items():
+        verb = "is another" if len(names) == 1 else "are others"
+        raise ValueError(
+            f"Expected {by} to be the outermost wrapper, but got a method around it whose "
+            f"{' and '.join(names)} {verb}, and would undo or bypass what it does: write "
+            f"{by}(method(...)) instead"
         )
 
 

@@ -20,7 +20,7 @@ from .executors.choice import choose
 from .executors.loop import Loop, Score
 from .guard import checked, unchanged
 from .history import Result, Round
-from .identity import digest, fingerprint, identity
+from .identity import digest, fingerprint, identity, with_transforms
 from .inbox import Broadcast
 from .message import Message
 from .method import Method, State
@@ -104,7 +104,7 @@ def run(
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the initial model, the optimiser and its settings, the number of
             torch's threads and the names of the method's functions: name here what hides in them (a
-            loss's weight), as the recipes do.
+            loss's weight), as the recipes do. What transforms are set to is added by itself.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
         strict: raise at the first upload that is refused, for development.
@@ -138,14 +138,14 @@ def run(
     """
     seed = operator.index(seed)
     if on is None:
-        graphs, evaluate = _unpacked(method, clients, evaluate)
-        _check_graphs(graphs)
+        graphs, evaluate = unpacked(method, clients, evaluate)
+        check_graphs(graphs)
         _check_dtype(method, graphs)
     else:
         graphs = _none_here(clients, clients_at_once, score, start)
     _check(num_rounds, participation, dropouts, config)
     guarded = checked(method)
-    _check_at_once(clients_at_once)
+    check_at_once(clients_at_once)
     at_once = clients_at_once
     if at_once == "auto":  # the number is what a checkpoint knows
         at_once = choose(method, graphs).clients_at_once if on is None else 1
@@ -160,8 +160,9 @@ def run(
     with opened(checkpoint, known) as folder:
         if folder is not None:
             result = folder.load(_device(method, graphs)) or result
-            if not _goes_on(folder, result, num_rounds):
-                return result
+        result.config = with_transforms(method, config)
+        if folder is not None and not _goes_on(folder, result, num_rounds):
+            return result
         executor: Executor
         if on is None:
             given: dict[str, Any] = {"seed": seed, "states": result.client_states, "score": score}
@@ -202,10 +203,17 @@ def _none_here(
     return []
 
 
-def _unpacked(
+def unpacked(
     method: Method, clients: Sequence[Graph] | Task | None, evaluate: Evaluate | None
 ) -> tuple[Sequence[Graph], Evaluate | None]:
-    """The graphs of the clients, and who scores."""
+    """The graphs of the clients, and who scores.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+        >>> graphs, evaluate = unpacked(task.fedavg, task, None)
+        >>> len(graphs), callable(evaluate)
+        (3, True)
+    """
     if clients is None:
         raise ValueError(
             "Expected clients to be graphs or a task where on is left out, but got none"
@@ -243,8 +251,16 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
-def _check_at_once(at_once: Any) -> None:
-    if at_once not in ("all", "auto") and (not isinstance(at_once, int) or at_once < 1):
+def check_at_once(at_once: Any) -> None:
+    """Raise a ValueError unless it is a number of clients, "all" or "auto".
+
+    Example:
+        >>> check_at_once(0)
+        Traceback (most recent call last):
+        ValueError: Expected clients_at_once to be 'all' or at least 1, or 'auto', but got 0
+    """
+    number = isinstance(at_once, int) and not isinstance(at_once, bool) and at_once >= 1
+    if not number and at_once not in ("all", "auto"):
         raise ValueError(
             f"Expected clients_at_once to be 'all' or at least 1, or 'auto', but got {at_once!r}"
         )
@@ -286,7 +302,8 @@ def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
             )
 
 
-def _check_graphs(clients: Sequence[Graph]) -> None:
+def check_graphs(clients: Sequence[Graph]) -> None:
+    """Raise unless these are graphs of one number of features, at least one of them."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):

@@ -13,7 +13,7 @@ from ..graph import Graph
 from .layout import Layout
 from .message import Params
 from .method import Adjust, Method, OptimizerFactory, Settle
-from .minibatches import local_steps
+from .minibatches import heard, local_steps
 from .modes import in_mode
 from .seeds import set_seed
 
@@ -70,10 +70,11 @@ def train(
     """
     how = method.train
     with training(method.model, graph.device, seed):
+        steps = local_steps(how, graph, context)
         done = minimise(
             method.loss,
             params,
-            local_steps(how, graph, context),
+            heard(steps),
             optimizer=how.optimizer,
             state=optimizer,
             names=trainable(method),

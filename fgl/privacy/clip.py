@@ -85,8 +85,9 @@ def clipped_gradient(
 ) -> dict[str, Tensor]:
     """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
 
-    One ``torch.func.vmap(grad)`` over the examples. It says nothing of examples that a loss sees
-    through each other, as nodes do through edges, nor of a model with batch normalisation.
+    One ``torch.func.vmap(grad)`` over the examples, each with its own draws of dropout. It says
+    nothing of examples that a loss sees through each other, as nodes do through edges, nor of a
+    model with batch normalisation.
 
     Args:
         loss: ``(params, *example) -> scalar``, of a single example.
@@ -114,7 +115,8 @@ def clipped_gradient(
     check_number("length", length, above=0)
     if not len(examples[0]):
         return {name: torch.zeros_like(value) for name, value in params.items()}
-    each: Any = torch.func.vmap(torch.func.grad(loss), in_dims=(None, *[0] * len(examples)))(
+    dims = (None, *[0] * len(examples))
+    each: Any = torch.func.vmap(torch.func.grad(loss), in_dims=dims, randomness="different")(
         dict(params), *examples
     )
     flat = torch.cat([grads.flatten(1) for grads in each.values()], 1)

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from .. import data, losses
 from ..checks import check_choice, check_device, check_number
 from ..data import EdgeSplit
+from ..data.splits.edges import each_once
 from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
 from ..federation.method import Loss
 from ..federation.minibatches import num_steps
@@ -114,7 +115,9 @@ def link_task(
             "train and are not scored",
             stacklevel=2,
         )
-    edges = {own.graph: own.edges(both=recon != "sampled") for own in splits}
+
+    def trained(graph: Graph) -> Tensor:  # a split's graph has the training edges alone, both ways
+        return each_once(graph.edge_index) if recon == "sampled" else graph.edge_index
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         z, total = encoded(model, params, graph, context, kl)
@@ -125,7 +128,7 @@ def link_task(
         return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        own, n = edges[graph], graph.num_nodes
+        own, n = trained(graph), graph.num_nodes
         count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
         kept = Ragged(own.t())
         for _ in range(num_steps(train)):

@@ -12,7 +12,9 @@ from torch import Tensor
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params
 from ..federation.checks import first_not_finite
+from ..federation.identity import spelled
 from ..federation.method import State
+from ..federation.pairs import sealed
 from ..graph import Graph
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
@@ -59,7 +61,12 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
             return {}, state
         return method.aggregate(Inbox(messages, inbox.num_clients, inbox.sent), state)
 
-    return replace(method, aggregate=aggregate)
+    told = {"attackers": sorted(int(k) for k in attackers), "attack": spelled(attack)}
+    made = replace(method, aggregate=aggregate)
+    by, whole = method.seals.get("aggregate", ("", None))
+    if whole is method.aggregate and not method.silent:  # on the wire, which no transform covers
+        made = sealed(made, by, "aggregate")
+    return replace(made, settings=(*method.settings, {"name": "attacked", **told}))
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:

@@ -11,6 +11,7 @@ import torch
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import sealed
 from ..federation.train import trainable
 from ..graph import Graph
 from ..privacy import clip
@@ -30,8 +31,8 @@ def clipped(method: Method, *, length: float) -> Method:
         length: the bound, above 0.
 
     Returns:
-        The method. It must be the outermost wrapper: what a wrapper around it adds to a message
-        would not be covered, and is refused where its server asks this one.
+        The method. It must be the outermost wrapper: what another one around it sends would not be
+        covered, and a run of that raises.
 
     Raises:
         ValueError: if `length` is not positive; when called, if a message has a part that is not
@@ -77,7 +78,22 @@ def clipped(method: Method, *, length: float) -> Method:
             check_covered(message, f"client {client}'s message")
         return method.aggregate(inbox, state)
 
-    return replace(method, receive=receive, send=send, aggregate=aggregate)
+    made = replace(method, receive=receive, send=send, aggregate=aggregate)
+    return outermost(made, method, "clipped", length=length)
+
+
+def outermost(made: Method, inner: Method, name: str, *also: str, **values: Any) -> Method:
+    """What a transform made: nothing may go around it, and a run knows what it is set to.
+
+    Args:
+        made: of `inner`; settings of other transforms that helped are not told.
+        inner: the method that was given.
+        name: of the transform.
+        also: fields that nobody may change, beside what is received, sent and aggregated.
+        values: what it is set to, JSON-able.
+    """
+    closed = sealed(made, name, "receive", "send", "aggregate", *also)
+    return replace(closed, settings=(*inner.settings, {"name": name, **values}))
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:

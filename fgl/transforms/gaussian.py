@@ -16,7 +16,7 @@ from ..federation.method import State
 from ..federation.train import trainable
 from ..graph import Graph
 from ..privacy import clip, epsilon, gaussian, on_grid
-from .clipped import added, clipped
+from .clipped import added, clipped, outermost
 from .robust import robust
 
 PROTECTS_NOTHING = (
@@ -60,7 +60,8 @@ def local_gaussian(
 
     Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
     """
-    generator = checked(length, noise_multiplier, delta, unprotected)
+    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
+    generator = checked(**values, unprotected=unprotected)
     base, names = clipped(method, length=length), trainable(method)
     sigma = 2 * length * noise_multiplier
 
@@ -75,7 +76,8 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    return counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+    made = counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+    return outermost(made, method, "local_gaussian", **values, unprotected=unprotected)
 
 
 def central_gaussian(
@@ -111,7 +113,8 @@ def central_gaussian(
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
-    generator = checked(length, noise_multiplier, delta, unprotected)
+    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
+    generator = checked(**values, unprotected=unprotected)
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
@@ -128,7 +131,8 @@ def central_gaussian(
     made = robust(clipped(method, length=length), rule)
     # Nobody is refused for being far from others: that would tell of the others' data.
     made = replace(made, max_change=math.inf)
-    return counted(made, noise_multiplier=told, delta=delta)
+    made = counted(made, noise_multiplier=told, delta=delta)
+    return outermost(made, method, "central_gaussian", **values, unprotected=unprotected)
 
 
 def privacy_spent(state: State) -> dict[str, float]:

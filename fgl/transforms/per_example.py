@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..checks import check_number
-from ..federation import Method, Params, Ragged
+from ..federation import Message, Method, Params, Ragged
+from ..federation.method import State
 from ..federation.minibatches import training_examples
 from ..federation.train import trainable
 from ..graph import Graph
-from ..privacy import clipped_gradient, gaussian
+from ..privacy import clip, clipped_gradient, gaussian
 from ..privacy.gaussian import uniform
-from ..sparse import SparseMatrix
-from .clipped import clipped
+from .clipped import clipped, outermost
+from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
 from .gaussian import checked, counted
 
-LossOfOne = Callable[[Params, Tensor, Tensor], Tensor]
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
 
 def per_example_gaussian(
     method: Method,
-    loss: LossOfOne,
     *,
     length: float,
     noise_multiplier: float,
@@ -38,74 +36,121 @@ def per_example_gaussian(
 ) -> Method:
     """The method whose clients train by DP-SGD: it protects each example of a client.
 
-    ``g = (sum_{i in B} clip(grad loss(x_i, y_i)) + N(0, (length noise_multiplier)^2)) / (q n)`` in
-    every local step. Each of the client's n training rows is in B with probability q, drawn from
-    the operating system too. Rows must be independent: a graph with edges is refused, since a node
-    is then in the gradients of its neighbours. ``loss`` takes the place of the method's own in
-    training; the history's losses are the method's. The server sees no clipped client here:
-    `privacy_spent` says what its messages tell of one example.
+    ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / (q n)`` in every local
+    step, ``L_i`` being the method's own loss on example i alone: a term that looks at no example,
+    such as FedProx's, is in each of them. Each of the client's n training examples is in B with
+    probability q, drawn from the operating system too; the task's minibatches are not used.
+
+    Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
+    A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
+    edge in those of all that see it. So is a method whose loss is not the mean of its examples'
+    (tried with some of them in each round), or whose `receive` or `send` asks for what an example
+    says. Graphs are taken one after the other, so their clients cannot train as one batch.
+
+    The server sees no clipped client here: `privacy_spent` says what its messages tell of one
+    example. The history's losses are those on all examples, without noise.
 
     Args:
-        method: what clients send and receive, as for `clipped`; its optimiser takes the steps.
-        loss: ``(params, x, y) -> scalar`` of one row, x ``[F]`` and y a scalar.
+        method: what clients send, receive and minimise; its optimiser takes the steps.
         length: the bound of an example's gradient, above 0.
         noise_multiplier: the noise's standard deviation over `length`, above 0.
         sample_rate: q, in (0, 1].
         num_steps: local steps of a round, at least 1.
         delta, unprotected: as for `local_gaussian`.
 
+    Returns:
+        The method. It must be the outermost wrapper, but for `secure_sum`: a loss around it would
+        be lost, or would be without noise; a run of that raises.
+
     Raises:
-        ValueError: if a number is out of range, or the method's training has an `adjust`; when
-            called, for a graph with edges, or as `clipped`.
+        ValueError: if a number is out of range, the method's training has an `adjust` or a
+            `max_grad_norm`, or its model a batch norm; when called, for a graph with edges, for a
+            method as above, or as `clipped`.
 
     Example:
-        >>> def loss(params, x, y):
-        ...     return (x @ params["weight"][0] - y).square()
         >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
-        >>> method = per_example_gaussian(fgl.fedavg(torch.nn.Linear(2, 1)), loss, **how)
+        >>> method = per_example_gaussian(fgl.fedavg(fgl.nn.GIN(2, 8, 2)), **how)
         >>> method.train.adjust.__name__
         'adjust'
 
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
     """
-    generator = checked(length, noise_multiplier, delta, unprotected)
+    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
+    generator = checked(**values, unprotected=unprotected)
     check_number("sample_rate", sample_rate, above=0, at_most=1)
     check_number("num_steps", num_steps, at_least=1, integer=True)
-    if method.train.adjust is not None:
-        raise ValueError("Expected the method's training to have no adjust, but got one")
-    names, initial = trainable(method), method.initial()
+    check_method(method)
+    names = trainable(method)
+    initial = {**method.initial(), **method.personal}
     zeros = {name: torch.zeros_like(initial[name]) for name in initial if name in names}
 
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = method.receive(message, state, Unseen.of(graph))
+        still = {name: value for name, value in params.items() if name not in names}
+        return params, {**context, "still": still} if still else context
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        known = {key: value for key, value in context.items() if key not in ("still", "trained")}
+        if "trained" in context:  # the losses before each step are of the examples
+            known["trained"] = {"num_steps": context["trained"]["num_steps"]}
+        return method.send(params, known, state, Unseen.of(graph))
+
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        if graph.edge_index.numel() or graph.batch is not None:
-            raise ValueError(
-                "Expected a graph without edges, whose nodes are independent examples, but got "
-                "one with edges or a collection"
-            )
-        nodes, labels = training_examples(graph), graph.y
-        if labels is None:
-            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        examples = training_examples(graph)
+        check_alone(method, graph, context, examples)
+        expected = torch.tensor(sample_rate * max(len(examples), 1), device=examples.device)
         for _ in range(num_steps):
-            drawn = nodes[uniform(nodes.shape, generator).to(nodes.device) < sample_rate]
-            x: Any = graph.x.rows(drawn) if isinstance(graph.x, SparseMatrix) else graph.x[drawn]
-            x = x.to_dense() if isinstance(x, SparseMatrix) else x
+            drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of a rehearsal, which has been warned of
                 noise = gaussian(zeros, sigma=length * noise_multiplier, unprotected=generator)
-            rows = {"rows": Ragged(x), "row_labels": Ragged(labels[drawn])}
-            expected = torch.tensor(sample_rate * max(len(nodes), 1), device=nodes.device)
-            yield graph, {**context, **rows, "row_noise": noise, "row_count": expected}
+            told = {"example_noise": noise, "example_count": expected}
+            yield graph, {**context, **told, **_drawn(graph, drawn)}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
-        x, y = context["rows"], context["row_labels"]
-        given = {"length": length, "counts": x.mask}
-        total = clipped_gradient(loss, params, (x.values, y.values), **given)
-        noise, count = context["row_noise"], context["row_count"]
+        whole = {**context.get("still", {}), **params}
+        total = _clipped_sum(method, whole, grads, context, length)
+        noise, count = context["example_noise"], context["example_count"]
         return {name: (total[name] + noise[name]) / count for name in grads}
 
-    train = replace(
-        method.train, num_steps=None, batches=batches, adjust=adjust, max_grad_norm=None
-    )
+    train = replace(method.train, num_steps=None, batches=batches, adjust=adjust)
     told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
     told |= {"steps": float(num_steps), "sample_rate": sample_rate}
-    return counted(clipped(replace(method, train=train), length=LONG), **told)
+    base = replace(method, receive=receive, send=send, train=train)
+    made = counted(clipped(base, length=LONG), **told)
+    values |= {"sample_rate": sample_rate, "num_steps": num_steps}
+    closed = ("loss", "train")
+    return outermost(
+        made, method, "per_example_gaussian", *closed, **values, unprotected=unprotected
+    )
+
+
+def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
+    """The examples of a step, for `_clipped_sum`: graphs, or rows in one tensor."""
+    if graph.batch is not None:
+        return {"graphs": [alone(graph, example) for example in drawn.unbind()]}
+    row = like_row(graph)
+    rows = alone(graph, drawn)
+    return {"row": row, "rows": Ragged(rows.x), "row_labels": Ragged(rows.y)}
+
+
+def _clipped_sum(
+    method: Method, params: Params, grads: Params, context: Any, length: float
+) -> Params:
+    """``sum_i clip(grad L_i)`` over the examples of a step; of the tensors in `grads`."""
+    still = {name: value for name, value in params.items() if name not in grads}
+    free = {name: params[name] for name in grads}
+    if "graphs" not in context:
+        row, x, y = context["row"], context["rows"], context["row_labels"]
+
+        def loss(own: Params, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return method.loss({**still, **own}, of_row(row, x, y), context)
+
+        return clipped_gradient(loss, free, (x.values, y.values), length=length, counts=x.mask)
+    total = {name: torch.zeros_like(value) for name, value in free.items()}
+    for graph in context["graphs"]:
+        found = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))(
+            free, graph
+        )
+        total = {name: total[name] + value for name, value in clip(found, length=length).items()}
+    return total

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params
+from ..federation.identity import spelled
 from ..federation.method import State
 from ..federation.pairs import CLUSTERS, refuse
 
@@ -83,7 +84,9 @@ def robust(
         _check_common(outbox)
         return outbox, new
 
-    return replace(method, aggregate=aggregate)
+    told = {"rule": spelled(rule), "bucket": bucket, "untouched": sorted(untouched)}
+    settings = (*method.settings, {"name": "robust", **told})
+    return replace(method, aggregate=aggregate, settings=settings)
 
 
 def _counts(message: Message) -> bool:

@@ -12,6 +12,7 @@ from ..checks import check_number
 from ..federation import Method
 from ..federation.history import Round
 from ..federation.method import State
+from .clipped import outermost
 from .needs_means import why_not_means
 from .secure_client import Client, of_seed
 from .secure_messages import ASKED, NAMES, ROUNDS, SHARES, Terms
@@ -88,7 +89,10 @@ def secure_sum(
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
-    return replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
+    made = replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
+    told = {"threshold": threshold, "equally": list(terms.equally), "bits": bits, "bound": bound}
+    how = {**told, "unprotected": unprotected}
+    return outermost(made, method, "secure_sum", "train", "deploy", "accept", **how)
 
 
 def summed_rounds(history: Sequence[Round]) -> list[Round]:

@@ -1,1 +1,1 @@
-"""Losses of FGSSL, FedGL and GPFL as a careful user writes them with PyG and torch, one a file."""
+"""Losses of FedEgo, FedGL, FGSSL and GPFL as one writes them with PyG and torch, one a file."""

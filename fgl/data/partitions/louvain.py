@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_choice
+from ...checks import check_choice, check_number
 from ...graph import Graph
 from ..undirected import pairs
 from .checks import announced, check_num_clients
@@ -42,7 +42,7 @@ def louvain_partition(
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
         delta: slack of the sizes, at least 0.
-        resolution: above 1 for more and smaller communities.
+        resolution: at least 0; above 1 for more and smaller communities.
         seed: of Louvain.
         engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
             `partitions`) finds other communities, as good, and is the one for a large graph. Above
@@ -52,7 +52,7 @@ def louvain_partition(
         One sorted int64 tensor of node ids per client; every node is in exactly one.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or `delta` is negative.
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
         ImportError: if the engine is not installed.
 
     Example:
@@ -64,7 +64,7 @@ def louvain_partition(
     https://github.com/alibaba/FederatedScope
     """
     check_choice("engine", engine, ENGINES)
-    _check(graph, num_clients, delta)
+    _check(graph, num_clients, delta, resolution)
     edges = pairs(graph.edge_index.cpu(), graph.num_nodes)
     if engine == "networkx":
         communities = _networkx(edges, graph.num_nodes, resolution, seed)
@@ -90,15 +90,15 @@ def leiden_partition(
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
         delta: slack of the sizes, at least 0.
-        resolution: above 1 for more and smaller communities.
-        iterations: of the algorithm; it is called again with what it found.
+        resolution: at least 0; above 1 for more and smaller communities.
+        iterations: of the algorithm, at least 1; it is called again with what it found.
         seed: of Leiden.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node is in exactly one.
 
     Raises:
-        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or `delta` is negative.
+        ValueError: if `num_clients` is not in ``[1, num_nodes]``, or another number out of range.
         ImportError: if igraph is not installed.
 
     Example:
@@ -109,7 +109,8 @@ def leiden_partition(
 
     Source: Traag et al., From Louvain to Leiden, https://arxiv.org/abs/1810.08473
     """
-    _check(graph, num_clients, delta)
+    _check(graph, num_clients, delta, resolution)
+    check_number("iterations", iterations, at_least=1, integer=True)
     communities = _igraph(
         pairs(graph.edge_index.cpu(), graph.num_nodes),
         graph.num_nodes,
@@ -122,10 +123,10 @@ def leiden_partition(
     return deal(communities, graph, num_clients, delta)
 
 
-def _check(graph: Graph, num_clients: int, delta: int) -> None:
+def _check(graph: Graph, num_clients: int, delta: int, resolution: float) -> None:
     check_num_clients(num_clients, graph.num_nodes)
-    if delta < 0:
-        raise ValueError(f"Expected delta to be at least 0, but got {delta}")
+    check_number("delta", delta, at_least=0, integer=True)
+    check_number("resolution", resolution, at_least=0)
 
 
 def _networkx(

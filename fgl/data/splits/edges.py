@@ -40,10 +40,6 @@ class EdgeSplit:
         """Whether there were too few edges, or too few pairs without one, to keep any."""
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
-    def edges(self, *, both: bool = False) -> Tensor:
-        """The training edges ``[2, *]`` once each, or in both directions."""
-        return self.graph.edge_index if both else self.train_edges
-
 
 def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int = 0) -> EdgeSplit:
     """Keep some undirected edges from a graph, for validation and for the test.
@@ -140,6 +136,23 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
     val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
     parts = (train, val, val_negatives, test, test_negatives)
     return EdgeSplit(graph, *(part.to(graph.device) for part in parts))
+
+
+def each_once(edge_index: Tensor) -> Tensor:
+    """Undirected edges once each, by their larger node; no self-loops.
+
+    Args:
+        edge_index: int64 ``[2, num_edges]``, in one direction or both.
+
+    Returns:
+        int64 ``[2, *]``, as (smaller, larger) node: `EdgeSplit.train_edges` of a split's graph.
+
+    Example:
+        >>> each_once(torch.tensor([[2, 1, 0, 1], [0, 2, 2, 1]]))
+        tensor([[0, 1],
+                [2, 2]])
+    """
+    return _pairs(_keys(edge_index))
 
 
 def negative_edges(

@@ -14,7 +14,7 @@ from ..train import trainable
 from .cohort import check_kind
 from .train_cohort import check_optimizer
 
-CACHE = {"cpu": 48 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work on, by device
+CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work on, by device
 STEP = 4  # of a parameter: itself, its gradient, two numbers of Adam
 SAVED = 4  # of a layer's output: product, propagated, activated, dropped out
 ALONE = 1 / 12  # share of the cache from which a client's own data keep the machine busy
@@ -51,7 +51,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     Args:
         method: its model, its optimiser.
         clients: their graphs.
-        cache: bytes; default 48 MiB on a processor, 4 GiB on a GPU.
+        cache: bytes; default 64 MiB on a processor, 4 GiB on a GPU.
 
     Returns:
         The `Choice`; 1 means one after the other.

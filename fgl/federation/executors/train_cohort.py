@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn, optim
 
+from ...progress import shown
 from ..layout import Layout
 from ..message import Params
 from ..method import Method, OptimizerFactory, Training
@@ -95,7 +96,8 @@ def train_cohort(
     losses: list[Tensor] = []
     view = View(method, layout)
     checked = set() if checked is None else checked
-    with training(method.model, cohort.graphs[0].device, seeds[0]):
+    heard = shown(f"local training of {len(cohort)} clients", last, unit="steps")
+    with training(method.model, cohort.graphs[0].device, seeds[0]), heard as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
@@ -108,6 +110,7 @@ def train_cohort(
                 left = [client for client, count in enumerate(plan.counts) if count > step]
                 check_padding(view, params, left, checked)
                 losses.append(_step(view, stacks, leaves, stepper))
+                advance(1)
     history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
     ends = {name: stack.detach() for name, stack in stacks.items()}
     for client, (early, _) in finished.items():

@@ -1,0 +1,127 @@
+"""Every method with every transform of privacy, in both orders: it runs, or says why it does not.
+
+A method outside a transform would undo or bypass it, so that only what changes nothing that leaves
+a client may stand there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import ROWS, known, without_edges
+from federations import same
+
+import fgl
+from fgl import methods
+from fgl.aggregate.robust import median
+from fgl.federation import Method
+from fgl.transforms import (
+    attacked,
+    central_gaussian,
+    clipped,
+    local_gaussian,
+    per_example_gaussian,
+    privacy_spent,
+    robust,
+    scaled_updates,
+    secure_sum,
+)
+
+STEPS: dict[str, Any] = {"sample_rate": 0.9, "num_steps": 1}
+TRANSFORMS: dict[str, Callable[[Method], Method]] = {
+    "clipped": partial(clipped, length=0.5),
+    "local": partial(local_gaussian, length=0.5, noise_multiplier=1.0),
+    "central": partial(central_gaussian, length=0.5, noise_multiplier=1.0),
+    "examples": partial(per_example_gaussian, length=0.5, noise_multiplier=1.0, **STEPS),
+    "secure": partial(secure_sum, threshold=3),
+}
+NOISE = ("local", "central", "examples")
+ORDERS = ("transform(method)", "method(transform)")
+QUICK = ("scaffold", "fedpub", "moon", "fedamp")
+
+
+def composed(name: str, transform: str, order: str) -> tuple[Method, Any]:
+    """A method of the conformance table on its first task, with the transform."""
+    made = known(ROWS[name].tasks[0], 0.0, torch.float32)
+    if transform == "examples":
+        made = without_edges(made)
+    wrap = TRANSFORMS[transform]
+    if order == "transform(method)":
+        return wrap(ROWS[name].build(made)), made
+    return ROWS[name].build(replace(made, fedavg=wrap(made.fedavg))), made
+
+
+def runs_or_says_why(name: str, transform: str, order: str) -> str:
+    """What came of it; anything but a run with its noise or a plain error fails the test."""
+    try:
+        method, made = composed(name, transform, order)
+        rounds = method.exchange
+        how: Any = {"num_rounds": rounds, "seed": 0, "clients_at_once": 1, "strict": True}
+        watch = privacy_spent if transform in NOISE else None
+        result = fgl.run(method, made.clients, watch=watch, **how)
+    except (ValueError, TypeError) as error:
+        assert "Expected " in str(error), error
+        return str(error)
+    told = [each["name"] for each in result.config["transforms"]]
+    assert any(each.startswith(name_of(transform)) for each in told), told
+    if transform in NOISE:
+        assert result.history[-1].metrics["epsilon"] > 0
+        again = fgl.run(method, made.clients, **how)
+        assert not same(dict(result.outbox[0]), dict(again.outbox[0]))  # noise is of no seed
+    if transform == "secure":
+        assert rounds == 4 and method.silent
+        state: Any = result.server_state["secure"]
+        assert int(state["summed"]) == len(made.clients)
+    return ""
+
+
+def name_of(transform: str) -> str:
+    return "per" if transform == "examples" else transform
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+@pytest.mark.parametrize("name", QUICK)
+def test_a_pair_runs_or_says_why(name: str, transform: str, order: str) -> None:
+    why = runs_or_says_why(name, transform, order)
+    if order == "method(transform)" and name != "moon":  # they change what leaves a client
+        assert "outermost wrapper" in why or "server sends the clients' mean" in why, why
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_every_pair_runs_or_says_why(transform: str, order: str) -> None:
+    for name in ROWS:
+        why = runs_or_says_why(name, transform, order)
+        print(f"{order} {transform} {name}: {why.splitlines()[0][:150] if why else 'runs'}")
+
+
+@pytest.mark.parametrize("transform", TRANSFORMS)
+def test_an_attack_around_a_broken_seal_does_not_mend_it(transform: str) -> None:
+    made = without_edges(known("nodes", 0.0, torch.float32))
+    hostile = partial(attacked, attackers=[1], attack=scaled_updates())
+    private = TRANSFORMS[transform](made.fedavg)
+    with pytest.raises(ValueError, match="to be the outermost wrapper"):
+        fgl.run(hostile(robust(private, median)), made, num_rounds=1)
+    if transform == "secure":  # masked uploads cannot be forged one by one
+        with pytest.raises(ValueError, match="secure_sum to be the outermost wrapper"):
+            fgl.run(hostile(private), made, num_rounds=1)
+    else:
+        fgl.run(hostile(private), made, num_rounds=1)
+
+
+def test_scaffold_around_a_secure_sum_says_how_to_write_it() -> None:
+    """It was a KeyError of its control variates."""
+    made = known("nodes", 0.0, torch.float32)
+    method = methods.scaffold(secure_sum(made.fedavg, threshold=3))
+    with pytest.raises(ValueError, match=r"secure_sum to be the outermost .* secure_sum\(method"):
+        fgl.run(method, made, num_rounds=4)
+    fgl.run(secure_sum(methods.scaffold(made.fedavg), threshold=3, equally=("shift",)), made,
+            num_rounds=4, strict=True)  # fmt: skip
