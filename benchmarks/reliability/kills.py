@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,17 +127,19 @@ def took(name: str) -> float:
         return (time.perf_counter() - start) / ROUNDS
 
 
-def kills(name: str, number: int, seed: int) -> dict[str, Any]:
-    """So many kills of a recipe."""
+def kills(name: str, number: int, seed: int) -> Iterator[dict[str, Any]]:
+    """So many kills of a recipe: what came of them, after each."""
     want = run(name, None)
     seconds = statistics.median(took(name) for _ in range(3))
     moment = random.Random(f"{seed} {name}")
-    found = [trial(name, want, seconds, moment) for _ in range(number)]
-    same, rounds = sum(one for one, _ in found), [count for _, count in found]
+    same, counts = 0, dict.fromkeys(range(ROUNDS + 1), 0)
+    for done in range(1, number + 1):
+        one, rounds = trial(name, want, seconds, moment)
+        same += one
+        counts[rounds] += 1
+        yield {"kills": done, "bit_equal": same, "kills_by_rounds_saved": counts,
+               "seconds_per_round": round(seconds, 3)}  # fmt: skip
     print(f"{name}: {same} of {number} bit-equal, {seconds:.2f} s a round", flush=True)
-    counts = {count: rounds.count(count) for count in range(ROUNDS + 1)}
-    return {"kills": number, "bit_equal": same, "kills_by_rounds_saved": counts,
-            "seconds_per_round": round(seconds, 3)}  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -153,9 +155,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     warnings.simplefilter("ignore")
     recipes: dict[str, Any] = {}
     for name in args.recipes:
-        recipes[name] = kills(name, args.kills, args.seed)
-        report = {"rounds": ROUNDS, "seed": args.seed, "recipes": recipes, "machine": machine()}
-        write(report, args.json)
+        for found in kills(name, args.kills, args.seed):
+            recipes[name] = found
+            report = {"rounds": ROUNDS, "seed": args.seed, "recipes": recipes}
+            if found["kills"] % 10 == 0 or found["kills"] == args.kills:
+                write({**report, "machine": machine()}, args.json)
     return int(any(each["bit_equal"] < each["kills"] for each in recipes.values()))
 
 
