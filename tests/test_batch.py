@@ -100,7 +100,7 @@ def twins(method: Method, clients: Sequence[fgl.Graph], *, at_once: Any = "all",
 @cache
 def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple[Method, Result]:
     method = METHODS[name](model(getattr(fgl.nn, kind), dropout=0.0).to(dtype))
-    return method, fgl.run(method, ragged(features, dtype), num_rounds=10)
+    return method, fgl.run(method, ragged(features, dtype), num_rounds=4)
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.
     method, want = one_by_one(name, kind, features, dtype)
     clients = ragged(features, dtype)
     assert not same(want.outbox[0]["model"], method.initial())
-    got = fgl.run(method, clients, num_rounds=10, clients_at_once=at_once)
+    got = fgl.run(method, clients, num_rounds=4, clients_at_once=at_once)
     if dtype == torch.float64:
         parity(got, want, 1e-10)
     near(dict(got.outbox), dict(want.outbox))

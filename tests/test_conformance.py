@@ -28,14 +28,24 @@ SLOW = pytest.mark.slow
 one_by_one = partial(fgl.run, clients_at_once=1)  # but where a test says otherwise
 
 
-def rows(keep: Callable[[str, str], bool] = lambda name, task: True) -> Any:
-    """A test of every row on every task, or of those that are kept."""
+def rows(keep: Callable[[str, str], bool] = lambda name, task: True, *, once: bool = False) -> Any:
+    """A test of every row on every task, or of those that are kept.
+
+    Where `once`, `make test` has each row's first task, and `make conformance` the others.
+    """
     chosen = [
-        pytest.param(*pair, id=" | ".join(pair), marks=SLOW if later(*pair) else ())
+        pytest.param(*pair, id=" | ".join(pair), marks=marks(*pair, once=once))
         for pair in CASES
         if keep(*pair)
     ]
     return pytest.mark.parametrize(("name", "task"), chosen)
+
+
+def marks(name: str, task: str, *, once: bool) -> Any:
+    """Whether a case takes its time with ``make conformance``."""
+    row = ROWS[name]
+    further = once and task != (row.first or row.tasks)[0]
+    return SLOW if later(name, task) or further else ()
 
 
 @pytest.fixture(autouse=True)
@@ -164,10 +174,11 @@ def test_names_of_the_clients(name: str, task: str) -> None:
 def resumes() -> Iterator[Any]:
     """Every row; in batches those that are no compositions."""
     for name, task in CASES:
-        marks = SLOW if later(name, task) else ()
-        yield pytest.param(name, task, 1, id=f"{name} | {task} | loop", marks=marks)
+        each = f"{name} | {task}"
+        yield pytest.param(name, task, 1, id=f"{each} | loop", marks=marks(name, task, once=False))
         if " of " not in name:
-            yield pytest.param(name, task, "all", id=f"{name} | {task} | batch", marks=marks)
+            slow = marks(name, task, once=True)
+            yield pytest.param(name, task, "all", id=f"{each} | batch", marks=slow)
 
 
 @pytest.mark.parametrize(("name", "task", "at_once"), list(resumes()))
@@ -212,7 +223,7 @@ def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
     return replace(method, send=send, seals={})
 
 
-@rows(lambda name, task: ROWS[name].sends)
+@rows(lambda name, task: ROWS[name].sends, once=True)
 def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: str) -> None:
     method, made = case(name, task)
     bad = diverging(method, [made.clients[2]], from_round=1)
@@ -229,7 +240,7 @@ def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: st
     assert result.history[1].bytes_up > want.bytes[1][1]  # it did cross the wire
 
 
-@rows(lambda name, task: ROWS[name].sends)
+@rows(lambda name, task: ROWS[name].sends, once=True)
 def test_all_diverging_keeps_the_old_model(name: str, task: str) -> None:
     method, made = case(name, task)
     bad = diverging(method, list(made.clients), from_round=1)
