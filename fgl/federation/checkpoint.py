@@ -24,6 +24,7 @@ import torch
 from . import disk
 from .history import Result, Round
 from .inbox import Broadcast
+from .message import to
 
 FORMAT = 2
 HEAD = f"fgl-ckpt {FORMAT}\n".encode()
@@ -303,15 +304,9 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
-    outbox = _to(content["outbox"], device)
+    outbox = to(content["outbox"], device)
     if content["shared"]:
         outbox = Broadcast(outbox, content["num_clients"])
-    states = {client: _to(state, device) for client, state in content["client_states"].items()}
+    states = {client: to(state, device) for client, state in content["client_states"].items()}
     form = json.loads(content.get("form", "{}"))  # older files: the next round fixes it
-    return Result(outbox, _to(content["server_state"], device), states, history, form)
-
-
-def _to(value: Any, device: torch.device) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _to(item, device) for key, item in value.items()}
-    return value.to(device)
+    return Result(outbox, to(content["server_state"], device), states, history, form)

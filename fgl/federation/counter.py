@@ -48,10 +48,6 @@ class Counter(TorchDispatchMode):
                     self._add(made)
         return out
 
-    def restart(self) -> None:
-        """The peak starts again from what lives now."""
-        self.peak = self.now
-
     def _add(self, tensor: Tensor) -> None:
         for part in _strided(tensor):
             storage = part.untyped_storage()

@@ -87,7 +87,7 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
             if isinstance(value, SparseMatrix):
                 parts = [value.pattern.row, value.pattern.col, value.value]
             for part in (part for part in parts if isinstance(part, torch.Tensor)):
-                digest.update(part.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+                digest.update(_bytes(part))
     return digest.hexdigest()
 
 
@@ -109,9 +109,14 @@ def _digest(messages: Sequence[Message]) -> str:
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
             found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
-            flat = tensor.detach().cpu().contiguous().flatten()
-            found.update(flat.view(torch.uint8).numpy().tobytes())
+            found.update(_bytes(tensor))
     return found.hexdigest()
+
+
+def _bytes(tensor: Tensor) -> bytes:
+    flat = tensor.detach().cpu().contiguous().flatten()
+    content: bytes = flat.view(torch.uint8).numpy().tobytes()
+    return content
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:

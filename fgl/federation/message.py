@@ -58,3 +58,15 @@ def compact(message: Message) -> Message:
         else own(value)
         for key, value in message.items()
     }
+
+
+def to(message: Any, device: torch.device) -> Any:
+    """A message, a state, or several of them by client, on a device.
+
+    Example:
+        >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
+        {'w': tensor([0.])}
+    """
+    if isinstance(message, Mapping):
+        return {key: to(value, device) for key, value in message.items()}
+    return message.to(device)

@@ -14,11 +14,11 @@ from flwr.serverapp import Grid
 
 from ...graph import Graph
 from ..message import Message as Sent
-from ..message import leaves
+from ..message import leaves, to
 from ..method import Method, State
 from ..packed import names, pack, unpack
 from .loop import Score
-from .node import Folder, Note, Shelf, agreement, answer, check_agreement, scores, to
+from .node import Folder, Note, Shelf, agreement, answer, check_agreement, scores
 from .nodes import Nodes, Reply
 
 Build = Callable[[Context], tuple[Any, ...]]

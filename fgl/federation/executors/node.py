@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import sys
 from collections.abc import Iterator, Mapping
@@ -16,7 +15,7 @@ from ...graph import Graph
 from ..checkpoint import read_whole, write_whole
 from ..guard import checked
 from ..identity import identity
-from ..message import Message, leaves
+from ..message import Message, to
 from ..method import Method, State
 from ..modes import in_mode
 from ..packed import pack, unpack
@@ -105,14 +104,6 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     said = identity(method, [], 0, 1.0, 0.0, config)
     for name in ("seed", "participation", "dropouts", "clients"):
         del said[name]
-    state = method.model.state_dict()
-    first = hashlib.blake2b(digest_size=8)
-    for _, tensor in leaves(state):
-        flat = tensor.detach().cpu().contiguous().flatten()
-        first.update(flat.view(torch.uint8).numpy().tobytes())
-    said["dtypes"] = {name: str(tensor.dtype) for name, tensor in state.items()}
-    said["first parameters"] = first.hexdigest()
-    said["threads"] = torch.get_num_threads()
     said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     agreed: dict[str, Any] = json.loads(json.dumps(said))
     return agreed
@@ -206,18 +197,3 @@ def _state(note: Note, shelf: Shelf) -> State:
             f"but got {shelf.rounds() or 'none'}"
         )
     return unpack(payload)
-
-
-def to(message: Message, device: torch.device) -> Message:
-    """A message or a state on a device.
-
-    Example:
-        >>> to({"w": torch.zeros(1)}, torch.device("cpu"))
-        {'w': tensor([0.])}
-    """
-    return {
-        key: {name: tensor.to(device) for name, tensor in value.items()}
-        if isinstance(value, Mapping)
-        else value.to(device)
-        for key, value in message.items()
-    }

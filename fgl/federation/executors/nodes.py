@@ -14,14 +14,14 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from ..checks import check_message
-from ..message import Message
+from ..message import Message, to
 from ..method import Method, State
+from ..uploads import LONGEST
 from . import Answer, Value
-from .node import Note, agreement, check_agreement, to
+from .node import Note, agreement, check_agreement
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
 SLOWEST = 30.0  # seconds between two questions to an app that dies of each
-LONGEST = 300  # characters of a reason that a history keeps
 
 
 class Reply(NamedTuple):
