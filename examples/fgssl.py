@@ -18,7 +18,7 @@ import torch
 from torch.func import functional_call
 
 from fgl import augment, tasks
-from fgl.checks import check_choice, check_number
+from fgl.checks import check_choice, check_number, check_weight
 from fgl.experiment import Run, cli
 from fgl.losses import node_contrast, structure_distillation
 
@@ -42,8 +42,7 @@ def fgssl(
     direction="anchor",
 ):
     """FGSSL; a weight of 0 leaves its term out."""
-    check_number("lambda_c", lambda_c, at_least=0)
-    check_number("lambda_d", lambda_d, at_least=0)
+    check_weight(lambda_c=lambda_c, lambda_d=lambda_d)
     check_number("tau", tau, above=0)
     check_number("omega", omega, above=0)
     check_choice("keys", keys, ("global", "local"))

@@ -8,6 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from .checks import check_share
 from .sparse import SparseMatrix
 
 TensorOrSparse = TypeVar("TensorOrSparse", Tensor, SparseMatrix)
@@ -111,6 +112,5 @@ strong = partial(augment, edge_p=0.8, feature_p=0.5)
 
 
 def _keep(size: int, p: float, device: torch.device, generator: torch.Generator | None) -> Tensor:
-    if not 0 <= p <= 1:
-        raise ValueError(f"Expected p to be in [0, 1], but got {p}")
+    check_share(p=p)
     return torch.rand(size, device=device, generator=generator) >= p

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from .checks import check_number
+from .checks import check_count
 from .graph import Graph
 from .nn.layers import Stack
 from .progress import shown
@@ -47,7 +47,7 @@ def logits_in_blocks(
         >>> logits_in_blocks(model, dict(model.named_parameters()), graph, block_size=2).shape
         torch.Size([5, 2])
     """
-    check_number("block_size", block_size, at_least=1, integer=True)
+    check_count(block_size=block_size)
     if graph.num_nodes <= block_size:
         whole: Tensor = functional_call(model, dict(params), graph.inputs)
         return whole

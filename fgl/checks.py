@@ -89,6 +89,24 @@ def check_share(**values: Any) -> None:
         check_number(name, value, at_least=0, at_most=1)
 
 
+def check_count(**values: Any) -> None:
+    """Refuse what is no integer of at least 1.
+
+    Args:
+        values: each by its name.
+
+    Raises:
+        TypeError, ValueError: as `check_number`.
+
+    Example:
+        >>> check_count(clients=0)
+        Traceback (most recent call last):
+        ValueError: Expected clients to be an integer >= 1, but got 0
+    """
+    for name, value in values.items():
+        check_number(name, value, at_least=1, integer=True)
+
+
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     """Refuse what is not one of the choices.
 

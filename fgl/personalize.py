@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+from .checks import check_number, check_share, check_weight
+
 Params = dict[str, Tensor]
 
 
@@ -221,8 +223,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685, Eq. 15
     """
-    if not gamma > 0:
-        raise ValueError(f"Expected gamma to be > 0, but got {gamma}")
+    check_number("gamma", gamma, above=0)
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
 
 
@@ -267,12 +268,9 @@ def adaptive_aggregation(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    if not 0 <= phi <= 1:
-        raise ValueError(f"Expected phi to be in [0, 1], but got {phi}")
-    if not delta >= 0:
-        raise ValueError(f"Expected delta to be at least 0, but got {delta}")
-    if max_adjust < 0:
-        raise ValueError(f"Expected max_adjust to be at least 0, but got {max_adjust}")
+    check_share(phi=phi)
+    check_weight(delta=delta)
+    check_number("max_adjust", max_adjust, at_least=0, integer=True)
     got = {name: list(tensor.shape) for name, tensor in own.items()}
     want = {name: list(tensor.shape) for name, tensor in received.items()}
     if got != want:

@@ -239,8 +239,8 @@ def test_mix_has_a_gradient(sparse: bool) -> None:
         (torch.ones(4, 4), 0.0, r"Expected stack\['w'\] to have 4 clients, but got \[5, 2\]"),
         (torch.full((K, K), math.nan), 0.0, "Expected matrix to be finite, but got NaN"),
         (torch.full((K, K), math.inf), 1.0, "Expected matrix to be finite, but got NaN"),
-        (torch.eye(K), 1.5, r"Expected self_weight to be in \[0, 1\], but got 1.5"),
-        (torch.eye(K), math.nan, r"Expected self_weight to be in \[0, 1\], but got nan"),
+        (torch.eye(K), 1.5, r"Expected self_weight to be a number >= 0 and <= 1, but got 1.5"),
+        (torch.eye(K), math.nan, r"Expected self_weight to be a number >= 0 and <= 1, but got nan"),
     ],
 )
 def test_mix_refuses_bad_input(matrix: Tensor, self_weight: float, message: str) -> None:
@@ -368,7 +368,7 @@ def test_server_step_with_integers_only(rule: str) -> None:
 
 
 def test_server_step_refuses_an_unknown_rule() -> None:
-    message = "Expected rule to be sgd, adam, yogi or adagrad, but got 'lion'"
+    message = "Expected rule to be one of 'sgd', 'adam', 'yogi', 'adagrad', but got 'lion'"
     with pytest.raises(ValueError, match=message):
         server_step({}, {}, {}, rule="lion")
 

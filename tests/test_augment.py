@@ -256,5 +256,5 @@ def test_gradients_flow_through_what_is_left() -> None:
 @pytest.mark.parametrize("p", [-0.1, 1.1, math.nan, math.inf])
 @calls
 def test_p_is_a_probability(call: Callable[..., Tensor], p: float) -> None:
-    with pytest.raises(ValueError, match=rf"Expected p to be in \[0, 1\], but got {p}"):
+    with pytest.raises(ValueError, match=rf"Expected p to be a number >= 0 and <= 1, but got {p}"):
         call(p, None)

@@ -148,11 +148,11 @@ def test_ego_graph_traffic_is_that_of_the_paper(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"num_clients": 0}, "num_clients to be at least 1, but got 0"),
-        ({"major_rate": 1.2}, r"major_rate to be in \[0, 1\], but got 1.2"),
-        ({"share": -0.1}, r"share to be in \[0, 1\], but got -0.1"),
-        ({"global_share": 2}, r"global_share to be in \[0, 1\], but got 2"),
-        ({"num_test": 0}, "num_test to be at least 1, but got 0"),
+        ({"num_clients": 0}, "num_clients to be an integer >= 1, but got 0"),
+        ({"major_rate": 1.2}, r"major_rate to be a number >= 0 and <= 1, but got 1.2"),
+        ({"share": -0.1}, r"share to be a number >= 0 and <= 1, but got -0.1"),
+        ({"global_share": 2}, r"global_share to be a number >= 0 and <= 1, but got 2"),
+        ({"num_test": 0}, "num_test to be an integer >= 1, but got 0"),
         ({"num_major": 8}, r"num_major to be in \[1, 7\], but got 8"),
         ({"num_test": 300}, "client 0 to have a training node besides 300 test"),
         ({"share": 0.0}, "client 0 to have a training node"),

@@ -168,7 +168,7 @@ BAD: list[tuple[Any, str]] = [
     ),
     (
         lambda g: class_capped_split(g, train_per_class=-1),
-        "Expected train_per_class to be at least 0, but got -1",
+        "Expected train_per_class to be an integer >= 0, but got -1",
     ),
     (lambda g: class_capped_split(g, num_val=-1), r"Expected num_val to be in \[0, .*, but got -1"),
     (lambda g: random_split(g, train=-0.1), "Expected train and val to be .*but got -0.1 and 0.2"),
@@ -194,7 +194,7 @@ def test_number_of_test_nodes() -> None:
     for num_test in (0, 2, 5, 100):
         made = class_capped_split(graph, train_per_class=5, num_val=3, num_test=num_test)
         assert [int(mask.sum()) for mask in masks(made)] == [10, 3, min(num_test, 7)]
-    with pytest.raises(ValueError, match=r"Expected num_test to be at least 0, but got -1"):
+    with pytest.raises(ValueError, match=r"Expected num_test to be an integer >= 0, but got -1"):
         class_capped_split(graph, num_test=-1)
 
 

@@ -354,7 +354,7 @@ def test_minibatches_are_a_shuffled_epoch() -> None:
     assert whole is graph
     assert list(context) == ["a"]
     assert not others
-    with pytest.raises(ValueError, match="batch_size to be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="batch_size to be an integer >= 1, but got 0"):
         list(graph_minibatches(graph, {}, batch_size=0))
     nothing = graph.replace(train_mask=torch.zeros_like(graph.y, dtype=torch.bool))
     assert not list(graph_minibatches(nothing, {}))

@@ -95,7 +95,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         ValueError,
         "Expected y to be at least 0, but got -1",
     ),
-    ({"num_classes": 0}, ValueError, "Expected num_classes to be at least 1, but got 0"),
+    ({"num_classes": 0}, ValueError, "Expected num_classes to be an integer >= 1, but got 0"),
     *(
         ({name: value}, error, f"Expected {name} to {message}")
         for name in ("train_mask", "val_mask", "test_mask")

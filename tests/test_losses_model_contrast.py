@@ -121,7 +121,7 @@ def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
         ({"previous": rows(2)}, r"previous to have shape \['Q', 6, 4\], but got \[6, 4\]"),
         ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
         ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),
-        ({"temperature": 0.0}, "temperature to be positive, but got 0.0"),
+        ({"temperature": 0.0}, "temperature to be a number > 0, but got 0.0"),
     ],
 )
 def test_malformed(change: dict[str, Any], message: str) -> None:

@@ -295,7 +295,7 @@ def test_inputs_are_untouched() -> None:
         ({"edges": SparseMatrix.from_edge_index(EDGES, N + 1)}, "Expected edges to join 9 nodes"),
         ({"mask": MASK[1:]}, r"Expected mask to have shape \[9\], but got \[8\]"),
         ({"mask": MASK[:, None]}, r"Expected mask to have shape \[9\], but got \[9, 1\]"),
-        ({"temperature": 0.0}, "Expected temperature to be positive, but got 0.0"),
+        ({"temperature": 0.0}, "Expected temperature to be a number > 0, but got 0.0"),
     ],
 )
 def test_bad_input(change: dict[str, Any], message: str) -> None:

@@ -175,7 +175,7 @@ def test_fold_in_does_not_depend_on_the_process() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"num_steps": -1}, "num_steps to be at least 0, but got -1"),
+        ({"num_steps": -1}, "num_steps to be an integer >= 0, but got -1"),
         ({"max_grad_norm": 0.0}, "max_grad_norm to be > 0, but got 0.0"),
         ({"max_grad_norm": float("nan")}, "max_grad_norm to be > 0, but got nan"),
     ],
@@ -204,7 +204,7 @@ def test_fedavg_names_everything() -> None:
     assert [f.name for f in fields(Method) if f.default is not MISSING] == shared
     with pytest.raises(TypeError, match="missing 7 required positional arguments"):
         Method(model())  # type: ignore[call-arg]
-    with pytest.raises(ValueError, match="exchange to be at least 1, but got 0"):
+    with pytest.raises(ValueError, match="exchange to be an integer >= 1, but got 0"):
         replace(fgl.fedavg(model()), exchange=0)
 
 

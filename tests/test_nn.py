@@ -390,8 +390,14 @@ def test_vmap_over_clients_equals_the_loop(name: str, sparse: bool) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: GCN(F, 8, C, num_layers=0), "Expected num_layers to be at least 1, but got 0"),
-        (lambda: GAT(F, 8, C, num_layers=0), "Expected num_layers to be at least 1, but got 0"),
+        (
+            lambda: GCN(F, 8, C, num_layers=0),
+            "Expected num_layers to be an integer >= 1, but got 0",
+        ),
+        (
+            lambda: GAT(F, 8, C, num_layers=0),
+            "Expected num_layers to be an integer >= 1, but got 0",
+        ),
         (lambda: GAT(F, 8, C, heads=3), "hidden_channels to be a multiple of heads=3, but got 8"),
     ],
 )

@@ -130,5 +130,5 @@ def test_dropout_only_in_training() -> None:
     assert not torch.equal(first, second)
     net.eval()
     assert torch.equal(net(x, edges), net(x, edges, noise=noise))
-    with pytest.raises(ValueError, match="num_layers to be at least 1"):
+    with pytest.raises(ValueError, match="num_layers to be an integer >= 1"):
         MLP(2, 2, 2, num_layers=0)

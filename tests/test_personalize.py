@@ -142,7 +142,7 @@ def test_a_larger_gamma_takes_less() -> None:
 
 def test_bad_coefficient() -> None:
     p = torch.tensor([0.5, 0.5])
-    with pytest.raises(ValueError, match="gamma to be > 0, but got 0"):
+    with pytest.raises(ValueError, match="gamma to be a number > 0, but got 0"):
         mixing_coefficient(p, p, gamma=0.0)
     with pytest.raises(ValueError, match=r"p and q to have one shape .* but got \[2\] and \[3\]"):
         mixing_coefficient(p, torch.ones(3) / 3)

@@ -73,10 +73,10 @@ def test_inputs_are_not_touched() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"phi": -0.1}, r"phi to be in \[0, 1\], but got -0.1"),
+        ({"phi": -0.1}, r"phi to be a number >= 0 and <= 1, but got -0.1"),
         ({"phi": math.nan}, "phi"),
-        ({"delta": -1.0}, "delta to be at least 0, but got -1.0"),
-        ({"max_adjust": -1}, "max_adjust to be at least 0, but got -1"),
+        ({"delta": -1.0}, "delta to be a number >= 0, but got -1.0"),
+        ({"max_adjust": -1}, "max_adjust to be an integer >= 0, but got -1"),
     ],
 )
 def test_out_of_range(change: dict[str, Any], message: str) -> None:

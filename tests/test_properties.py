@@ -210,7 +210,7 @@ def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
 
 
 def test_unknown_entropy_form() -> None:
-    with pytest.raises(ValueError, match="form to be 'paper' or 'code', but got 'log2'"):
+    with pytest.raises(ValueError, match="form to be one of 'paper', 'code', but got 'log2'"):
         network_entropy(torch.tensor([[0], [1]]), 2, form="log2")  # type: ignore[arg-type]
 
 

@@ -140,7 +140,7 @@ def test_pseudo_graph_of_nothing_and_bad_input() -> None:
     assert pseudo_graph(torch.zeros(0, 3)).shape == (0, 0)
     assert pseudo_graph(torch.zeros(4, 3)).nnz == 0
     assert not pseudo_graph(torch.rand(4, 3, requires_grad=True)).value.requires_grad
-    with pytest.raises(ValueError, match="Expected s to be at least 1"):
+    with pytest.raises(ValueError, match="Expected s to be an integer >= 1"):
         pseudo_graph(torch.rand(4, 3), s=0)
     with pytest.raises(ValueError, match=r"Expected h to have shape \[N, C\]"):
         pseudo_graph(torch.rand(4))

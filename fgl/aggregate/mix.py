@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_share
 from .mean import exact, folded
 
 
@@ -43,8 +44,7 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     Source: GPFL, TMLR 2025, Eq. 4 and 16; exact products: Ozaki et al. 2012,
     https://doi.org/10.1007/s11075-011-9478-1
     """
-    if not 0 <= self_weight <= 1:
-        raise ValueError(f"Expected self_weight to be in [0, 1], but got {self_weight}")
+    check_share(self_weight=self_weight)
     if isinstance(matrix, Tensor) and not matrix.is_floating_point():
         raise TypeError(f"Expected matrix to be floating point, but got {matrix.dtype}")
     shape = list(matrix.shape)

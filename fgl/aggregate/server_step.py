@@ -8,6 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
+
 Params = dict[str, Tensor]
 
 
@@ -54,8 +56,7 @@ def server_step(
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295, Algorithm 2
     """
-    if rule not in ("sgd", "adam", "yogi", "adagrad"):
-        raise ValueError(f"Expected rule to be sgd, adam, yogi or adagrad, but got {rule!r}")
+    check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
     new: Params = {}
     first: Params = {}
     second: Params = {}

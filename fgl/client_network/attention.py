@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_number, check_share, check_weight
 from .rows import check_rows
 
 
@@ -35,10 +35,10 @@ def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None =
     https://arxiv.org/abs/2007.03797
     """
     check_rows("alike", alike, "k, k")
-    check_number("scale", scale, at_least=0)
+    check_weight(scale=scale)
     if own is None:
         return torch.softmax(scale * alike, dim=1)
-    check_number("own", own, at_least=0, at_most=1)
+    check_share(own=own)
     itself = torch.eye(len(alike), dtype=alike.dtype, device=alike.device)
     if len(alike) < 2:
         return itself
@@ -75,7 +75,7 @@ def distance_attention(rows: Tensor, *, sigma: float = 1.0, lr: float = 1.0) -> 
     """
     check_rows("rows", rows, "k, P")
     check_number("sigma", sigma, above=0)
-    check_number("lr", lr, at_least=0)
+    check_weight(lr=lr)
     # Exact differences: the squares of a product would cancel where two models are near.
     apart = torch.cdist(rows, rows, compute_mode="donot_use_mm_for_euclid_dist").square()
     others = (lr / sigma * torch.exp(-apart / sigma)).fill_diagonal_(0)

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
+from ..checks import check_count, check_number
 from .rows import check_rows
 
 EPS = 1e-6
@@ -204,9 +205,8 @@ def reconstruct(
     if len(network) != len(features):
         got = f"{len(network)} and {len(features)}"
         raise ValueError(f"Expected network and features to be of as many clients, but got {got}")
-    for name, value, least in (("steps", steps, 0), ("hidden", hidden, 1), ("out", out, 1)):
-        if value < least:
-            raise ValueError(f"Expected {name} to be at least {least}, but got {value}")
+    check_number("steps", steps, at_least=0, integer=True)
+    check_count(hidden=hidden, out=out)
     dtype = features.dtype
     features = features.to(torch.promote_types(dtype, torch.float32))  # a half's Adam divides by 0
     drawn = init_encoder(

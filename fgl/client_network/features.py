@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice
+from ..checks import check_choice, check_count, check_share
 from .rows import centred, check_rows, unit_centred
 
 
@@ -98,8 +98,7 @@ def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -
     """
     check_rows("flat", flat, "k, P")
     if width is not None:
-        if width < 1:
-            raise ValueError(f"Expected width to be at least 1, but got {width}")
+        check_count(width=width)
         window = max(1, flat.shape[1] // width)
         flat = F.avg_pool1d(flat, window, window) if flat.numel() else flat
     return unit_centred(flat) if l2 else centred(flat)
@@ -169,11 +168,8 @@ def probe_graphs(
     Source: GPFL, TMLR 2025; Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
     check_choice("features", features, ("degree", "normal"))
-    for name, value in (("num", num), ("num_nodes", num_nodes), ("num_features", num_features)):
-        if value < 1:
-            raise ValueError(f"Expected {name} to be at least 1, but got {value}")
-    if not 0 <= p <= 1:
-        raise ValueError(f"Expected p to be in [0, 1], but got {p}")
+    check_count(num=num, num_nodes=num_nodes, num_features=num_features)
+    check_share(p=p)
     drawn = 1 if replicate else num
     later = (torch.rand(drawn, num_nodes, num_nodes, generator=generator) < p).triu(1)
     later = later.expand(num, -1, -1)

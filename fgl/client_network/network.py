@@ -7,6 +7,7 @@ import math
 import torch
 from torch import Tensor
 
+from ..checks import check_share
 from .rows import check_rows, unit, unit_centred
 
 
@@ -172,8 +173,7 @@ def running_network(
     """
     check_rows("previous", previous, "k, k")
     _check_square("embedding_similarity", embedding_similarity, len(previous))
-    if not 0 <= beta <= 1:
-        raise ValueError(f"Expected beta to be in [0, 1], but got {beta}")
+    check_share(beta=beta)
     mixed = beta * previous + (1 - beta) * embedding_similarity.to(previous)
     return normalize_rows(mixed.clamp(min=0))
 

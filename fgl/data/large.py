@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from ..checks import check_number
+from ..checks import check_count, check_number, check_share, check_weight
 from ..graph import Graph
 from .undirected import undirected
 
@@ -90,17 +90,13 @@ def large_graph(
 
     Source: https://ogb.stanford.edu/docs/nodeprop/ (the sizes)
     """
-    for name, count in (("num_nodes", num_nodes), ("num_classes", num_classes)):
-        check_number(name, count, at_least=1, integer=True)
+    check_count(num_nodes=num_nodes, num_classes=num_classes)
+    check_count(num_features=num_features, community_size=community_size)
     check_number("num_edges", num_edges, at_least=0, integer=True)
-    check_number("num_features", num_features, at_least=1, integer=True)
     check_number("max_degree", max_degree, at_least=1)
-    check_number("community_size", community_size, at_least=1, integer=True)
-    for name, value in (("homophily", homophily), ("closeness", closeness), ("strays", strays)):
-        check_number(name, value, at_least=0, at_most=1)
+    check_share(homophily=homophily, closeness=closeness, strays=strays)
     check_number("tail", tail, above=1)
-    check_number("skew", skew, at_least=0)
-    check_number("signal", signal, at_least=0)
+    check_weight(skew=skew, signal=signal)
     generator = torch.Generator().manual_seed(seed)
     y, community = _groups(num_nodes, num_classes, skew, community_size)
     weight = (1 - torch.rand(num_nodes, generator=generator, dtype=torch.float64)).pow(-1 / tail)

@@ -13,7 +13,7 @@ from operator import index
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_count, check_number
 from ..graph import Graph
 from ..graph.checks import check_index
 from ..sparse import SparseMatrix
@@ -263,7 +263,7 @@ def check_steps(epochs: int, batch_size: int) -> None:
         ValueError: Expected batch_size to be an integer >= 1, but got 0
     """
     check_number("epochs", epochs, at_least=0, integer=True)
-    check_number("batch_size", batch_size, at_least=1, integer=True)
+    check_count(batch_size=batch_size)
 
 
 def check_float(value: object, name: str) -> None:

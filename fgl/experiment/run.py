@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_count, check_number
 from ..federation import Estimate, Evaluate, Method, Result, Watch, choose, estimate, run
 from ..federation.estimate import available
 from .callbacks import early_stop, progress
@@ -71,9 +71,9 @@ class Run:
         check_number("participation", self.participation, above=0, at_most=1)
         if self.clients_at_once not in ("all", "auto"):
             _check_at_once(self.clients_at_once)
-        check_number("threads", self.threads, at_least=1, integer=True)
+        check_count(threads=self.threads)
         if self.patience is not None:
-            check_number("patience", self.patience, at_least=1, integer=True)
+            check_count(patience=self.patience)
         if self.json:
             _check_file(Path(self.json))
 
@@ -227,7 +227,7 @@ def _write(path: Path, text: str) -> None:
 
 def _check_at_once(value: Any) -> None:
     try:
-        check_number("clients_at_once", value, at_least=1, integer=True)
+        check_count(clients_at_once=value)
     except (TypeError, ValueError) as error:
         raise type(error)(str(error).replace(">= 1", '>= 1, "all" or "auto"')) from None
 

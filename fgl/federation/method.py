@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .. import aggregate as server
+from ..checks import check_count, check_number
 from ..graph import Graph
 from ..losses import cross_entropy
 from .checks import check_model
@@ -73,8 +74,8 @@ class Training:
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
-        if self.num_steps is not None and self.num_steps < 0:
-            raise ValueError(f"Expected num_steps to be at least 0, but got {self.num_steps}")
+        if self.num_steps is not None:
+            check_number("num_steps", self.num_steps, at_least=0, integer=True)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
@@ -159,8 +160,7 @@ class Method:
     settings: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if self.exchange < 1:
-            raise ValueError(f"Expected exchange to be at least 1, but got {self.exchange}")
+        check_count(exchange=self.exchange)
         taken = [name for name in self.personal if name in self.model.state_dict()]
         if taken:
             raise ValueError(

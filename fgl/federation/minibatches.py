@@ -9,6 +9,7 @@ from typing import Any, overload
 import torch
 from torch import Tensor
 
+from ..checks import check_count
 from ..graph import Graph
 from ..progress import shown
 from .method import Training
@@ -106,7 +107,7 @@ def node_minibatches(
         >>> [seen.num_train for seen, _ in node_minibatches(graph, {}, batch_size=2)]
         [2, 2, 1]
     """
-    _check_batch_size(batch_size)
+    check_count(batch_size=batch_size)
     nodes = training_examples(graph)
     for _ in range(num_epochs):
         order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
@@ -152,7 +153,7 @@ def graph_minibatches(
         >>> [seen.num_graphs for seen, _ in graph_minibatches(graph, {}, batch_size=2)]
         [2, 2, 1]
     """
-    _check_batch_size(batch_size)
+    check_count(batch_size=batch_size)
     chosen = training_examples(graph)
     for _ in range(num_epochs):
         if 0 < chosen.numel() <= batch_size:
@@ -161,8 +162,3 @@ def graph_minibatches(
         order = torch.randperm(chosen.numel()).to(chosen.device)
         for batch in chosen[order].split(batch_size) if chosen.numel() else ():
             yield graph.select(batch), context
-
-
-def _check_batch_size(batch_size: int) -> None:
-    if batch_size < 1:
-        raise ValueError(f"Expected batch_size to be at least 1, but got {batch_size}")

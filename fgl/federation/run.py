@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from ..checks import check_number, check_share
 from ..graph import Graph
 from .checkpoint import Folder, opened
 from .collector import young_only
@@ -323,12 +324,10 @@ def check_graphs(clients: Sequence[Graph]) -> None:
 def _check(
     num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
 ) -> None:
-    if num_rounds < 0:
-        raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")
-    if not 0 < participation <= 1:
-        raise ValueError(f"Expected participation to be in (0, 1], but got {participation}")
-    if not callable(dropouts) and not 0 <= dropouts <= 1:
-        raise ValueError(f"Expected dropouts to be in [0, 1], but got {dropouts}")
+    check_number("num_rounds", num_rounds, at_least=0, integer=True)
+    check_number("participation", participation, above=0, at_most=1)
+    if not callable(dropouts):
+        check_share(dropouts=dropouts)
     try:
         json.dumps(dict(config or {}))
     except (TypeError, ValueError) as error:

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_count
 from ..sparse import Pattern, SparseMatrix
 from ..sparse.pattern import outside
 from . import collection
@@ -83,8 +84,8 @@ class Graph:
                 check_mask(name, mask, self.num_examples)
         if self.node_id is not None:
             check_index("node_id", self.node_id, (n,), None)
-        if self.num_classes is not None and self.num_classes < 1:
-            raise ValueError(f"Expected num_classes to be at least 1, but got {self.num_classes}")
+        if self.num_classes is not None:
+            check_count(num_classes=self.num_classes)
         if self.y is not None:
             check_index("y", self.y, (self.num_examples,), self.num_classes)
             if self.num_classes is None:

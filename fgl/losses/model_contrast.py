@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_number
 from .unit_rows import unit_rows
 from .weighted_mean import weighted_mean
 
@@ -63,8 +64,7 @@ def model_contrast(
     for name, value, size in (("mask", mask, len(z)), ("queue_mask", queue_mask, len(previous))):
         if value is not None and value.shape != (size,):
             raise ValueError(f"Expected {name} to have shape [{size}], but got {list(value.shape)}")
-    if not temperature > 0:
-        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    check_number("temperature", temperature, above=0)
     if mask is not None:  # 0 times the NaN of a node that is not there is not 0
         there = mask.bool()[:, None]
         z, received, previous = (torch.where(there, rows, 0) for rows in (z, received, previous))

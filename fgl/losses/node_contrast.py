@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
+from ..checks import check_choice, check_number
 from ..sparse import widened
 from .unit_rows import unit_rows
 
-DENOMINATORS = ("negatives", "all")
-DIRECTIONS = ("anchor", "symmetric")
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
 CACHED = 2**18  # similarities that a CPU's cache holds, with what is made of them
 
@@ -83,14 +82,9 @@ def node_contrast(
             )
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
-    if not temperature > 0:
-        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
-    if denominator not in DENOMINATORS:
-        raise ValueError(
-            f"Expected denominator to be one of {DENOMINATORS}, but got {denominator!r}"
-        )
-    if direction not in DIRECTIONS:
-        raise ValueError(f"Expected direction to be one of {DIRECTIONS}, but got {direction!r}")
+    check_number("temperature", temperature, above=0)
+    check_choice("denominator", denominator, ("negatives", "all"))
+    check_choice("direction", direction, ("anchor", "symmetric"))
     scale = temperature**-0.5
     given = anchor.dtype
     anchor, keys = (unit_rows(widened(rows)) * scale for rows in (anchor, keys))

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..checks import check_choice
 from ..sparse import widened
 from .pair_scores import pair_scores
 from .weighted_mean import mask_weight, weighted_mean
@@ -142,8 +143,7 @@ def reconstruction_loss(
     """
     if kind == "sampled":
         return sampled_reconstruction(z, edges, negatives, mask=mask, negative_mask=negative_mask)
-    if kind not in KINDS:
-        raise ValueError(f"Expected kind to be one of {KINDS}, but got {kind!r}")
+    check_choice("kind", kind, KINDS)
     weighted = kind == "dense_weighted"
     return dense_reconstruction(z, edges, weighted=weighted, mask=mask, node_mask=node_mask)
 

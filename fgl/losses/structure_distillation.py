@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
+from ..checks import check_number
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
 from .weighted_mean import weighted_mean
 
@@ -54,8 +55,7 @@ def structure_distillation(
         raise ValueError(
             f"Expected mask to have shape [{student.shape[0]}], but got {list(mask.shape)}"
         )
-    if not temperature > 0:
-        raise ValueError(f"Expected temperature to be positive, but got {temperature}")
+    check_number("temperature", temperature, above=0)
     if not isinstance(edges, SparseMatrix):
         edges = SparseMatrix.from_edge_index(edges, student.shape[0])
     if edges.shape != (student.shape[0], student.shape[0]):

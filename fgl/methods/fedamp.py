@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_number, check_share, check_weight
 from ..client_network import distance_attention, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
@@ -51,7 +51,7 @@ def fedamp(
     """
     check_number("sigma", sigma, above=0)
     check_number("server_lr", server_lr, above=0)
-    check_number("penalty", penalty, at_least=0)
+    check_weight(penalty=penalty)
     check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
@@ -82,9 +82,8 @@ def heurfedamp(
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form is that of
     https://github.com/MediaBrain-SJTU/pFedGraph
     """
-    check_number("own", own, at_least=0, at_most=1)
-    check_number("scale", scale, at_least=0)
-    check_number("penalty", penalty, at_least=0)
+    check_share(own=own)
+    check_weight(scale=scale, penalty=penalty)
     check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:

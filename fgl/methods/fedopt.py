@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..aggregate import server_step
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_weight
 from ..federation import Broadcast, Inbox, Message, Method
 from ..federation.method import State
 
@@ -38,10 +38,10 @@ def fedopt(
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """
     check_choice("rule", rule, ("sgd", "adam", "yogi", "adagrad"))
-    check_number("server_lr", server_lr, at_least=0)
+    check_weight(server_lr=server_lr)
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
-    check_number("momentum", momentum, at_least=0)
+    check_weight(momentum=momentum)
 
     def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, made = fedavg.aggregate(inbox, state)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_weight
 from ..federation import Message, Method, Params
 from ..federation.method import State
 from ..graph import Graph
@@ -38,7 +38,7 @@ def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Meth
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
     """
-    check_number("mu", mu, at_least=0)
+    check_weight(mu=mu)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
@@ -79,7 +79,7 @@ def adaptive_fedprox(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685 (public code)
     """
-    check_number("mu", mu, at_least=0)
+    check_weight(mu=mu)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..checks import check_number
+from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
@@ -67,8 +67,7 @@ def fedpub(
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
-    for name, value in (("sparsity", sparsity), ("proximity", proximity), ("scale", scale)):
-        check_number(name, value, at_least=0)
+    check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
     check_averages(fedavg, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}

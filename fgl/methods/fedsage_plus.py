@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import aggregate as server
-from ..checks import check_number
+from ..checks import check_weight
 from ..federation import Inbox, Message, Method, Params, Ragged
 from ..federation.checks import check_keys
 from ..federation.method import State
@@ -73,7 +73,7 @@ def fedsage_plus(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    check_number("weight", weight, at_least=0)
+    check_weight(weight=weight)
     base, model = own_models(fedavg), fedavg.model
     draw: Any = model.draw
 

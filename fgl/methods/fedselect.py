@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..aggregate import mean
-from ..checks import check_number, check_share
+from ..checks import check_count, check_share
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.minibatches import local_steps
@@ -56,7 +56,7 @@ def fedselect(
     Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478
     """
     check_share(top=top, cap=cap)
-    check_number("every", every, at_least=1, integer=True)
+    check_count(every=every)
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
     why = "they count local steps, of which each entry moves in one pass alone"

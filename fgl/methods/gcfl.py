@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import mean
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_count, check_number, check_weight
 from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
@@ -129,8 +129,7 @@ def gcfl(
 
     Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423; https://github.com/Oxfordblue7/GCFL
     """
-    check_number("eps1", eps1, at_least=0)
-    check_number("eps2", eps2, at_least=0)
+    check_weight(eps1=eps1, eps2=eps2)
     check_number("first_round", first_round, at_least=0, integer=True)
     check_number("seq_length", seq_length, at_least=0, integer=True)
     refuse(fedavg, CONTROL, "gcfl", "they are means over all clients, and a cluster is a part")
@@ -196,7 +195,7 @@ def gcfl_plus(
 
     Source: Xie et al. 2021, https://arxiv.org/abs/2106.13423
     """
-    check_number("seq_length", seq_length, at_least=1, integer=True)
+    check_count(seq_length=seq_length)
     check_choice("sequence", sequence, ("updates", "gradients"))
     cluster = partial(
         gcfl,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_number, check_weight
 from ..federation import Message, Method, Params, Ragged, in_mode
 from ..federation.method import State
 from ..federation.minibatches import local_steps, with_train_mask
@@ -67,7 +67,7 @@ def graphfl(
     https://arxiv.org/abs/1703.03400
     """
     check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
-    check_number("adapt_lr", adapt_lr, at_least=0)
+    check_weight(adapt_lr=adapt_lr)
     check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
     names = trainable(fedavg)

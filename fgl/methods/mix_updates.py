@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import mix
-from ..checks import check_number
+from ..checks import check_share
 from ..client_network import normalize_rows
 from ..federation import Inbox, Message, Method
 from ..federation.method import State
@@ -43,7 +43,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
 
     Source: GPFL, TMLR 2025
     """
-    check_number("self_weight", self_weight, at_least=0, at_most=1)
+    check_share(self_weight=self_weight)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

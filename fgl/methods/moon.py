@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..checks import check_number
+from ..checks import check_count, check_number, check_weight
 from ..federation import Message, Method, Params, Ragged
 from ..federation.method import State
 from ..graph import Graph
@@ -45,9 +45,9 @@ def moon(
 
     Source: Li et al. 2021, https://arxiv.org/abs/2103.16257
     """
-    check_number("contrast", contrast, at_least=0)
+    check_weight(contrast=contrast)
     check_number("temperature", temperature, above=0)
-    check_number("queue", queue, at_least=1, integer=True)
+    check_count(queue=queue)
     if not contrast:
         return fedavg
     frozen = copy.deepcopy(fedavg.model).eval()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from ..aggregate import mean
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_number, check_weight
 from ..federation import Broadcast, Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.minibatches import local_steps
@@ -58,7 +58,7 @@ def scaffold(
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
     check_choice("control", control, ("auto", "path", "gradient"))
-    check_number("server_lr", server_lr, at_least=0)
+    check_weight(server_lr=server_lr)
     by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
     eta = learning_rate(fedavg) if by_path and lr is None else lr
     if eta is not None:

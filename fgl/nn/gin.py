@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import Linear
 
+from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
 from .layers import Edges, Features, adjacency, coarse_scale
-
-POOLINGS = ("sum", "mean")
 
 
 class GINConv(nn.Module):
@@ -108,12 +107,9 @@ class GIN(nn.Module):
         pooling: Literal["sum", "mean"] = "sum",
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"Expected num_layers to be at least 1, but got {num_layers}")
-        if not 0 <= dropout <= 1:
-            raise ValueError(f"Expected dropout to be in [0, 1], but got {dropout}")
-        if pooling not in POOLINGS:
-            raise ValueError(f"Expected pooling to be one of {POOLINGS}, but got {pooling!r}")
+        check_count(num_layers=num_layers)
+        check_share(dropout=dropout)
+        check_choice("pooling", pooling, ("sum", "mean"))
         width = hidden_channels
         self.pre = nn.Linear(in_channels, width)
         self.convs = nn.ModuleList(GINConv(width, width) for _ in range(num_layers))

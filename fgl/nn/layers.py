@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
+from ..checks import check_count
 from ..sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
@@ -103,6 +104,5 @@ class Stack(nn.Module):
 
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
     """Channels before, between and after `num_layers` layers."""
-    if num_layers < 1:
-        raise ValueError(f"Expected num_layers to be at least 1, but got {num_layers}")
+    check_count(num_layers=num_layers)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix
 from .gcn import GCNConv
 from .gin import GINConv, membership
@@ -64,9 +64,8 @@ class Star(nn.Module):
         pooling: Literal["sum", "none"] = "sum",
     ) -> None:
         super().__init__()
-        check_number("structure_channels", structure_channels, at_least=1, integer=True)
-        check_number("num_layers", num_layers, at_least=1, integer=True)
-        check_number("dropout", dropout, at_least=0, at_most=1)
+        check_count(structure_channels=structure_channels, num_layers=num_layers)
+        check_share(dropout=dropout)
         check_choice("pooling", pooling, ("sum", "none"))
         width = hidden_channels
         self.sizes = [in_channels, structure_channels]

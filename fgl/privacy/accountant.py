@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..checks import check_number
+from ..checks import check_count, check_number, check_share, check_weight
 
 ORDERS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 
@@ -52,10 +52,10 @@ def epsilon(
     Source: Mironov 2017, https://arxiv.org/abs/1702.07476; Canonne et al. 2020 (Proposition 12),
     https://arxiv.org/abs/2004.00010
     """
-    check_number("noise_multiplier", noise_multiplier, at_least=0)
+    check_weight(noise_multiplier=noise_multiplier)
     check_number("rounds", rounds, at_least=0, integer=True)
     check_number("delta", delta, above=0, below=1)
-    check_number("sample_rate", sample_rate, at_least=0, at_most=1)
+    check_share(sample_rate=sample_rate)
     if not rounds or not sample_rate:
         return 0.0
     if not noise_multiplier:
@@ -93,7 +93,7 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
         True
     """
     check_number("epsilon", epsilon, above=0)
-    check_number("rounds", rounds, at_least=1, integer=True)
+    check_count(rounds=rounds)
     how: dict[str, Any] = {"rounds": rounds, "delta": delta, "sample_rate": sample_rate}
     low, high = 0.0, 1.0
     while _spent(noise_multiplier=high, **how) > epsilon:

@@ -7,7 +7,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_count
 from .simple import Simple, simple
 
 COLUMNS = 128  # nodes whose walks are followed at a time
@@ -49,8 +49,7 @@ def structure_encoding(
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
-    check_number("steps", steps, at_least=1, integer=True)
-    check_number("max_degree", max_degree, at_least=1, integer=True)
+    check_count(steps=steps, max_degree=max_degree)
     graphs = simple(edge_index, nodes, num_graphs)
     both = [_walk_returns(graphs, steps), _degree_one_hot(graphs, max_degree)]
     return torch.cat(both, dim=1).to(edge_index.device)
@@ -80,7 +79,7 @@ def walk_returns(
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
-    check_number("steps", steps, at_least=1, integer=True)
+    check_count(steps=steps)
     return _walk_returns(simple(edge_index, nodes, num_graphs), steps).to(edge_index.device)
 
 
@@ -107,7 +106,7 @@ def degree_one_hot(
 
     Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
     """
-    check_number("max_degree", max_degree, at_least=1, integer=True)
+    check_count(max_degree=max_degree)
     return _degree_one_hot(simple(edge_index, nodes, num_graphs), max_degree).to(edge_index.device)
 
 

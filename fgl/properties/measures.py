@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from ..graph import Graph
 from .hops import hops
 from .simple import Simple, simple
@@ -268,8 +269,7 @@ def _degree_variance(graphs: Simple, drop_trailing: bool) -> Tensor:
 
 
 def _network_entropy(graphs: Simple, form: Form, drop_trailing: bool) -> Tensor:
-    if form not in ("paper", "code"):
-        raise ValueError(f"Expected form to be 'paper' or 'code', but got {form!r}")
+    check_choice("form", form, ("paper", "code"))
     degree = graphs.degree.double()
     out = _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
     return out if form == "paper" else _ratio(out, _counted(graphs, drop_trailing))

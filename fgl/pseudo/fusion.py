@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from ..losses import cross_entropy
 
 Accept = Callable[[Any, int, Any], None]
@@ -57,8 +58,7 @@ def fuse(
 
     Source: FedGL, Information Sciences 2024
     """
-    if fill not in FILLS:
-        raise ValueError(f"Expected fill to be one of {FILLS}, but got {fill!r}")
+    check_choice("fill", fill, FILLS)
     if not len(rows) == len(node_id) == weight.numel() or not len(rows):
         got = f"{len(rows)}, {len(node_id)} and {weight.numel()}"
         raise ValueError(f"Expected rows, node_id and weight to be one per client, but got {got}")

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_count
 from ..sparse import Pattern, SparseMatrix, row_sum, widened
 
 BLOCK = 2**23  # similarities that exist at a time
@@ -44,8 +45,7 @@ def pseudo_graph(
     """
     if h.dim() != 2:
         raise ValueError(f"Expected h to have shape [N, C], but got {list(h.shape)}")
-    if s < 1:
-        raise ValueError(f"Expected s to be at least 1, but got {s}")
+    check_count(s=s)
     given, h = h.dtype, widened(h.detach())  # sums of a float16 end at 65,504
     num_nodes = h.shape[0]
     s = min(s, num_nodes)

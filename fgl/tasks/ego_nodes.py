@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_device, check_number
+from ..checks import check_count, check_device, check_share
 from ..ego import EgoSampler
 from ..federation import (
     Evaluate,
@@ -310,13 +310,13 @@ class EgoNodes:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        check_number("clients", self.clients, at_least=1, integer=True)
-        check_number("share", self.share, at_least=0, at_most=1)
-        check_number("major_rate", self.major_rate, at_least=0, at_most=1)
-        check_number("num_test", self.num_test, at_least=1, integer=True)
-        check_number("batch_size", self.batch_size, at_least=1, integer=True)
-        check_number("hidden", self.hidden, at_least=1, integer=True)
-        check_number("dropout", self.dropout, at_least=0, at_most=1)
+        check_count(
+            clients=self.clients,
+            num_test=self.num_test,
+            batch_size=self.batch_size,
+            hidden=self.hidden,
+        )
+        check_share(share=self.share, major_rate=self.major_rate, dropout=self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides who holds what and the initial model."""

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call
 
 from .. import data
-from ..checks import check_choice, check_device, check_number
+from ..checks import check_choice, check_count, check_device, check_number, check_share
 from ..federation import (
     Evaluate,
     Method,
@@ -108,10 +108,8 @@ class Graphs:
         check_choice("partition", self.partition, ("authors", "dirichlet"))
         check_choice("model", self.model, tuple(MODELS))
         check_number("alpha", self.alpha, above=0)
-        check_number("clients", self.clients, at_least=1, integer=True)
-        check_number("batch_size", self.batch_size, at_least=1, integer=True)
-        check_number("hidden", self.hidden, at_least=1, integer=True)
-        check_number("dropout", self.dropout, at_least=0, at_most=1)
+        check_count(clients=self.clients, batch_size=self.batch_size, hidden=self.hidden)
+        check_share(dropout=self.dropout)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.

@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import losses
-from ..checks import check_number
+from ..checks import check_count, check_number, check_share, check_weight
 from ..data import HiddenNodes, hide_nodes
 from ..federation import (
     Evaluate,
@@ -81,7 +81,7 @@ def generator_task(
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    check_number("share", share, at_least=0, at_most=1)
+    check_share(share=share)
     for name, each in zip("abc", weights, strict=True):
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
@@ -223,11 +223,9 @@ def mended(
     """
     check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
     check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
-    sizes = {"gen_hidden": gen_hidden, "gen_latent": gen_latent, "gen_wide": gen_wide}
-    for name, value in sizes.items():
-        check_number(name, value, at_least=1, integer=True)
-    check_number("gen_hide", gen_hide, at_least=0, at_most=1)
-    check_number("gen_lr", gen_lr, at_least=0)
+    check_count(gen_hidden=gen_hidden, gen_latent=gen_latent, gen_wide=gen_wide)
+    check_share(gen_hide=gen_hide)
+    check_weight(gen_lr=gen_lr)
     model = _generator(task, gen_hidden, gen_latent, gen_wide, seed)
     adam = Training(partial(torch.optim.Adam, lr=gen_lr), num_steps=1, keep_optimizer=True)
     generators = generator_task(task.clients, model, adam, share=gen_hide, seed=seed)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_device, check_number
+from ..checks import check_choice, check_count, check_device, check_share
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg, fold_in
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, Star
@@ -114,9 +114,8 @@ class Nodes:
                 f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
                 "neighbours' features are those of a gcn"
             )
-        check_number("clients", self.clients, at_least=1, integer=True)
-        check_number("hidden", self.hidden, at_least=1, integer=True)
-        check_number("dropout", self.dropout, at_least=0, at_most=1)
+        check_count(clients=self.clients, hidden=self.hidden)
+        check_share(dropout=self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""

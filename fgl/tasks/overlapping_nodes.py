@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_device, check_number
+from ..checks import check_count, check_device, check_share, check_weight
 from ..federation import (
     Evaluate,
     Method,
@@ -53,7 +53,7 @@ def overlapping_node_task(
         >>> len(overlapping_node_task(union, clients, model, fgl.Training()).clients)
         2
     """
-    check_number("l2", l2, at_least=0)
+    check_weight(l2=l2)
     cross_entropy = supervised(model)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -108,13 +108,13 @@ class OverlappingNodes:
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        check_number("hidden", self.hidden, at_least=1, integer=True)
-        check_number("dropout", self.dropout, at_least=0, at_most=1)
-        check_number("l2", self.l2, at_least=0)
+        check_count(hidden=self.hidden)
+        check_share(dropout=self.dropout)
+        check_weight(l2=self.l2)
         if self.per_class is not None:
-            check_number("per_class", self.per_class, at_least=1, integer=True)
+            check_count(per_class=self.per_class)
         if self.overlap is not None:
-            check_number("overlap", self.overlap, at_least=0, at_most=1)
+            check_share(overlap=self.overlap)
         if self.clients not in (None, len(self.shares)):
             raise ValueError(
                 f"Expected clients to be {len(self.shares)}, one per proportion, "

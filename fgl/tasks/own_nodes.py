@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from .. import data, losses
-from ..checks import check_choice, check_device, check_number
+from ..checks import check_choice, check_count, check_device, check_share, check_weight
 from ..data import EdgeSplit
 from ..data.splits.edges import each_once
 from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
@@ -54,7 +54,7 @@ def own_node_task(
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
 
-    check_number("kl", kl, at_least=0)
+    check_weight(kl=kl)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         logits, total = encoded(model, params, graph, context, kl)
@@ -103,7 +103,7 @@ def link_task(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
-    check_number("kl", kl, at_least=0)
+    check_weight(kl=kl)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     if len(idle) == len(splits):
         raise ValueError(
@@ -285,11 +285,9 @@ def _check_setting(setting: OwnNodes | Links) -> None:
     check_device(setting.device)
     check_choice("partition", setting.partition, tuple(PARTITIONS))
     check_choice("features", setting.features, ("raw", "normalized", "degree"))
-    check_number("clients", setting.clients, at_least=1, integer=True)
-    check_number("hidden", setting.hidden, at_least=1, integer=True)
-    check_number("latent", setting.latent, at_least=1, integer=True)
-    check_number("dropout", setting.dropout, at_least=0, at_most=1)
-    check_number("kl", setting.kl, at_least=0)
+    check_count(clients=setting.clients, hidden=setting.hidden, latent=setting.latent)
+    check_share(dropout=setting.dropout)
+    check_weight(kl=setting.kl)
 
 
 def _graphs(setting: OwnNodes | Links) -> tuple[Graph, Graph]:

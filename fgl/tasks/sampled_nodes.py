@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .. import data
 from ..blocks import logits_in_blocks
-from ..checks import check_choice, check_device, check_number
+from ..checks import check_choice, check_count, check_device, check_number, check_share
 from ..federation import Evaluate, Method, Params, Steps, Training, evaluate_on, fedavg, fold_in
 from ..federation.method import OptimizerFactory
 from ..federation.minibatches import training_examples
@@ -64,8 +64,7 @@ def sampled_node_task(
         6
     """
     check_number("epochs", epochs, at_least=0, integer=True)
-    check_number("batch_size", batch_size, at_least=1, integer=True)
-    check_number("block_size", block_size, at_least=1, integer=True)
+    check_count(batch_size=batch_size, block_size=block_size)
     sampler = cache(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
 
     def batches(graph: Graph, context: Any) -> Steps:
@@ -161,11 +160,13 @@ class SampledNodes:
         check_choice("partition", self.partition, tuple(PARTITIONS))
         check_choice("model", self.model, ("gcn", "gat", "sage"))
         check_fanouts(self.fanouts)
-        check_number("clients", self.clients, at_least=1, integer=True)
-        check_number("batch_size", self.batch_size, at_least=1, integer=True)
-        check_number("block_size", self.block_size, at_least=1, integer=True)
-        check_number("hidden", self.hidden, at_least=1, integer=True)
-        check_number("dropout", self.dropout, at_least=0, at_most=1)
+        check_count(
+            clients=self.clients,
+            batch_size=self.batch_size,
+            block_size=self.block_size,
+            hidden=self.hidden,
+        )
+        check_share(dropout=self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_number, check_weight
 from ..federation import Evaluate, Method, Params
 from ..graph import Graph
 
@@ -96,9 +96,7 @@ class Local:
 
     def __post_init__(self) -> None:
         check_choice("optimizer", self.optimizer, tuple(OPTIMIZERS))
-        check_number("lr", self.lr, at_least=0)
-        check_number("momentum", self.momentum, at_least=0)
-        check_number("weight_decay", self.weight_decay, at_least=0)
+        check_weight(lr=self.lr, momentum=self.momentum, weight_decay=self.weight_decay)
         check_number("steps", self.steps, at_least=0, integer=True)
         if self.momentum and self.optimizer != "sgd":
             raise ValueError(

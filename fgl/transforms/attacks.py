@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_number, check_weight
 from ..federation import Inbox, Message, Method, Params
 from ..federation.checks import first_not_finite
 from ..federation.identity import spelled
@@ -152,7 +152,7 @@ def noise(scale: float = 1.0) -> Attack:
         >>> noise()(fgl.federation.Inbox({0: came}, 1), [0])[0]["model"]["w"].count_nonzero()
         tensor(3)
     """
-    check_number("scale", scale, at_least=0)
+    check_weight(scale=scale)
 
     def forge(model: Params, sent: Params) -> Params:
         return {
@@ -206,7 +206,7 @@ def heavy(num_examples: float = 1e9) -> Attack:
         >>> heavy()(fgl.federation.Inbox({0: {"num_examples": torch.tensor(5)}}, 1), [0])
         {0: {'num_examples': tensor(1000000000)}}
     """
-    check_number("num_examples", num_examples, at_least=0)
+    check_weight(num_examples=num_examples)
 
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}

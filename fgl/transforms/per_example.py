@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_count, check_number
 from ..federation import Message, Method, Params, Ragged
 from ..federation.method import State
 from ..federation.minibatches import training_examples
@@ -78,7 +78,7 @@ def per_example_gaussian(
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = checked(**values, unprotected=unprotected)
     check_number("sample_rate", sample_rate, above=0, at_most=1)
-    check_number("num_steps", num_steps, at_least=1, integer=True)
+    check_count(num_steps=num_steps)
     check_method(method)
     names = trainable(method)
     initial = {**method.initial(), **method.personal}

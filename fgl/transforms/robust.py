@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
-from ..checks import check_number
+from ..checks import check_count
 from ..federation import Inbox, Message, Method, Params
 from ..federation.identity import spelled
 from ..federation.method import State
@@ -59,7 +59,7 @@ def robust(
         >>> method.aggregate(fgl.federation.Inbox(came, 3, sent), {})[0][0]
         {'model': {'w': tensor(3.)}}
     """
-    check_number("bucket", bucket, at_least=1, integer=True)
+    check_count(bucket=bucket)
     untouched = frozenset(untouched)
     why = "its server compares the clients' updates, of which a robust mean leaves one for all"
     refuse(method, CLUSTERS, "robust", why)

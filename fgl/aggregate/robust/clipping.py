@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_count, check_number
 from ..mean import as_dtype, mean
 from .median import median
 from .stacks import Stack, TooManyBad, flat, lengths, stacked
@@ -74,7 +74,7 @@ def centred_clipping(
 
     Source: Karimireddy et al. 2021, https://arxiv.org/abs/2012.10333
     """
-    check_number("steps", steps, at_least=1, integer=True)
+    check_count(steps=steps)
     check_number("bad", bad, at_least=0, integer=True)
     clients = stacked(stack)[1]
     if 10 * bad > clients:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_count, check_number
 from ..mean import mean
 from .median import median
 from .stacks import Stack, check_minority, flat, lengths, stacked
@@ -49,7 +49,7 @@ def geometric_median(
 
     Source: Pillutla et al. 2019, https://arxiv.org/abs/1912.13445
     """
-    check_number("steps", steps, at_least=1, integer=True)
+    check_count(steps=steps)
     check_number("eps", eps, above=0)
     whole, clients = stacked(stack)
     check_minority(bad, clients)

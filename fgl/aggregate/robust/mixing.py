@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...checks import check_number
+from ...checks import check_count
 from ..mean import mean
 from .stacks import Stack, check_minority, distances, flat, stacked
 
@@ -35,7 +35,7 @@ def bucket_means(
 
     Source: Karimireddy et al. 2022, https://arxiv.org/abs/2006.09365
     """
-    check_number("size", size, at_least=1, integer=True)
+    check_count(size=size)
     whole, clients = stacked(stack)
     if size == 1:
         return whole

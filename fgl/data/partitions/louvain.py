@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_choice, check_number
+from ...checks import check_choice, check_count, check_number, check_weight
 from ...graph import Graph
 from ..undirected import pairs
 from .checks import announced, check_num_clients
@@ -110,7 +110,7 @@ def leiden_partition(
     Source: Traag et al., From Louvain to Leiden, https://arxiv.org/abs/1810.08473
     """
     _check(graph, num_clients, delta, resolution)
-    check_number("iterations", iterations, at_least=1, integer=True)
+    check_count(iterations=iterations)
     communities = _igraph(
         pairs(graph.edge_index.cpu(), graph.num_nodes),
         graph.num_nodes,
@@ -126,7 +126,7 @@ def leiden_partition(
 def _check(graph: Graph, num_clients: int, delta: int, resolution: float) -> None:
     check_num_clients(num_clients, graph.num_nodes)
     check_number("delta", delta, at_least=0, integer=True)
-    check_number("resolution", resolution, at_least=0)
+    check_weight(resolution=resolution)
 
 
 def _networkx(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...checks import check_count, check_share
 from ...graph import Graph
 
 
@@ -58,10 +59,7 @@ def major_label_partition(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     _check(graph, num_clients, num_major, num_test)
-    rates = {"major_rate": major_rate, "share": share, "global_share": global_share}
-    for name, value in rates.items():
-        if not 0 <= value <= 1:
-            raise ValueError(f"Expected {name} to be in [0, 1], but got {value}")
+    check_share(major_rate=major_rate, share=share, global_share=global_share)
     generator = torch.Generator().manual_seed(seed)
     y: Tensor = graph.y.cpu()  # type: ignore[union-attr]  # checked
     edges = graph.edge_index.cpu()
@@ -121,11 +119,8 @@ def _some(nodes: Tensor, count: int, generator: torch.Generator) -> Tensor:
 def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> None:
     if graph.y is None:
         raise ValueError("Expected graph to have labels, but got none")
-    if num_clients < 1:
-        raise ValueError(f"Expected num_clients to be at least 1, but got {num_clients}")
+    check_count(num_clients=num_clients, num_test=num_test)
     if not 1 <= num_major <= int(graph.num_classes or 0):
         raise ValueError(
             f"Expected num_major to be in [1, {graph.num_classes}], but got {num_major}"
         )
-    if num_test < 1:
-        raise ValueError(f"Expected num_test to be at least 1, but got {num_test}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ...checks import check_number
 from ...graph import MASKS, Graph
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
@@ -82,8 +83,7 @@ def class_capped_split(
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
         num_val = round(0.2 * n)
-    if train_per_class < 0:
-        raise ValueError(f"Expected train_per_class to be at least 0, but got {train_per_class}")
+    check_number("train_per_class", train_per_class, at_least=0, integer=True)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     y = graph.y.cpu()[order]
     train = torch.zeros(n, dtype=torch.bool)
@@ -92,8 +92,8 @@ def class_capped_split(
     rest = order[~train[order]]
     if not 0 <= num_val <= rest.numel():
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
-    if num_test is not None and num_test < 0:
-        raise ValueError(f"Expected num_test to be at least 0, but got {num_test}")
+    if num_test is not None:
+        check_number("num_test", num_test, at_least=0, integer=True)
     test = rest[num_val:]
     return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
 

@@ -12,6 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
+from ...checks import check_count
 from ...graph import Graph
 from ..message import Message as Sent
 from ..message import leaves, to
@@ -168,8 +169,7 @@ class Flower:
     poll: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.num_clients < 1:
-            raise ValueError(f"Expected num_clients to be at least 1, but got {self.num_clients}")
+        check_count(num_clients=self.num_clients)
         if not self.timeout > 0:
             raise ValueError(f"Expected timeout to be above 0, but got {self.timeout}")
         if self.names and len(self.names) != self.num_clients:
