@@ -1,4 +1,4 @@
-"""Bounds of numbers, choices, devices: what settings and builders ask of what they are given."""
+"""Checks of what one is given: numbers in bounds, choices, lengths, devices."""
 
 from __future__ import annotations
 
@@ -127,6 +127,28 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
     if value not in choices:
         said = ", ".join(repr(choice) for choice in choices)
         raise ValueError(f"Expected {name} to be one of {said}, but got {value!r}")
+
+
+def check_length(length: int, **tensors: torch.Tensor | None) -> None:
+    """Refuse a tensor that has not one entry for each of so many rows.
+
+    Args:
+        length: how many rows.
+        tensors: each by its name; None is no tensor.
+
+    Raises:
+        ValueError: naming the first tensor of another shape.
+
+    Example:
+        >>> check_length(3, y=torch.zeros(3), mask=None)
+        >>> check_length(3, y=torch.zeros(2))
+        Traceback (most recent call last):
+        ValueError: Expected y to have shape [3], but got [2]
+    """
+    for name, value in tensors.items():
+        if value is not None and value.shape != (length,):
+            got = list(value.shape)
+            raise ValueError(f"Expected {name} to have shape [{length}], but got {got}")
 
 
 def check_device(device: Any) -> None:

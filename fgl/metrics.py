@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .checks import check_length
+
 
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Share of the masked nodes whose largest logit is their label's; a row with a NaN is a miss.
@@ -142,11 +144,7 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
 
 def _check_rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> None:
-    for name, value in (("y", y), ("mask", mask)):
-        if value is not None and value.shape != logits.shape[:1]:
-            raise ValueError(
-                f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
-            )
+    check_length(len(logits), y=y, mask=mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
 

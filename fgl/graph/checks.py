@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..checks import check_length
 from ..sparse import SparseMatrix
 
 ROWS = 2**16  # that are looked at at a time: features may be mapped, and larger than memory
@@ -54,18 +55,14 @@ def check_mask(name: str, mask: Any, num_nodes: int) -> None:
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
-    if mask.shape != (num_nodes,):
-        raise ValueError(f"Expected {name} to have shape [{num_nodes}], but got {list(mask.shape)}")
+    check_length(num_nodes, **{name: mask})
 
 
 def check_weight(weight: Any, num_edges: int) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"Expected edge_weight to be a float tensor, but got {got}")
-    if weight.shape != (num_edges,):
-        raise ValueError(
-            f"Expected edge_weight to have shape [{num_edges}], but got {list(weight.shape)}"
-        )
+    check_length(num_edges, edge_weight=weight)
     if not torch.isfinite(weight).all():
         raise ValueError("Expected edge_weight to be finite, but got NaN or infinite values")
 

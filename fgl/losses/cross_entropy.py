@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_length
 from ..sparse import widened
 from .weighted_mean import weighted_mean
 
@@ -31,11 +32,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3]), torch.tensor([True, False]))
         tensor(1.3863)
     """
-    for name, value in (("y", y), ("mask", mask)):
-        if value is not None and value.shape != logits.shape[:1]:
-            raise ValueError(
-                f"Expected {name} to have shape [{logits.shape[0]}], but got {list(value.shape)}"
-            )
+    check_length(logits.shape[0], y=y, mask=mask)
     if y.dtype not in (torch.int64, torch.int32):
         raise TypeError(f"Expected y to be int64, but got {y.dtype}")
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
@@ -70,11 +67,10 @@ def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = Non
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    wanted = (("target", target, logits.shape), ("mask", mask, logits.shape[:1]))
-    for name, value, shape in wanted:
-        if value is not None and value.shape != shape:
-            raise ValueError(
-                f"Expected {name} to have shape {list(shape)}, but got {list(value.shape)}"
-            )
+    if target.shape != logits.shape:
+        raise ValueError(
+            f"Expected target to have shape {list(logits.shape)}, but got {list(target.shape)}"
+        )
+    check_length(logits.shape[0], mask=mask)
     loss = -(target * (widened(logits).softmax(1) + 1e-7).log()).sum(1)  # 1e-7 is no float16
     return weighted_mean(loss, mask).to(logits.dtype)

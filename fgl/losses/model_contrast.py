@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_length, check_number
 from .unit_rows import unit_rows
 from .weighted_mean import weighted_mean
 
@@ -61,9 +61,8 @@ def model_contrast(
         raise ValueError(
             f"Expected previous to have shape {['Q', *z.shape]}, but got {list(previous.shape)}"
         )
-    for name, value, size in (("mask", mask, len(z)), ("queue_mask", queue_mask, len(previous))):
-        if value is not None and value.shape != (size,):
-            raise ValueError(f"Expected {name} to have shape [{size}], but got {list(value.shape)}")
+    check_length(len(z), mask=mask)
+    check_length(len(previous), queue_mask=queue_mask)
     check_number("temperature", temperature, above=0)
     if mask is not None:  # 0 times the NaN of a node that is not there is not 0
         there = mask.bool()[:, None]

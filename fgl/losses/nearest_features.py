@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ..checks import check_length
 from .weighted_mean import mask_weight
 
 
@@ -65,6 +66,4 @@ def _check(made: Tensor, count: Tensor, hidden: Tensor, hidden_count: Tensor) ->
         raise ValueError(
             f"Expected hidden to have shape [{n}, Q, {d}] with Q > 0, but got {list(hidden.shape)}"
         )
-    for name, value in (("count", count), ("hidden_count", hidden_count)):
-        if value.shape != (n,):
-            raise ValueError(f"Expected {name} to have shape [{n}], but got {list(value.shape)}")
+    check_length(n, count=count, hidden_count=hidden_count)

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd import Function
 
-from ..checks import check_choice, check_number
+from ..checks import check_choice, check_length, check_number
 from ..sparse import widened
 from .unit_rows import unit_rows
 
@@ -75,11 +75,7 @@ def node_contrast(
             f"Expected keys to have the anchor's shape {list(anchor.shape)} [num_nodes, d], "
             f"but got {list(keys.shape)}"
         )
-    for name, value in (("y", y), ("mask", mask)):
-        if value is not None and value.shape != anchor.shape[:1]:
-            raise ValueError(
-                f"Expected {name} to have shape [{anchor.shape[0]}], but got {list(value.shape)}"
-            )
+    check_length(len(anchor), y=y, mask=mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
     check_number("temperature", temperature, above=0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..checks import check_number
+from ..checks import check_length, check_number
 from ..sparse import SparseMatrix, row_log_softmax, row_sum, sampled_product, widened
 from .weighted_mean import weighted_mean
 
@@ -51,10 +51,7 @@ def structure_distillation(
             f"Expected teacher to have the student's shape {list(student.shape)} "
             f"[num_nodes, num_classes], but got {list(teacher.shape)}"
         )
-    if mask is not None and mask.shape != student.shape[:1]:
-        raise ValueError(
-            f"Expected mask to have shape [{student.shape[0]}], but got {list(mask.shape)}"
-        )
+    check_length(len(student), mask=mask)
     check_number("temperature", temperature, above=0)
     if not isinstance(edges, SparseMatrix):
         edges = SparseMatrix.from_edge_index(edges, student.shape[0])
