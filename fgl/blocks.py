@@ -13,7 +13,8 @@ from .checks import check_count
 from .graph import Graph
 from .nn.layers import Stack
 from .progress import shown
-from .sampler import NeighbourSampler, rows
+from .sampler import NeighbourSampler
+from .sparse import rows_of
 
 
 @torch.no_grad()
@@ -67,7 +68,7 @@ def logits_in_blocks(
             out: Any = None
             for block in blocks:
                 drawn = sampler.draw(block)
-                seen = rows(h, drawn[0].long()), sampler.matrix(*drawn)
+                seen = rows_of(h, drawn[0].long()), sampler.matrix(*drawn)
                 made = functional_call(conv, own, seen)[: len(block)]
                 out = made.new_empty(graph.num_nodes, made.shape[1]) if out is None else out
                 out[block[0] : block[-1] + 1] = made if last else made.relu()

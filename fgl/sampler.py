@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .graph import Graph
 from .graph.checks import check_index
-from .sparse import Pattern, SparseMatrix, row_sum
+from .sparse import Pattern, SparseMatrix, row_sum, rows_of
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max
@@ -144,7 +144,7 @@ class NeighbourSampler:
         for name in ("pool", "ptr", "masked"):
             made.__dict__.pop(name, None)
         made.__dict__.update(
-            x=rows(whole.x, ids),
+            x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             edge_weight=None if whole.edge_weight is None else adj.value,
             y=None if whole.y is None else whole.y.index_select(0, ids),
@@ -270,17 +270,6 @@ def drawn(
         chosen += begin.index_select(0, many)
         entry.scatter_(0, where.flatten(), chosen.flatten().int())
     return count.long(), entry
-
-
-def rows(x: Tensor | SparseMatrix, ids: Tensor) -> Tensor | SparseMatrix:
-    """Some rows of dense or sparse features.
-
-    Example:
-        >>> rows(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
-        tensor([[3.],
-                [1.]])
-    """
-    return x.rows(ids) if isinstance(x, SparseMatrix) else x.index_select(0, ids)
 
 
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:

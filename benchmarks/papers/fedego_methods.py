@@ -134,7 +134,7 @@ class SAGEThenMLP(nn.Module):
         if len(x.shape) == 3:
             return self._classified(x.squeeze(1))
         r = self._on_graph(x, edges) if trees is None else self._on_trees(x, trees)
-        return r if reduce else self._classified(self._drop(r))
+        return r if reduce else self._classified(dropout(r, self.dropout, self.training))
 
     def _on_graph(self, x: Any, edges: Any) -> Tensor:
         for conv in self.reduction:
@@ -152,10 +152,7 @@ class SAGEThenMLP(nn.Module):
         return h.squeeze(1)
 
     def _classified(self, r: Tensor) -> Tensor:
-        return self.head(self._drop(self.lin(r).relu()))
-
-    def _drop(self, h: Tensor) -> Tensor:
-        return dropout(h, self.dropout) if self.training and self.dropout else h
+        return self.head(dropout(self.lin(r).relu(), self.dropout, self.training))
 
 
 def _chosen(rows: Tensor, trees: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..graph import Graph
-from ..sparse import SparseMatrix
+from ..sparse import SparseMatrix, rows_of
 from .borders import Borders, borders
 
 
@@ -116,7 +116,7 @@ def _with_neighbours(own: Graph, whole: Graph, parts: Sequence[Tensor], cut: Bor
     """A client's graph with its nodes' neighbours elsewhere, and the edges from these."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)
-    x = whole.x.rows(ids) if isinstance(whole.x, SparseMatrix) else whole.x[ids]
+    x = rows_of(whole.x, ids)
     edges = torch.stack([own.num_nodes + place, cut.node])
     given = ids if whole.node_id is None else whole.node_id[ids]
     return own.append(x, edges, edge_weight=weight[cut.edge], node_id=given)

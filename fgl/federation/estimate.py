@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..graph import MASKS, Graph
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import Pattern, SparseMatrix, rows_of
 from .counter import Counter
 from .executors.batch import Batch
 from .executors.choice import choose
@@ -279,7 +279,7 @@ def _part(graph: Graph, share: float) -> Graph:
         for name in ("y", *MASKS, "node_id")
         if (value := getattr(graph, name)) is not None
     }
-    x = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[:count]
+    x = rows_of(graph.x, nodes)
     weight = None if graph.edge_weight is None else graph.edge_weight[::step]
     edges = graph.edge_index[:, ::step] % count
     return Graph(

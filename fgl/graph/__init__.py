@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import Pattern, SparseMatrix, rows_of
 from ..sparse.pattern import outside
 from . import collection
 from .append import appended
@@ -203,7 +203,7 @@ class Graph:
             if (value := getattr(self, name)) is not None
         }
         return Graph(
-            x=self.x.rows(nodes) if isinstance(self.x, SparseMatrix) else self.x[nodes],
+            x=rows_of(self.x, nodes),
             edge_index=position[self.edge_index[:, edges]],
             num_classes=self.num_classes,
             node_id=nodes if self.node_id is None else self.node_id[nodes],

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import Pattern, SparseMatrix
+from ..sparse import Pattern, SparseMatrix, rows_of
 
 PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
 
@@ -76,12 +76,11 @@ def select(graph: Any, graphs: Tensor) -> Any:
     place = order[entries] + entry_shift.repeat_interleave(count, output_size=entries.numel())
     pattern.__dict__["transpose"] = flipped, place
     value = None if adj.value is None else adj.value[entries]
-    x = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x.index_select(0, nodes)
     chosen = copy.copy(graph)  # of checked fields: nothing to check again
     chosen.__dict__.pop("pool", None)
     owner = torch.arange(graphs.numel(), device=graphs.device)
     chosen.__dict__.update(
-        x=x,
+        x=rows_of(graph.x, nodes),
         edge_index=torch.stack([pattern.col, pattern.row]),
         edge_weight=value,
         batch=owner.repeat_interleave(size, output_size=nodes.numel()),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..sparse import SparseMatrix
+from ..sparse import SparseMatrix, rows_of
 
 
 def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Tensor, Tensor]:
@@ -55,9 +55,8 @@ def neighbour_features(graph: Any, table: Tensor, number: Tensor) -> Tensor:
         tensor([[[0., 1.],
                  [0., 0.]]])
     """
-    x: Any = graph.x
-    flat = table.flatten()
-    rows = x.rows(flat).to_dense() if isinstance(x, SparseMatrix) else x[flat]
+    rows = rows_of(graph.x, table.flatten())
+    rows = rows.to_dense() if isinstance(rows, SparseMatrix) else rows
     there = torch.arange(table.shape[1], device=table.device) < number[:, None]
     features: Tensor = rows.unflatten(0, table.shape) * there[..., None]
     return features

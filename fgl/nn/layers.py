@@ -34,8 +34,10 @@ def adjacency(edges: Edges, num_nodes: int) -> SparseMatrix:
     return SparseMatrix.from_edge_index(edges, num_nodes)
 
 
-def dropout(x: Tensor, p: float) -> Tensor:
+def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """Inverted dropout, ``x * keep / (1 - p)``; p counts in steps of 2^-16, in the scale too."""
+    if not (training and p):
+        return x
     p = round(p * 2**16) / 2**16
     if p >= 1:
         return x * 0
@@ -95,9 +97,7 @@ class Stack(nn.Module):
         embedding = out
         for conv in self.convs[1:]:
             embedding = out
-            hidden = embedding.relu()
-            if self.training and self.dropout:
-                hidden = dropout(hidden, self.dropout)
+            hidden = dropout(embedding.relu(), self.dropout, self.training)
             out = conv(hidden, edges)
         return (out, embedding) if return_embedding else out
 

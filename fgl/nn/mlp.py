@@ -46,8 +46,5 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.lins[0](x)
         for lin in self.lins[1:]:
-            x = x.relu()
-            if self.training and self.dropout:
-                x = dropout(x, self.dropout)
-            x = lin(x)
+            x = lin(dropout(x.relu(), self.dropout, self.training))
         return x

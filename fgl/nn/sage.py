@@ -216,7 +216,7 @@ class EgoSAGE(nn.Module):
         r = (x @ self.reduction.weight.t() + self.reduction.bias).relu()
         if reduce:
             return r
-        r = self._drop(r)
+        r = dropout(r, self.dropout, self.training)
         if trees is not None:
             chosen = r.index_select(0, trees.flatten())
             return self._on_trees(chosen.unflatten(0, trees.shape))
@@ -235,8 +235,5 @@ class EgoSAGE(nn.Module):
         return self._classified(x.squeeze(1))
 
     def _classified(self, h: Tensor) -> Tensor:
-        out: Tensor = self.head(self._drop(h.relu()))
+        out: Tensor = self.head(dropout(h.relu(), self.dropout, self.training))
         return out
-
-    def _drop(self, h: Tensor) -> Tensor:
-        return dropout(h, self.dropout) if self.training and self.dropout else h

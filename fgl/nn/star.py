@@ -91,16 +91,15 @@ class Star(nn.Module):
         h, s = self.pre(features), self.structure_pre(encodings)
         layers: Any = zip(self.convs, self.structure_convs, strict=True)
         for conv, structure_conv in layers:
-            h = self._dropped(conv(torch.cat([h, s], dim=-1), edges).relu())
+            h = conv(torch.cat([h, s], dim=-1), edges).relu()
+            h = dropout(h, self.dropout, self.training)
             s = structure_conv(s, edges).tanh()
         h = self.join(torch.cat([h, s], dim=-1))
         if self.pooling == "sum":
             h = _summed(h, pool)
-        out: Tensor = self.readout(self._dropped(self.post(h).relu()))
+        h = dropout(self.post(h).relu(), self.dropout, self.training)
+        out: Tensor = self.readout(h)
         return out
-
-    def _dropped(self, h: Tensor) -> Tensor:
-        return dropout(h, self.dropout) if self.training and self.dropout else h
 
 
 def _summed(h: Tensor, pool: SparseMatrix | Tensor | None) -> Tensor:

@@ -70,9 +70,7 @@ class VGAE(nn.Module):
     def encode(self, x: Features, edges: Edges) -> tuple[Tensor, Tensor]:
         """Mean and logarithm of the standard deviation of every node's embedding."""
         edges = adjacency(edges, x.shape[0])
-        hidden = self.conv1(x, edges).relu()
-        if self.training and self.dropout:
-            hidden = dropout(hidden, self.dropout)
+        hidden = dropout(self.conv1(x, edges).relu(), self.dropout, self.training)
         return self.conv_mu(hidden, edges), self.conv_logstd(hidden, edges).clamp(
             max=LARGEST_LOG_SIGMA
         )

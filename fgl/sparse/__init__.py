@@ -5,7 +5,7 @@ Inside `vmap` a stack of them multiplies as one block-diagonal matrix.
 
 from .batched_matrix import MatrixStack
 from .batched_pattern import Member
-from .matrix import SparseMatrix
+from .matrix import SparseMatrix, rows_of
 from .pattern import Pattern
 from .product import sampled_product, weighted_product
 from .rows import row_log_softmax, row_softmax, row_sum, widened
@@ -18,6 +18,7 @@ __all__ = [
     "row_log_softmax",
     "row_softmax",
     "row_sum",
+    "rows_of",
     "sampled_product",
     "weighted_product",
     "widened",

@@ -277,3 +277,21 @@ class SparseMatrix:
 
     def __repr__(self) -> str:
         return f"SparseMatrix(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"
+
+
+def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
+    """Some rows of dense or sparse features, in the order of `index`.
+
+    Args:
+        x: ``[rows, cols]``.
+        index: int64 ``[m]``.
+
+    Returns:
+        As `x`, ``[m, cols]``.
+
+    Example:
+        >>> rows_of(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
+        tensor([[3.],
+                [1.]])
+    """
+    return x.rows(index) if isinstance(x, SparseMatrix) else x.index_select(0, index)

@@ -33,7 +33,7 @@ from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..metrics import accuracy
 from ..nn import EgoSAGE
-from ..sparse import SparseMatrix
+from ..sparse import rows_of
 from .task import Local, Task
 from .weights import bounded, own_nodes, send_equally
 
@@ -143,8 +143,8 @@ def ego_steps(
         drawn = torch.randperm(pool.numel(), device=pool.device)[:size]
         for centres in pool[drawn].split(batch_size):
             nodes, trees = sampler(centres).unique(return_inverse=True)
-            x: Any = graph.x.rows(nodes) if isinstance(graph.x, SparseMatrix) else graph.x[nodes]
-            yield {"x": Ragged(x), "trees": Ragged(trees), "labels": Ragged(labels[centres])}
+            x = Ragged(rows_of(graph.x, nodes))
+            yield {"x": x, "trees": Ragged(trees), "labels": Ragged(labels[centres])}
 
 
 def check_batch_size(batch_size: int, graph: Graph) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..federation import Method, Params, in_mode
 from ..graph import Graph
-from ..sparse import SparseMatrix
+from ..sparse import SparseMatrix, rows_of
 
 TRIED = 6  # examples whose losses are compared with the loss of them all
 NEAR = 1e-4
@@ -74,7 +74,7 @@ def alone(graph: Graph, which: Tensor) -> Graph:
         return graph.select(which)
     if graph.y is None:
         raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-    x: Any = graph.x.rows(which) if isinstance(graph.x, SparseMatrix) else graph.x[which]
+    x = rows_of(graph.x, which)
     x = x.to_dense() if isinstance(x, SparseMatrix) else x
     return Graph(x, graph.edge_index, y=graph.y[which], num_classes=graph.num_classes)
 
