@@ -61,14 +61,14 @@ def checked(method: Method) -> Method:
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state):
             made = method.receive(message, state, graph)
-        params, context = _pair(made, "receive", "params, context")
+        params, context = pair(made, "receive", "params, context")
         check_model(params, {**template, **method.personal}, "receive's params")
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with unchanged(context, state):
             made = method.send(params, context, state, graph)
-        message, new = _pair(made, "send", "message, state")
+        message, new = pair(made, "send", "message, state")
         check_message(message)
         check_message(new, name="state")
         return message, new
@@ -76,7 +76,7 @@ def checked(method: Method) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
             made = method.aggregate(inbox, state)
-        outbox, new = _pair(made, "aggregate", "outbox, state")
+        outbox, new = pair(made, "aggregate", "outbox, state")
         check_message(new, name="state")
         _check_outbox(outbox, inbox, template, method.max_change)
         check_jump(new, state, "state", method.max_change)
@@ -123,7 +123,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
-def _pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
+def pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """What a function returned, which must be two."""
     if not isinstance(made, tuple) or len(made) != 2:
         got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"

@@ -83,15 +83,7 @@ class Inbox(Mapping[int, Message]):
             >>> inbox.joined("rows").flatten()
             tensor([1, 2, 2])
         """
-        if not self:
-            raise ValueError("Expected the inbox to have a message, but got none")
-        for client, message in self.items():
-            if key not in message:
-                raise ValueError(
-                    f"Expected client {client}'s message to have {key!r}, but got {list(message)}"
-                )
-        rows: Any = [message[key] for message in self.values()]
-        return torch.cat(rows)
+        return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
         """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
@@ -179,16 +171,19 @@ class Inbox(Mapping[int, Message]):
             )
         return stack.unbind()
 
-    def _entries(self, key: str, join: Callable[[list[Tensor]], Any]) -> Any:
+    def _of_each(self, key: str) -> dict[int, Any]:
+        """Client to entry, which each must have."""
         if not self:
             raise ValueError("Expected the inbox to have a message, but got none")
-        values: dict[int, Any] = {}
         for client, message in self.items():
             if key not in message:
                 raise ValueError(
                     f"Expected client {client}'s message to have {key!r}, but got {list(message)}"
                 )
-            values[client] = message[key]
+        return {client: message[key] for client, message in self.items()}
+
+    def _entries(self, key: str, join: Callable[[list[Tensor]], Any]) -> Any:
+        values = self._of_each(key)
         first = next(iter(values.values()))
         if not isinstance(first, Mapping):
             return join(_checked(values, key))
@@ -266,3 +261,18 @@ class Broadcast(Mapping[int, Message]):
 
     def __len__(self) -> int:
         return self.num_clients
+
+
+def changed_messages(
+    outbox: Mapping[int, Message], change: Callable[[Message], Message]
+) -> Mapping[int, Message]:
+    """An outbox whose messages are changed; one message for everybody stays one.
+
+    Example:
+        >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)
+        >>> changed_messages(outbox, lambda message: {**message, "n": torch.tensor(3)})[1]
+        {'w': tensor([0.]), 'n': tensor(3)}
+    """
+    if isinstance(outbox, Broadcast):
+        return Broadcast(change(outbox.message), len(outbox))
+    return {client: change(message) for client, message in outbox.items()}

@@ -17,6 +17,7 @@ from ..federation.method import State
 from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..losses import proximal
+from .local import local
 from .mix_models import mix_models, moved
 
 Attention = Callable[[Tensor], Tensor]
@@ -108,12 +109,11 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         >>> alone.deploy({"model": alone.initial()}, {}, None).keys()
         dict_keys(['weight', 'bias'])
     """
-    initial = fedavg.initial()
+    alone, initial = local(fedavg), fedavg.initial()
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        own = {"model": state["model"]} if "model" in state else {}
-        params, context = fedavg.receive({**message, **own}, state, graph)
-        sent: Any = message["model"] if own else {}  # at first there is no cloud model
+        params, context = alone.receive(message, state, graph)
+        sent: Any = message["model"] if "model" in state else {}  # at first no cloud model
         return params, {**context, "cloud": {**params, **sent}}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -127,10 +127,5 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
-    def deploy(message: Message, state: State, graph: Graph) -> Params:
-        kept: Any = state.get("model")
-        own = {} if kept is None else {"model": kept}
-        return fedavg.deploy({**message, **own}, state, graph)
-
     made = replace(fedavg, receive=receive, loss=loss, send=send)
-    return replace(made, aggregate=aggregate, deploy=deploy)
+    return replace(made, aggregate=aggregate, deploy=alone.deploy)

@@ -8,7 +8,8 @@ from typing import Any, Literal
 
 from ..aggregate import server_step
 from ..checks import check_choice, check_weight
-from ..federation import Broadcast, Inbox, Message, Method
+from ..federation import Inbox, Message, Method
+from ..federation.inbox import changed_messages
 from ..federation.method import State
 
 
@@ -56,9 +57,7 @@ def fedopt(
         before: Any = state["model"]
         old = {name: before[name] for name in target}  # what travels, at first the whole model
         model, moments = server_step(old, target, moments, rule=rule, lr=server_lr, beta1=momentum)
-        made = {**made, "model": model, **moments}
-        if isinstance(outbox, Broadcast):
-            return Broadcast({**outbox.message, "model": model}, len(outbox)), made
-        return {client: {**each, "model": model} for client, each in outbox.items()}, made
+        moved = changed_messages(outbox, lambda message: {**message, "model": model})
+        return moved, {**made, "model": model, **moments}
 
     return replace(fedavg, aggregate=optimize)

@@ -15,6 +15,7 @@ from ..checks import check_weight
 from ..federation import Inbox, Message, Method, Params, Ragged
 from ..federation.checks import check_keys
 from ..federation.method import State
+from ..federation.minibatches import training_mask
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import nearest_features
@@ -103,8 +104,8 @@ def fedsage_plus(
             return base.loss(params, graph, context)
         with outputs(model) as seen:
             total = base.loss(params, graph, context)
-        relayed: Tensor = (context["pull"].values * seen[-1][1]).sum()
-        joint: Tensor = (total + weight * relayed) / context["owners"]
+        pulled: Tensor = (context["pull"].values * seen[-1][1]).sum()
+        joint: Tensor = (total + weight * pulled) / context["owners"]
         return joint
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -119,7 +120,7 @@ def fedsage_plus(
         own = {name: context[name].values for name in ("keep", "noise")}
         with torch.no_grad():
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
-        rows = _trained(graph)
+        rows = training_mask(graph)  # the nodes that others judge
         return {"made": made[rows], "count": count[rows]}, {**kept, "drawn": own}
 
     def pull(context: Any, owner: str, graph: Graph) -> Tensor:
@@ -129,52 +130,56 @@ def fedsage_plus(
         gradient: Tensor = torch.func.grad(nearest_features)(made, count, features, number)
         return gradient
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        stage: Any = state.get("stage", torch.tensor(0))
-        following = (stage + 1) % STAGES
-        outbox: dict[int, Message] = {k: {"stage": following} for k in range(inbox.num_clients)}
-        for client, message in outbox.items():
-            if stage == 0:
-                message |= _of_others(inbox, client)
-            elif stage == 1:
-                message |= _pulls_for(inbox, client)
-        rows: Any = {} if stage else {"rows": _sizes(inbox)}
-        return outbox, {**state, "stage": following, **rows}
-
     def accept(message: Message, client: int, state: State) -> None:
-        """Refuse what is not one gradient for each that was sent, or not P neighbours a row."""
         base.accept(message, client, state)
-        told: Any = message
-        rows: Any = state.get("rows", {})
         stage = int(state.get("stage", 0))  # type: ignore[arg-type]  # a tensor
         check_keys(message, KEYS[stage], f"the upload of stage {stage}")
         if stage == 0:
-            _check(model, "made", told["made"], told["count"].numel())
-            if told["count"].dim() != 1 or told["count"].dtype != told["made"].dtype:
-                raise ValueError("Expected count to be a number for each node, but got others")
-            if len(told["count"]) > fedavg.max_examples:
-                most, got = fedavg.max_examples, len(told["count"])
-                raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {got}")
+            _check_made(model, message, fedavg.max_examples)
         if stage == 1:
-            check_keys(told["pulls"], [k for k in rows if k != str(client)], "pulls")
-            for owner, gradient in told["pulls"].items():
-                _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
+            _check_pulls(model, message["pulls"], client, state.get("rows", {}))
 
     how = replace(fedavg.train, num_steps=None, batches=batches)
-    changed: Any = {"receive": receive, "loss": loss, "send": send, "aggregate": aggregate}
-    changed["accept"] = accept
-    return replace(base, **changed, train=how, exchange=STAGES, ragged=KEYS[0] + KEYS[1])
+    changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
+    changed |= {"aggregate": relayed, "train": how, "exchange": STAGES}
+    return replace(base, **changed, ragged=KEYS[0] + KEYS[1])
 
 
-def _trained(graph: Graph) -> Tensor:
-    """The nodes that others judge."""
-    return graph.node_mask if graph.train_mask is None else graph.train_mask
+def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    """The server passes on what clients generated, then the gradients that came back for each."""
+    stage: Any = state.get("stage", torch.tensor(0))
+    following = (stage + 1) % STAGES
+    outbox: dict[int, Message] = {k: {"stage": following} for k in range(inbox.num_clients)}
+    for client, message in outbox.items():
+        if stage == 0:
+            message |= _of_others(inbox, client)
+        elif stage == 1:
+            message |= _pulls_for(inbox, client)
+    rows: Any = {} if stage else {"rows": _sizes(inbox)}
+    return outbox, {**state, "stage": following, **rows}
 
 
 def _sizes(inbox: Inbox) -> dict[str, Tensor]:
     """For how many nodes each client has generated neighbours."""
     made: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in made.items()}
+
+
+def _check_made(model: Any, message: Any, most: float) -> None:
+    """Refuse what is not P neighbours a row and a number for each, of so many nodes at most."""
+    made, count = message["made"], message["count"]
+    _check(model, "made", made, count.numel())
+    if count.dim() != 1 or count.dtype != made.dtype:
+        raise ValueError("Expected count to be a number for each node, but got others")
+    if len(count) > most:
+        raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
+
+
+def _check_pulls(model: Any, pulls: Any, client: int, rows: Any) -> None:
+    """Refuse what is not one gradient for each that was sent."""
+    check_keys(pulls, [k for k in rows if k != str(client)], "pulls")
+    for owner, gradient in pulls.items():
+        _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
@@ -195,7 +200,7 @@ def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, 
     whole = torch.zeros(shape, dtype=like.dtype, device=like.device)
     owners = torch.ones((), dtype=like.dtype, device=like.device)
     if pull is not None:
-        whole[_trained(graph)] = pull
+        whole[training_mask(graph)] = pull
         owners = owners * message["owners"]  # type: ignore[operator]  # a tensor
     return {"pull": Ragged(whole), "owners": owners}
 

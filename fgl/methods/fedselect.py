@@ -63,21 +63,14 @@ def fedselect(
     refuse(fedavg, CONTROL, "fedselect", why)
     adjusted, settled = fedavg.train.adjust, fedavg.train.settle
     names = trainable(fedavg)
-    none = {n: p.new_zeros(p.shape, dtype=torch.bool) for n, p in fedavg.initial().items()
-            if n in names and p.dim() > 1}  # fmt: skip
-
-    def merged(message: Message, state: State) -> Message:
-        """The message with the client's own entries in its model."""
-        if "own" not in state or "model" not in message:
-            return message
-        own: Any = state["own"]
-        kept: Any = state["model"]
-        sent: Any = message["model"]
-        model = {n: torch.where(own[n], kept[n], p) if n in own else p for n, p in sent.items()}
-        return {**message, "model": model}
+    none = {
+        name: torch.zeros_like(value, dtype=torch.bool)
+        for name, value in fedavg.initial().items()
+        if name in names and value.dim() > 1
+    }
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        params, context = fedavg.receive(merged(message, state), state, graph)
+        params, context = fedavg.receive(with_own_entries(message, state), state, graph)
         return params, {**context, "start": params, "own": state.get("chosen", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
@@ -93,9 +86,8 @@ def fedselect(
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
         grads = grads if adjusted is None else adjusted(grads, params, context)
-        return moving(
-            grads, {name: torch.zeros_like(grad) for name, grad in grads.items()}, context
-        )
+        zeros = {name: torch.zeros_like(grad) for name, grad in grads.items()}
+        return moving(grads, zeros, context)
 
     def settle(new: Params, old: Params, context: Any) -> Params:
         new = new if settled is None else settled(new, old, context)
@@ -120,21 +112,27 @@ def fedselect(
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)
-        own, models, old = inbox.stack("own"), inbox.stack("model"), state["model"]
-        for name, mask in own.items():
-            models[name] = filled(models[name], mask, weight, old[name])
-        parts = inbox.messages({"model": models})
-        whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-        return fedavg.aggregate(Inbox(whole, inbox.num_clients, inbox.sent), state)
+        return fedavg.aggregate(completed(inbox, weight, state["model"]), state)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        return fedavg.deploy(merged(message, state), state, graph)
+        return fedavg.deploy(with_own_entries(message, state), state, graph)
 
     train = replace(fedavg.train, num_steps=None, batches=batches, adjust=adjust, settle=settle)
     train = replace(train, settle_moments=True)
     changed: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     changed["traits"] = fedavg.traits | {PASSES}
     return replace(fedavg, **changed, deploy=deploy, train=train)
+
+
+def with_own_entries(message: Message, state: State) -> Message:
+    """The message with the client's own entries in its model, once it has some."""
+    if "own" not in state or "model" not in message:
+        return message
+    own: Any = state["own"]
+    kept: Any = state["model"]
+    sent: Any = message["model"]
+    model = {n: torch.where(own[n], kept[n], p) if n in own else p for n, p in sent.items()}
+    return {**message, "model": model}
 
 
 def moving(there: Params, still: Params, context: Any) -> Params:
@@ -163,6 +161,16 @@ def most(moved: torch.Tensor, own: torch.Tensor, *, top: float, cap: float) -> t
     order = moved.masked_fill(own, -1).flatten().argsort(descending=True, stable=True)
     chosen = torch.zeros_like(own).flatten()
     return chosen.index_fill(0, order[: max(count, 0)], True).view_as(own)
+
+
+def completed(inbox: Inbox, weight: torch.Tensor, old: Any) -> Inbox:
+    """The inbox with whole models: where an entry is a client's own, the mean of the others'."""
+    own, models = inbox.stack("own"), inbox.stack("model")
+    for name, mask in own.items():
+        models[name] = filled(models[name], mask, weight, old[name])
+    parts = inbox.messages({"model": models})
+    whole = {client: {**inbox[client], **parts[client]} for client in inbox}
+    return Inbox(whole, inbox.num_clients, inbox.sent)
 
 
 def filled(

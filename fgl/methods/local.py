@@ -28,19 +28,21 @@ def local(fedavg: Method) -> Method:
     """
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        own = {"model": state["model"]} if "model" in state else {}
-        return fedavg.receive({**message, **own}, state, graph)
+        return fedavg.receive(with_own(message, state), state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         _, kept = fedavg.send(params, context, state, graph)
         return {}, {**kept, "model": params}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        kept: Any = state.get("model")
-        own = {} if kept is None else {"model": kept}
-        return fedavg.deploy({**message, **own}, state, graph)
+        return fedavg.deploy(with_own(message, state), state, graph)
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         return {client: {} for client in inbox}, state
 
     return replace(fedavg, receive=receive, send=send, deploy=deploy, aggregate=aggregate)
+
+
+def with_own(message: Message, state: State) -> Message:
+    """The message with the client's own model in it, once it has one."""
+    return {**message, "model": state["model"]} if "model" in state else message

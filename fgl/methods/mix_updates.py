@@ -13,6 +13,7 @@ from ..aggregate import mix
 from ..checks import check_share
 from ..client_network import normalize_rows
 from ..federation import Inbox, Message, Method
+from ..federation.guard import pair
 from ..federation.method import State
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
@@ -66,16 +67,14 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
 
 def _checked(made: Any, size: int) -> tuple[Tensor, Tensor]:
     """What a network returned: two matrices of those who are here."""
-    if not isinstance(made, tuple) or len(made) != 2:
-        got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
-        raise TypeError(f"Expected network to return (matrix, known), but got {got}")
-    for name, each in zip(("matrix", "known"), made, strict=True):
+    both = pair(made, "network", "matrix, known")
+    for name, each in zip(("matrix", "known"), both, strict=True):
         if list(each.shape) != [size, size]:
             raise ValueError(
                 f"Expected network's {name} to have shape {[size, size]}, one row per client "
                 f"that is here, but got {list(each.shape)}"
             )
-    return made
+    return both
 
 
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:

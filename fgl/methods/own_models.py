@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import Broadcast, Inbox, Message, Method, Params
+from ..federation import Inbox, Message, Method, Params
+from ..federation.inbox import changed_messages
 from ..federation.method import State
 from ..graph import Graph
 
@@ -63,9 +64,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, state = fedavg.aggregate(inbox, state)
         count = torch.tensor(len(inbox))
-        if isinstance(outbox, Broadcast):
-            return Broadcast({"num_clients": count, **outbox.message}, len(outbox)), state
-        return {k: {"num_clients": count, **message} for k, message in outbox.items()}, state
+        return changed_messages(outbox, lambda message: {"num_clients": count, **message}), state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         sent: Any = {} if draw or "model" in state else message.get("model", {})

@@ -10,7 +10,8 @@ import torch
 
 from ..aggregate import mean
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Broadcast, Inbox, Message, Method, Params
+from ..federation import Inbox, Message, Method, Params
+from ..federation.inbox import changed_messages
 from ..federation.method import State
 from ..federation.minibatches import local_steps
 from ..federation.pairs import CONTROL, PASSES, refuse
@@ -108,10 +109,8 @@ def scaffold(
             name: known.get(name, 0) + share / inbox.num_clients * value
             for name, value in shift.items()
         }
-        made = {**made, "control": new}
-        if isinstance(outbox, Broadcast):
-            return Broadcast({**outbox.message, "control": new}, len(outbox)), made
-        return {client: {**each, "control": new} for client, each in outbox.items()}, made
+        told = changed_messages(outbox, lambda message: {**message, "control": new})
+        return told, {**made, "control": new}
 
     train = replace(fedavg.train, adjust=adjust)
     made = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)

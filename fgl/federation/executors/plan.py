@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ..method import Training
-from ..minibatches import local_steps
+from ..minibatches import local_steps, training_mask
 from ..seeds import set_seed
 from .cohort import Cohort
 
@@ -66,7 +66,7 @@ class Plan:
         masks = torch.zeros(shape, dtype=torch.bool, device=self.cohort.index.device)
         for row, graph in zip(masks, graphs, strict=True):
             if graph is not None:
-                mask = graph.example_mask if graph.train_mask is None else graph.train_mask
+                mask = training_mask(graph)
                 row[: mask.numel()] = mask
         return masks
 
