@@ -16,9 +16,8 @@ from ..sparse import Pattern, SparseMatrix, rows_of
 from ..sparse.pattern import outside
 from . import collection
 from .append import appended
+from .checks import MASKS as MASKS
 from .checks import check_batch, check_features, check_index, check_mask, check_weight
-
-MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,9 +8,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix
-from .checks import check_features
-
-MASKS = ("train_mask", "val_mask", "test_mask")
+from .checks import MASKS, check_features
 
 
 def appended(

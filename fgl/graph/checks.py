@@ -10,6 +10,7 @@ from torch import Tensor
 from ..checks import check_length
 from ..sparse import SparseMatrix
 
+MASKS = ("train_mask", "val_mask", "test_mask")
 ROWS = 2**16  # that are looked at at a time: features may be mapped, and larger than memory
 
 

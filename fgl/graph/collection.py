@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix, rows_of
-
-PER_GRAPH = ("y", "train_mask", "val_mask", "test_mask")
+from .checks import MASKS
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
         ptr=new_ptr,
         adj=SparseMatrix(pattern, value),
     )
-    for name in PER_GRAPH:
+    for name in ("y", *MASKS):
         value = getattr(graph, name)
         chosen.__dict__[name] = None if value is None else value[graphs]
     return chosen

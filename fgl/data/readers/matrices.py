@@ -1,7 +1,8 @@
-"""Arrays and sparse matrices from files, checked: a file may hold anything."""
+"""Arrays, sparse matrices and masks from files, checked: a file may hold anything."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...graph import MASKS
 from ...sparse import SparseMatrix
 
 
@@ -58,6 +60,18 @@ def checked_edges(name: str, edges: NDArray[np.int64], num_nodes: int) -> Tensor
     if out.any():
         raise ValueError(f"Expected {name} to be in [0, {num_nodes}), but got {edges[out][0]}")
     return torch.from_numpy(edges)
+
+
+def masks_of(where: Path, nodes: Iterable[Tensor], num_nodes: int) -> dict[str, Tensor]:
+    """The masks of nodes that train, validate and test, of which each has one role."""
+    masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
+    for mask, own in zip(masks, nodes, strict=True):
+        mask[own] = True
+    several = masks.sum(0) > 1
+    if several.any():
+        node = int(several.nonzero()[0])
+        raise ValueError(f"Expected {where} to give a node one role, but got several for {node}")
+    return dict(zip(MASKS, masks, strict=True))
 
 
 def sparse_features(path: Path, matrix: Any) -> SparseMatrix:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...graph import MASKS, Graph
+from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
 from ..undirected import undirected
@@ -20,6 +20,7 @@ from .matrices import (
     checked_edges,
     checked_labels,
     dense_features,
+    masks_of,
     sparse_features,
 )
 from .parsing import read_json
@@ -80,22 +81,15 @@ def read_saint(folder: Path, name: str) -> Graph:
         raise ValueError(f"Expected {class_map} to map the nodes 0 to {n - 1}, but got other keys")
     labels = checked_labels(str(class_map), [classes[str(node)] for node in range(n)], n)
     roles = read_json(role)
-    masks = torch.zeros(len(MASKS), n, dtype=torch.bool)
-    for mask, key in zip(masks, ("tr", "va", "te"), strict=True):
+    parts = []
+    for key in ("tr", "va", "te"):
         if not isinstance(roles, dict) or key not in roles:
             raise ValueError(f"Expected {role} to have 'tr', 'va' and 'te', but got no {key!r}")
         what = f"{key!r} in {role}"
         nodes = checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
-        mask[checked_edges(what, nodes, n)] = True
-    if masks.sum(0).gt(1).any():
-        node = int(masks.sum(0).gt(1).nonzero()[0])
-        raise ValueError(f"Expected {role} to give a node one role, but got several for {node}")
-    return Graph(
-        dense_features(feats, matrix),
-        edges,
-        y=labels,
-        **dict(zip(MASKS, masks, strict=True)),
-    )
+        parts.append(checked_edges(what, nodes, n))
+    masks: dict[str, Any] = masks_of(role, parts, n)
+    return Graph(dense_features(feats, matrix), edges, y=labels, **masks)
 
 
 def _load(path: Path, keys: list[str] | tuple[str, ...]) -> dict[str, NDArray[Any]]:

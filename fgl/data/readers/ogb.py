@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from ...graph import MASKS, Graph
+from ...graph import Graph
 from ...progress import shown
 from ..undirected import undirected
-from .matrices import checked_edges, checked_labels, dense_features
+from .matrices import checked_edges, checked_labels, dense_features, masks_of
 from .paths import need
 
 FILES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label")
@@ -67,14 +66,9 @@ def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise ValueError(f"Expected {folder} to hold one split, but got {names}")
-    masks = torch.zeros(len(MASKS), num_nodes, dtype=torch.bool)
     paths = need(found[0], [f"{role}.csv.gz" for role in ROLES])
-    for mask, path in zip(masks, paths, strict=True):
-        mask[checked_edges(str(path), _table(path, np.int64, 1)[:, 0], num_nodes)] = True
-    if masks.sum(0).gt(1).any():
-        node = int(masks.sum(0).gt(1).nonzero()[0])
-        raise ValueError(f"Expected {found[0]} to give a node one role, but got several for {node}")
-    return dict(zip(MASKS, masks, strict=True))
+    parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_nodes) for p in paths]
+    return masks_of(found[0], parts, num_nodes)
 
 
 def _one(path: Path) -> int:
