@@ -34,6 +34,7 @@ from ..methods.own_models import own_models
 from ..metrics import accuracy
 from ..nn import EgoSAGE
 from ..sparse import rows_of
+from .scores import node_scores, validation
 from .task import Local, Task
 from .weights import bounded, own_nodes, send_equally
 
@@ -91,12 +92,7 @@ def ego_node_task(
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_ego(method, trained, test)
 
-    @torch.no_grad()
-    def validate(params: Params, graph: Graph) -> float:
-        with in_mode(model, False):
-            logits = functional_call(model, params, (graph.x, graph.adj))
-        return accuracy(logits, graph.y, graph.val_mask)  # type: ignore[arg-type]  # checked
-
+    validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, keep_optimizer=True)
     plain = replace(
         bounded(fedavg(model, loss=loss, train=train), clients),

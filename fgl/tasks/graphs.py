@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -10,23 +9,20 @@ from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from .. import data
 from ..checks import check_choice, check_count, check_device, check_number, check_share
 from ..federation import (
     Evaluate,
     Method,
-    Params,
     Training,
     evaluate_graphs,
     fedavg,
     graph_minibatches,
-    in_mode,
 )
 from ..graph import Graph
-from ..metrics import accuracy
 from ..nn import GIN, Star
+from .scores import node_scores, validation
 from .structure import with_structure
 from .task import Local, Task
 from .weights import bounded
@@ -56,14 +52,7 @@ def graph_task(
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_graphs(method, tests, trained)
 
-    @torch.no_grad()
-    def validate(params: Params, graph: Graph) -> float:
-        if graph.y is None or graph.val_mask is None:
-            return math.nan
-        with in_mode(model, False):
-            logits = functional_call(model, params, graph.inputs)
-        return accuracy(logits, graph.y, graph.val_mask)
-
+    validate = validation(node_scores(model, test=False), "val_accuracy")
     method = bounded(fedavg(model, train=train), clients)
     return Task(clients, method, scores, "", validate)
 

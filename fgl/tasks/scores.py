@@ -24,10 +24,10 @@ Score = Callable[[Params, Graph], dict[str, float]]
 
 
 def node_scores(model: nn.Module, *, test: bool = True, logits_of: Predict = predict) -> Score:
-    """How well a model classifies a client's own nodes.
+    """How well a model classifies a client's own nodes, or the graphs of its collection.
 
     Args:
-        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        model: called as ``model(*graph.inputs)``, returns logits.
         test: whether to score the test nodes too; a method that validates has no business there.
         logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
 
