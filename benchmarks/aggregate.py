@@ -13,15 +13,14 @@ thread is timed by the processor's clock, which others on the machine disturb le
 
 from __future__ import annotations
 
-import argparse
 import math
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
-from machine import alternated, machine, write
+from harness.flags import parser_of
+from harness.machine import alternated, machine, write
 from torch import Tensor
 
 from fgl.aggregate import mean, mix, server_step
@@ -119,12 +118,11 @@ def compare(kind: str, clients: int, threads: int, repeats: int) -> dict[str, fl
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="one thread, up to 100 clients")
     parser.add_argument("--clients", type=int, nargs="+", default=(10, 100, 1000))
     parser.add_argument("--threads", type=int, nargs="+", default=(1,))
     parser.add_argument("--repeats", type=int, default=31, help="alternations, fewer of long ones")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     numbers: dict[str, Any] = {}
     for threads in args.threads[:1] if args.quick else args.threads:

@@ -9,12 +9,12 @@ of the page.
 
 from __future__ import annotations
 
-import argparse
 import functools
 import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from harness.flags import parser_of
 from harness.machine import RESULTS, ROOT, pyplot
 from harness.record import load
 from harness.report import by_repetition, gains, publish
@@ -131,7 +131,7 @@ def draw() -> None:
 
 
 def main() -> None:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser_of(__doc__, json=False).parse_args()
     publish("claims", text())
     draw()
 

@@ -8,10 +8,10 @@ A table's missing runs are made by ``python benchmarks/reproduce.py TABLE``.
 
 from __future__ import annotations
 
-import argparse
 import sys
 
 import reproduce
+from harness.flags import parser_of
 from harness.record import load
 from harness.report import publish
 from papers import TABLES
@@ -38,9 +38,7 @@ def text() -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, json=False)
     parser.add_argument("--report", action="store_true")
     made = text()
     if parser.parse_args().report:

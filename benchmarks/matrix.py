@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import command, find
+from harness.flags import parser_of
 from harness.machine import RESULTS, ROOT, machine, pyplot, write
 from harness.record import execute, load
 from harness.report import gains, paired, publish
@@ -215,9 +216,7 @@ def draw(found: Found) -> None:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, json=False)
     add = parser.add_argument
     add("--tasks", nargs="+", choices=list(COLUMNS), help="default all")
     add("--methods", nargs="+", choices=list(ENTRIES), metavar="NAME", help="default all")

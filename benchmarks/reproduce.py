@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import command
+from harness.flags import parser_of
 from harness.machine import RESULTS
 from harness.record import execute, load
 from harness.report import Scored, markdown, publish, scores
@@ -73,9 +74,7 @@ def scored(name: str, results: dict[str, dict[str, Any]], args: argparse.Namespa
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, json=False)
     add = parser.add_argument
     add("table", choices=sorted(TABLES))
     add("--datasets", nargs="+", help="default all of the table's")

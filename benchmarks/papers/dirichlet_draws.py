@@ -11,7 +11,6 @@ to 99, in percent.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from functools import partial
@@ -20,6 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.flags import parser_of
 from harness.machine import machine, write
 from torch import Tensor
 
@@ -32,9 +32,8 @@ def majority(y: Tensor, parts: list[Tensor]) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--draws", type=int, default=100)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     report: dict[str, Any] = {"benchmark": "dirichlet_draws", "draws": args.draws}
     for dataset in ("PROTEINS", "NCI1"):

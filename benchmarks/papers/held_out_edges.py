@@ -8,7 +8,6 @@ cases the edges are the same 85, 5 and 10 %, drawn on the whole graph.
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 from fgl import data
@@ -49,10 +49,9 @@ def measured(dataset: str, clients: int, seeds: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     report: dict[str, Any] = {"benchmark": "held_out_edges", "clients": args.clients}
     report["seeds"] = args.seeds

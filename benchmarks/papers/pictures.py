@@ -6,7 +6,6 @@ python benchmarks/papers/pictures.py fedvgae     docs/images/fedvgae-convergence
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.flags import parser_of
 from harness.machine import RESULTS, ROOT
 from harness.rows import spelled
 
@@ -88,7 +88,7 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, json=False)
     parser.add_argument("picture", nargs="?", choices=("fedgl", "fedvgae"), default="fedgl")
     parser.add_argument("--datasets", nargs="+", help="default cora; of fedvgae cora and pubmed")
     parser.add_argument("--rounds", type=int, help="default 60; of fedvgae 100")

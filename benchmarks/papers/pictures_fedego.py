@@ -5,7 +5,6 @@ python benchmarks/papers/pictures_fedego.py
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from harness.flags import parser_of
 from harness.rows import Experiment
 
 import fgl
@@ -89,7 +89,7 @@ def labels_and_predictions(values: dict[str, Any], result: fgl.Result) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, json=False)
     parser.add_argument("--dataset", default="cora")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--hidden", type=int, default=128)

@@ -11,7 +11,6 @@ state (`growth`), and how many uploads were refused (`refused`).
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import warnings
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import CASES, case, later
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 import fgl
@@ -79,12 +79,9 @@ def real() -> dict[str, tuple[fgl.Method, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="of the runs on real data")
     parser.add_argument("--real", action="store_true", help="those on real data alone")
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, ROOT, machine, pyplot
 from harness.record import load, rounded
 from harness.report import publish
@@ -223,9 +224,7 @@ def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__, json=False)
     add = parser.add_argument
     add("--datasets", nargs="+", choices=list(DATASETS), default=list(DATASETS))
     add("--rules", nargs="+", choices=list(RULES), default=list(RULES), metavar="RULE")

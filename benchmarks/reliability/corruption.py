@@ -10,7 +10,6 @@ its end must be that of a run that nobody disturbed, bit for bit.
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
@@ -24,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
 from reliability.small import ending, federation
@@ -70,9 +70,8 @@ def goes_on(folder: Path) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--damages", type=int, default=2000)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     method, clients = federation()

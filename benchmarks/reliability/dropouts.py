@@ -11,7 +11,6 @@ FedOpt, whose server keeps moments, and `own_models`, whose clients keep their m
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import warnings
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import by_hand
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
 from reliability.small import federation
@@ -91,11 +91,8 @@ def spoiled(index: int, bad: set[int]) -> bool:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--schedules", type=int, default=1000)
-    parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -11,7 +11,6 @@ out of the same rounds, and the rounds that the client missed with those that it
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import signal
@@ -34,6 +33,7 @@ from conformance import case
 from federation import saved
 from federations import same
 from flower_processes import Federation, make_authority, make_key
+from harness.flags import parser_of
 from harness.machine import RESULTS, machine
 from harness.report import publish
 
@@ -312,13 +312,10 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--report", action="store_true", help="play nothing")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--timeout", type=float, default=120.0)
-    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     if options.report:
         publish("flower-faults", table(json.loads((RESULTS / "flower_faults.json").read_text())))

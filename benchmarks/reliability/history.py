@@ -8,7 +8,6 @@ anew in every round, the last rounds would be slower than the first. So both are
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 import fgl
@@ -45,10 +45,9 @@ def rounds(num_rounds: int, num_metrics: int, folder: Path | None) -> list[float
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=500)
     parser.add_argument("--metrics", type=int, default=100)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     report: dict[str, Any] = {"benchmark": "history", "rounds": args.rounds}

@@ -9,7 +9,6 @@ and its end must be that of a run that nobody disturbed, bit for bit.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
 from reliability.small import ending, federation
@@ -84,8 +84,7 @@ def survives(moment: Moment, want: Any) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
+    parser = parser_of(__doc__)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     want = ending(go(None, Moment()))

@@ -11,7 +11,6 @@ disturbed. Runs that had ended before the signal came are not counted, and drawn
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import signal
@@ -30,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import case
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
 
@@ -143,13 +143,10 @@ def kills(name: str, number: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--kills", type=int, default=100, help="of each recipe")
     parser.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -10,7 +10,6 @@ rounds together, at client level, delta is 1e-5.
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import sys
@@ -25,6 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import scipy.optimize
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, example, machine, write
 from harness.report import publish
 from torch import Tensor
@@ -277,8 +277,7 @@ def _percent(value: float | None) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
+    parser = parser_of(__doc__)
     parser.add_argument("--report", action="store_true", help="write the page, measure nothing")
     args = parser.parse_args(argv)
     if args.report:

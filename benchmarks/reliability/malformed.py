@@ -36,6 +36,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import ROWS, case
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
 
@@ -461,9 +462,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--only", default="", help="methods whose name has this in it")
     add("--kinds", nargs="+", choices=list(KINDS), metavar="KIND")
@@ -472,7 +471,6 @@ def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
     add("--parts", nargs="+", type=Path, default=[], help="files with cells that are done")
     add("--merge", action="store_true", help="run nothing, write what the parts have")
     add("--verbose", action="store_true", help="print every outcome")
-    add("--json", type=Path)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -9,7 +9,6 @@ half of the exchanges clients drop out before their keys, their letters, their u
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import warnings
@@ -22,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 import fgl
@@ -122,11 +122,10 @@ def distance(one: Any, other: Any) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 30])
     parser.add_argument("--exchanges", type=int, default=4)
     parser.add_argument("--size", type=int, nargs=2, default=(1000, 100), metavar=("IN", "OUT"))
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     report: dict[str, Any] = {"benchmark": "secure sum", "bits": BITS, "cases": []}

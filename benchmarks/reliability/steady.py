@@ -8,7 +8,6 @@ nothing else may grow.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import sys
 import tempfile
@@ -18,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.small import federation
 
@@ -32,9 +32,8 @@ def resident() -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--rounds", type=int, default=1000)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     method, clients = federation(hidden=2000)

@@ -7,7 +7,6 @@ Three networks, small and large graphs, the loop and the batch: three rounds of 
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 import fgl
@@ -43,8 +43,7 @@ def end(network: str, num_nodes: int, at_once: Any, threads: int) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the result there")
+    parser = parser_of(__doc__)
     args = parser.parse_args(argv)
     cases = []
     for network, nodes, at_once in itertools.product(NETWORKS, (150, 3000), (1, "all")):

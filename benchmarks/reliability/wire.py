@@ -7,7 +7,6 @@ Two rounds of every method on a small task: synthetic graphs of Cora's and PROTE
 
 from __future__ import annotations
 
-import argparse
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import example
 from harness.report import publish
 
@@ -241,7 +241,7 @@ def rows(found: Mapping[str, list[tuple[str, str, str, int]]]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, json=False)
     parser.parse_args(argv)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")

@@ -11,7 +11,6 @@ broadcast, training, aggregation and evaluation on the whole graph. All ways tak
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, alternated, machine, write
 from harness.report import publish
 from speed.rounds import our_rounds, pyg_rounds
@@ -61,12 +61,11 @@ def table(numbers: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", type=int, default=169_343)
     parser.add_argument("--clients", type=int, nargs="+", default=(10, 100))
     parser.add_argument("--repeats", type=int, default=3, help="alternations")
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:

@@ -9,7 +9,6 @@ process; a number is the median over the turns, of processor time unless ``--clo
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import statistics
@@ -20,6 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from speed.cases import CASES, rounds
 
@@ -56,12 +56,11 @@ def compare(name: str, repeats: int, cpu: bool) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
     found: dict[str, Any] = {}

@@ -8,7 +8,6 @@ less a run of one, divided; the two methods take turns, and the median of `--rep
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import sys
@@ -19,6 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import alternated, machine, write
 from papers.fedego import TABLES
 
@@ -34,11 +34,10 @@ def seconds(row: str, dataset: str, rounds: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--dataset", default="cora")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
 

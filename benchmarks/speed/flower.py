@@ -13,7 +13,6 @@ free is left out, and says so. `--cells` measures some, and keeps the others in 
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import socket
@@ -32,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent / "sized_app"))
 
 import torch
 from flower_processes import Federation, free_ports
+from harness.flags import parser_of
 from harness.machine import RESULTS, machine, write
 from harness.report import publish
 from sized import graph, method
@@ -168,12 +168,9 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:

@@ -10,7 +10,6 @@ process, which says more on a busy machine. Then, how much of a round of GPFL is
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -24,6 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.nn.functional as F
+from harness.flags import parser_of
 from harness.machine import machine, write
 from papers.gpfl import TABLES
 from torch import nn
@@ -140,7 +140,7 @@ def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     add = parser.add_argument
     add("--datasets", nargs="+", default=["PROTEINS", "NCI1"])
     add("--clients", type=int, default=25)
@@ -148,7 +148,6 @@ def main() -> None:
     add("--at-once", nargs="+", default=["1", "5", "all"])
     add("--threads", nargs="+", type=int, default=[1, 2])
     add("--rounds", type=int, default=7)
-    add("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args()
     found = []
     torch.set_num_threads(1)

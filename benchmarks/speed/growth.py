@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from speed.rounds import synthetic
 
@@ -110,11 +111,10 @@ def grow(what: str, variants: list[str], rounds: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--variants", nargs="+", default=["loop", "batch"])
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     parser.add_argument("--one", type=int, nargs=6, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)

@@ -18,7 +18,6 @@ A cohort's working set and the copy's are of the same size. Processor time, one 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 import time
@@ -29,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from speed.cases import CASES
 
@@ -157,10 +157,9 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--cases", nargs="+", default=list(NAMES), choices=list(CASES))
     parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     found = {}

@@ -26,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, seconds, write
 from speed.memory import MB, resident
 from torch import Tensor
@@ -107,8 +108,7 @@ def metrics() -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser = parser_of(__doc__)
     parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.case:

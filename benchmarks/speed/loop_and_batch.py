@@ -10,7 +10,6 @@ and Holm's correction over the recipes. The metric is that of the last round. Fi
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import io
 import json
@@ -22,6 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import example, machine, write
 from scipy.stats import wilcoxon
 
@@ -80,10 +80,9 @@ def with_holm(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
     parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     scores: dict[str, dict[str, list[float]]] = {}

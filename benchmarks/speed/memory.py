@@ -28,6 +28,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 from torch import Tensor
 
@@ -192,9 +193,8 @@ COLUMNS = ("fgl", "gather", "dense")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="the small cases only")
-    parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--threads", type=int, default=1, help="of torch (1)")
     parser.add_argument("--case", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)

@@ -11,7 +11,6 @@ the processor's and the clock's; memory is the process's peak, counted anew once
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, machine, write
 from harness.report import publish
 from speed.rounds import memory
@@ -79,12 +79,11 @@ def table(numbers: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--edges", type=int)
     parser.add_argument("--clients", type=int, default=10)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:

@@ -12,7 +12,6 @@ Seconds are the processor's, on one thread.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import os
@@ -27,6 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, machine, write
 from harness.report import publish
 from memory import resident
@@ -119,13 +119,10 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", type=int, default=TENTH)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--case", choices=CASES, help="one alone, in this process")
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:

@@ -11,7 +11,6 @@ takes for all six properties, ``NCI1/closeness/...`` for the only one of them th
 
 from __future__ import annotations
 
-import argparse
 import math
 import sys
 import time
@@ -25,6 +24,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse
 import torch
+from harness.flags import parser_of
 from harness.machine import alternated, machine, write
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
@@ -186,10 +186,9 @@ def auto_encoder(clients: int) -> Calls:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="400 graphs of each, one repeat")
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
     repeats = 1 if args.quick else args.repeats

@@ -21,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
+from harness.flags import parser_of
 from harness.machine import machine, write
 
 from fgl.pseudo import pseudo_graph
@@ -59,8 +60,7 @@ def one(way: str, num_nodes: int, width: int, s: int, threads: int) -> dict[str,
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--json", type=Path, metavar="PATH")
+    parser = parser_of(__doc__)
     parser.add_argument("--neighbours", type=int, default=100)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)

@@ -13,7 +13,6 @@ take turns in one process; numbers are medians, of processor time unless ``--clo
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 import sys
@@ -25,6 +24,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import alternated, example, machine, write
 from speed.cases import CASES
 from speed.rounds import PygGCN
@@ -219,12 +219,11 @@ def compare(name: str, repeats: int, cpu: bool) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--only", nargs="+", default=list(NAMES), choices=list(NAMES))
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     args = parser.parse_args(argv)
     if args.report:

@@ -12,7 +12,6 @@ many times faster the batch is than the PyG loop.
 
 from __future__ import annotations
 
-import argparse
 import copy
 import gc
 import statistics
@@ -26,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.nn.functional as F
+from harness.flags import parser_of
 from harness.machine import alternated, example, machine, seconds, write
 
 import fgl
@@ -166,13 +166,12 @@ def synthetic(num_nodes: int, seed: int, features: int = 100, degree: int = 8) -
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--quick", action="store_true", help="K = 10 only, under a minute")
     parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
     parser.add_argument("--repeats", type=int, default=7, help="alternations")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     args = parser.parse_args(argv)
     if args.report:

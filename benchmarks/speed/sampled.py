@@ -19,7 +19,6 @@ a node's degree and neighbours in one cache line of 64 bytes.
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import json
 import mmap
@@ -33,6 +32,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import RESULTS, alternated, machine, write
 from harness.report import publish
 from sampler import random_graph
@@ -236,13 +236,10 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = parser_of(__doc__)
     parser.add_argument("--nodes", type=int, nargs="+", default=[10**4, 10**5, 10**6])
     parser.add_argument("--batches", type=int, nargs="+", default=[128, 1024])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", type=Path)
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:

@@ -10,7 +10,6 @@ turns. An option that does not run is reported with its error.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +21,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
+from harness.flags import parser_of
 from harness.machine import alternated, machine, write
 from speed.cases import CASES
 from speed.limits import step_seconds
@@ -88,9 +88,8 @@ def compiled(method: fgl.Method, clients: Any) -> Callable[[], float]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser = parser_of(__doc__)
     parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
     parser.add_argument("--without", nargs="*", default=[], help="options to leave out")
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
