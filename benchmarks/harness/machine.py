@@ -77,6 +77,11 @@ def write(report: dict[str, Any], path: Path | None) -> None:
         path.write_text(json.dumps(report, indent=1) + "\n")
 
 
+def kept(path: Path | None) -> Any:
+    """What `write` has written there; an empty dict where nothing is."""
+    return json.loads(path.read_text()) if path is not None and path.exists() else {}
+
+
 def seconds(function: Callable[[], Any], device: str = "cpu") -> float:
     """How long one call takes."""
     if device != "cpu":

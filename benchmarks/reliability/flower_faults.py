@@ -34,7 +34,7 @@ from federation import saved
 from federations import same
 from flower_processes import Federation, make_authority, make_key
 from harness.flags import parser_of
-from harness.machine import RESULTS, machine
+from harness.machine import RESULTS, kept, machine
 from harness.report import publish
 
 import fgl
@@ -318,7 +318,7 @@ def main() -> int:
     parser.add_argument("--timeout", type=float, default=120.0)
     options = parser.parse_args()
     if options.report:
-        publish("flower-faults", table(json.loads((RESULTS / "flower_faults.json").read_text())))
+        publish("flower-faults", table(kept(RESULTS / "flower_faults.json")))
         return 0
     torch.set_num_threads(1)
     found = []

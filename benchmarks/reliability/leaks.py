@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import scipy.optimize
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, example, machine, write
+from harness.machine import RESULTS, example, kept, machine, write
 from harness.report import publish
 from torch import Tensor
 
@@ -281,7 +281,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--report", action="store_true", help="write the page, measure nothing")
     args = parser.parse_args(argv)
     if args.report:
-        publish("leaks", text(json.loads((RESULTS / "leaks.json").read_text())))
+        publish("leaks", text(kept(RESULTS / "leaks.json")))
         return 0
     torch.set_num_threads(1)
     warnings.simplefilter("ignore", RuntimeWarning)

@@ -10,7 +10,6 @@ process; a number is the median over the turns, of processor time unless ``--clo
 from __future__ import annotations
 
 import gc
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import machine, write
+from harness.machine import kept, machine, write
 from speed.cases import CASES, rounds
 
 from fgl.federation import choose
@@ -63,9 +62,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
     args = parser.parse_args(argv)
     torch.set_num_threads(args.threads)
-    found: dict[str, Any] = {}
-    if args.json and args.json.exists():
-        found = json.loads(args.json.read_text())["cases"]
+    found: dict[str, Any] = kept(args.json).get("cases", {})
     for name in args.cases:
         found[name] = compare(name, args.repeats, args.clock == "cpu")
         print(name, found[name], flush=True)

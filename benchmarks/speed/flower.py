@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parent / "sized_app"))
 import torch
 from flower_processes import Federation, free_ports
 from harness.flags import parser_of
-from harness.machine import RESULTS, machine, write
+from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from sized import graph, method
 
@@ -174,12 +174,10 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        publish("flower", table(json.loads((RESULTS / "flower.json").read_text())))
+        publish("flower", table(kept(RESULTS / "flower.json")))
         return
     torch.set_num_threads(1)
-    found: dict[str, Any] = {}
-    if args.json and args.json.exists():
-        found = {row["cell"]: row for row in json.loads(args.json.read_text())["cells"]}
+    found = {row["cell"]: row for row in kept(args.json).get("cells", ())}
     for cell in args.cells:
         found[cell] = {**measure(cell, args.rounds), "machine": machine()}
         print({k: v for k, v in found[cell].items() if k != "machine"}, flush=True)

@@ -30,7 +30,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import numpy as np
 import torch
 from harness.flags import parser_of
-from harness.machine import machine, write
+from harness.machine import kept, machine, write
 from speed.rounds import synthetic
 
 import fgl
@@ -126,9 +126,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
 
         write_speed()
         return {}
-    found: dict[str, Any] = {}
-    if args.json and args.json.exists():
-        found = json.loads(args.json.read_text())["growing"]
+    found: dict[str, Any] = kept(args.json).get("growing", {})
     report: dict[str, Any] = {}
     torch.set_num_threads(1)
     for what in args.only:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -22,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import example, machine, write
+from harness.machine import example, kept, machine, write
 from scipy.stats import wilcoxon
 
 from fgl.experiment import cli
@@ -85,9 +84,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--seeds", type=int, default=10)
     args = parser.parse_args(argv)
     torch.set_num_threads(1)
-    scores: dict[str, dict[str, list[float]]] = {}
-    if args.json and args.json.exists():
-        scores = json.loads(args.json.read_text())["scores"]
+    scores: dict[str, dict[str, list[float]]] = kept(args.json).get("scores", {})
     report: dict[str, Any] = {"benchmark": "loop_and_batch", "machine": machine()}
     for name in args.recipes:
         mine = scores.setdefault(name, {"1": [], "all": []})

@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, machine, pyplot, write
+from harness.machine import RESULTS, kept, machine, pyplot, write
 from harness.report import publish
 
 import fgl
@@ -199,11 +199,9 @@ def main() -> None:
         print(json.dumps(one(*args.one)))
         return
     if args.report:
-        report(json.loads((RESULTS / "partitions.json").read_text()))
+        report(kept(RESULTS / "partitions.json"))
         return
-    before = args.json.exists() if args.json else False
-    numbers = json.loads(args.json.read_text()) if before else {}
-    numbers |= {"benchmark": "partitions", "machine": machine()}
+    numbers = kept(args.json) | {"benchmark": "partitions", "machine": machine()}
     for name in args.graphs:
         numbers |= measure(name, args.cuts)
         write(numbers, args.json)

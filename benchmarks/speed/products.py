@@ -11,7 +11,6 @@ the processor's and the clock's; memory is the process's peak, counted anew once
 
 from __future__ import annotations
 
-import json
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, machine, write
+from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from speed.rounds import memory
 
@@ -87,7 +86,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        publish("products", table(json.loads((RESULTS / "products.json").read_text())))
+        publish("products", table(kept(RESULTS / "products.json")))
         return
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {"benchmark": "products", "machine": machine()}

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, machine, write
+from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from memory import resident
 
@@ -126,9 +126,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        publish(
-            "products-sampled", table(json.loads((RESULTS / "products_sampled.json").read_text()))
-        )
+        publish("products-sampled", table(kept(RESULTS / "products_sampled.json")))
         return
     if args.case:
         print(json.dumps(case(args.case, args.nodes, args.rounds)))

@@ -14,7 +14,6 @@ take turns in one process; numbers are medians, of processor time unless ``--clo
 from __future__ import annotations
 
 import copy
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -25,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import alternated, example, machine, write
+from harness.machine import alternated, example, kept, machine, write
 from speed.cases import CASES
 from speed.rounds import PygGCN
 from speed.twins import fedego, fedgl, fgssl, gpfl
@@ -232,9 +231,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         write_speed()
         return {}
     torch.set_num_threads(args.threads)
-    found: dict[str, Any] = {}
-    if args.json and args.json.exists():
-        found = json.loads(args.json.read_text())["cases"]
+    found: dict[str, Any] = kept(args.json).get("cases", {})
     report: dict[str, Any] = {}
     for name in args.only:
         found[name] = compare(name, args.repeats, args.clock == "cpu")

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.machine import RESULTS, ROOT
+from harness.machine import RESULTS, ROOT, kept
 from harness.report import publish
 
 DOCS = ROOT / "docs"
@@ -26,18 +25,13 @@ ASKED = {
 }
 
 
-def numbers(name: str) -> dict[str, Any]:
-    path = RESULTS / name
-    return json.loads(path.read_text()) if path.exists() else {}
-
-
 def derived(speed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, float]:
     """Numbers that were asked for and are no single measurement."""
     out = {}
     if "fgssl/K=10/batch_ms" in speed:
         ratio = speed["fgssl/K=10/batch_ms"] / speed["fgssl/K=10/pyg_ms"]
         out["fgssl/K=10/round_over_pyg_fedavg"] = round(ratio, 2)
-    grown = numbers("growth.json").get("growing", {}).get("clients", {})
+    grown = kept(RESULTS / "growth.json").get("growing", {}).get("clients", {})
     if kernels and "batch" in grown:  # of one thread
         out["growth_clients/batch/slope_of_seconds"] = grown["batch"]["slopes"]["seconds"]
     spmm = [v for k, v in kernels.items() if k.startswith("spmm/") and k.endswith("over_best")]
@@ -265,8 +259,8 @@ MORE = {  # further tables, each from a file that may not have been measured yet
 
 
 def write_speed() -> None:
-    speed, two = numbers("speed.json"), numbers("speed-2-threads.json")
-    gpu, kernels = numbers("speed-gpu.json"), numbers("kernels.json")
+    speed, two = kept(RESULTS / "speed.json"), kept(RESULTS / "speed-2-threads.json")
+    gpu, kernels = kept(RESULTS / "speed-gpu.json"), kept(RESULTS / "kernels.json")
     columns = {"1 thread": speed, "2 threads": two, "GPU": gpu}
     columns = {name: found for name, found in columns.items() if found or name == "GPU"}
     lines = [*asked_table(columns, kernels), "", f"Rounds: {described(speed)}."]
@@ -275,7 +269,7 @@ def write_speed() -> None:
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
         if two:
             lines += ["", f"{method}, two threads", "", *rounds_table(two, method)]
-    growth = numbers("growth.json")
+    growth = kept(RESULTS / "growth.json")
     if growth:
         lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
         growth = with_earlier(growth, speed)
@@ -284,7 +278,7 @@ def write_speed() -> None:
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]
     lines += kernels_table(kernels)
     for file, (title, table) in MORE.items():
-        found = numbers(file)
+        found = kept(RESULTS / file)
         if found:
             lines += ["", f"## {title}", "", f"{described(found)}.", "", *table(found)]
     if not gpu:

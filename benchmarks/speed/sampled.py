@@ -20,7 +20,6 @@ a node's degree and neighbours in one cache line of 64 bytes.
 from __future__ import annotations
 
 import itertools
-import json
 import mmap
 import sys
 import time
@@ -33,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, alternated, machine, write
+from harness.machine import RESULTS, alternated, kept, machine, write
 from harness.report import publish
 from sampler import random_graph
 from torch import Tensor
@@ -243,7 +242,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        publish("sampled", table(json.loads((RESULTS / "sampled.json").read_text())))
+        publish("sampled", table(kept(RESULTS / "sampled.json")))
         return
     torch.set_num_threads(1)
     rows = []

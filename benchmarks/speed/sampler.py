@@ -11,7 +11,6 @@ authors' way is. The three take turns; a median of their batches counts. Rates a
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -24,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import parser_of
-from harness.machine import RESULTS, alternated, machine, write
+from harness.machine import RESULTS, alternated, kept, machine, write
 from harness.report import publish
 from torch import Tensor
 
@@ -145,8 +144,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
     if args.report:
-        kept = json.loads((RESULTS / "sampler.json").read_text())
-        publish("fedego-sampler", table(kept))
+        publish("fedego-sampler", table(kept(RESULTS / "sampler.json")))
         return
     torch.set_num_threads(1)
     rows = []
