@@ -22,6 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from harness.flags import parser_of
 from harness.machine import example, kept, machine, write
+from harness.report import holm
 from scipy.stats import wilcoxon
 
 from fgl.experiment import cli
@@ -69,13 +70,10 @@ def compared(scores: dict[str, list[float]]) -> dict[str, Any]:
 
 
 def with_holm(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Holm's p: the smallest is multiplied by how many there are, and so on."""
-    order = sorted(table, key=lambda name: table[name]["p"])
-    least = 0.0
-    for rank, name in enumerate(order):
-        least = max(least, min(1.0, table[name]["p"] * (len(order) - rank)))
-        table[name]["p_holm"] = round(least, 4)
-    return table
+    """The same rows with Holm's p."""
+    adjusted = holm([row["p"] for row in table.values()])
+    each = zip(table.items(), adjusted, strict=True)
+    return {name: {**row, "p_holm": round(p, 4)} for (name, row), p in each}
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
@@ -90,8 +88,8 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         mine = scores.setdefault(name, {"1": [], "all": []})
         for at_once, values in mine.items():
             values += [score(name, seed, at_once) for seed in range(len(values), args.seeds)]
-        done = {each: compared(values) for each, values in scores.items()}
-        report |= {"table": with_holm(done), "scores": scores}
+        done = with_holm({each: compared(values) for each, values in scores.items()})
+        report |= {"table": done, "scores": scores}
         print(name, done[name], flush=True)
         write(report, args.json)
     return report
