@@ -1,1 +1,1 @@
-"""What all benchmarks share: the machine, rows of tables, recorded runs, reports."""
+"""Parts that all benchmarks share: the machine, rows of tables, recorded runs, reports."""

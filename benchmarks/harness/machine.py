@@ -1,4 +1,4 @@
-"""What every result is measured on: processor, threads, versions, commit; how long, how much."""
+"""The machine that results are measured on: processor, threads, versions, commit; timers."""
 
 from __future__ import annotations
 

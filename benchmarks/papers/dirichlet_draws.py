@@ -1,4 +1,4 @@
-"""How much of GPFL's Table 2 is the draw: the local majority's share over many Dirichlet draws.
+"""The draw in GPFL's Table 2: the local majority's share over many Dirichlet draws.
 
     python benchmarks/papers/dirichlet_draws.py --json benchmarks/results/dirichlet_draws.json
 

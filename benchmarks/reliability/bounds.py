@@ -1,4 +1,4 @@
-"""How far honest uploads are from each other: what `Method.max_change` must leave alone.
+"""Distances of honest uploads from each other: what `Method.max_change` must leave alone.
 
     python benchmarks/reliability/bounds.py --json benchmarks/results/bounds.json
 

@@ -1,4 +1,4 @@
-"""Damage a checkpoint or its history at 2,000 places: is it noticed, and what is used instead?
+"""Damages of a checkpoint or its history at 2,000 places: is each noticed, what is used instead?
 
     python benchmarks/reliability/corruption.py --json benchmarks/results/corruption.json
 

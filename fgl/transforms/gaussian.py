@@ -61,7 +61,7 @@ def local_gaussian(
     Source: Dwork and Roth 2014, https://doi.org/10.1561/0400000042
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = checked(**values, unprotected=unprotected)
+    generator = noise_source(**values, unprotected=unprotected)
     base, names = clipped(method, length=length), trainable(method)
     sigma = 2 * length * noise_multiplier
 
@@ -114,7 +114,7 @@ def central_gaussian(
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = checked(**values, unprotected=unprotected)
+    generator = noise_source(**values, unprotected=unprotected)
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
@@ -212,7 +212,7 @@ def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> P
         return gaussian(update, sigma=sigma, unprotected=generator)
 
 
-def checked(
+def noise_source(
     length: float, noise_multiplier: float, delta: float, unprotected: bool
 ) -> torch.Generator | None:
     """Where noise is drawn from: None is the operating system."""

@@ -19,7 +19,7 @@ from ..privacy import clip, clipped_gradient, gaussian
 from ..privacy.gaussian import uniform
 from .clipped import clipped, outermost
 from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
-from .gaussian import checked, counted
+from .gaussian import counted, noise_source
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
@@ -76,7 +76,7 @@ def per_example_gaussian(
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
-    generator = checked(**values, unprotected=unprotected)
+    generator = noise_source(**values, unprotected=unprotected)
     check_number("sample_rate", sample_rate, above=0, at_most=1)
     check_count(num_steps=num_steps)
     check_method(method)
