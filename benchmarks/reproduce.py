@@ -1,4 +1,4 @@
-"""Run a paper's table: methods x datasets x clients x seeds, beside the paper's cells.
+"""A paper's table, run: methods x datasets x clients x seeds, beside the paper's cells.
 
     python benchmarks/reproduce.py fgssl-table1 --seeds 10 --datasets cora citeseer
     python benchmarks/reproduce.py fgssl-table1 --report

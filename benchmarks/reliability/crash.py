@@ -1,4 +1,4 @@
-"""Kill a 15-round FedAvg run at random moments, resume it, compare its end bit for bit.
+"""Kills of a 15-round FedAvg run at random moments: it is resumed, its end compared bit for bit.
 
     python benchmarks/reliability/crash.py --kills 20 --json benchmarks/results/crash.json
 

@@ -1,4 +1,4 @@
-"""What fails on Flower, in real processes, and whether the rest of the run keeps its bits.
+"""Faults on Flower, in real processes, and whether the rest of the run keeps its bits.
 
     python benchmarks/reliability/flower_faults.py --json benchmarks/results/flower_faults.json
     python benchmarks/reliability/flower_faults.py --report      docs/deploy.md, from that file

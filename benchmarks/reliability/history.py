@@ -1,4 +1,4 @@
-"""What saving costs: 500 rounds of 100 metrics, with and without a checkpoint folder.
+"""The cost of saving: 500 rounds of 100 metrics, with and without a checkpoint folder.
 
     python benchmarks/reliability/history.py --json benchmarks/results/history.json
 

@@ -1,4 +1,4 @@
-"""Interrupt a run (Ctrl-C) at every call of every stage and of every save, and let it go on.
+"""Interruptions (Ctrl-C) of a run at every call of every stage and of every save: it goes on.
 
     python benchmarks/reliability/interruptions.py --json benchmarks/results/interruptions.json
 

@@ -1,4 +1,4 @@
-"""Kill the five recipes at random moments, resume them, compare their ends bit for bit.
+"""Kills of the five recipes at random moments: they are resumed, their ends compared bit for bit.
 
     python benchmarks/reliability/kills.py --kills 100 --json benchmarks/results/kills.json
 

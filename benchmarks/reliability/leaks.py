@@ -1,4 +1,4 @@
-"""What uploads tell: attacks on what a server receives, before and after clipping and noise.
+"""Leaks of uploads: attacks on what a server receives, before and after clipping and noise.
 
     python benchmarks/reliability/leaks.py --json benchmarks/results/leaks.json
     python benchmarks/reliability/leaks.py --report      docs/privacy.md, from the published file

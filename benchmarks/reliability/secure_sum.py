@@ -1,4 +1,4 @@
-"""What a secure sum costs, in bytes and seconds, and how near it is to the plain mean.
+"""The cost of a secure sum, in bytes and seconds, and how near it is to the plain mean.
 
     python benchmarks/reliability/secure_sum.py --json benchmarks/results/secure_sum.json
 

@@ -1,4 +1,4 @@
-"""How good ``clients_at_once="auto"`` chooses: its rounds beside the loop, 10, 20 and all at once.
+"""The choice of ``clients_at_once="auto"``: its rounds beside the loop, 10, 20 and all at once.
 
     python benchmarks/speed/at_once.py --json benchmarks/results/at_once.json
     python benchmarks/speed/at_once.py --cases NCI1 gpfl       these alone, the others stay

@@ -1,4 +1,4 @@
-"""How a round grows: in nodes and edges of a client, in clients, and in columns of the features.
+"""Growth of a round: in nodes and edges of a client, in clients, and in columns of the features.
 
     python benchmarks/speed/growth.py --json benchmarks/results/growth.json
     python benchmarks/speed/growth.py --only edges features     these alone, the others stay

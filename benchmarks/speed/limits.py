@@ -1,4 +1,4 @@
-"""How far a client's local step is from what the machine could do.
+"""Limits of a client's local step: how far it is from what the machine could do.
 
     python benchmarks/speed/limits.py --json benchmarks/results/limits.json
 

@@ -1,4 +1,4 @@
-"""Whether the loop and the batch score the same: every recipe, ten seeds, short runs.
+"""Scores of the loop and of the batch, are they the same: every recipe, ten seeds, short runs.
 
     python benchmarks/speed/loop_and_batch.py --json benchmarks/results/loop_and_batch.json
     python benchmarks/speed/loop_and_batch.py --recipes fgssl --seeds 2

@@ -1,4 +1,4 @@
-"""How fast are partitions, how much memory do they take, and how many edges do they cut?
+"""Partitions: how fast they are, how much memory they take, how many edges they cut.
 
     python benchmarks/speed/partitions.py --json benchmarks/results/partitions.json
     python benchmarks/speed/partitions.py --graphs cora pubmed --json ...   these; the rest stays

@@ -1,4 +1,4 @@
-"""How long a federated round takes: a PyG loop as users write it, our loop, our batch.
+"""Rounds of a federation and their time: a PyG loop as users write it, our loop, our batch.
 
     python benchmarks/speed/rounds.py --quick --json out.json     under a minute: K = 10
     python benchmarks/speed/rounds.py --json benchmarks/results/speed.json

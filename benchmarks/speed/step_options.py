@@ -1,4 +1,4 @@
-"""What other ways to take a batch's local step would gain, on Cora with 10 clients.
+"""Options of a batch's local step and what each would gain, on Cora with 10 clients.
 
     python benchmarks/speed/step_options.py --json benchmarks/results/step_options.json
 

@@ -1,4 +1,4 @@
-"""Why a method's server needs more of its clients than means: asked of it, before it runs."""
+"""Reasons why a method's server needs more of its clients than means: asked before it runs."""
 
 from __future__ import annotations
 

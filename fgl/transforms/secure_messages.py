@@ -1,4 +1,4 @@
-"""What clients and server of a secure sum write to each other, and what they agree on."""
+"""Messages between the clients and the server of a secure sum, and the terms they agree on."""
 
 from __future__ import annotations
 
