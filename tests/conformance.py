@@ -5,7 +5,6 @@ A new method gets every promise of `test_conformance.py` for one line in `ROWS`.
 
 from __future__ import annotations
 
-import copy
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +18,7 @@ from torch import nn
 import fgl
 from fgl import client_network, methods, tasks
 from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
-from fgl.federation import Inbox, Method, Training, fold_in, num_bytes, train
+from fgl.federation import Method, Training
 from fgl.methods import (
     fedamp,
     fedgcn,
@@ -564,55 +563,3 @@ def without_edges(task: Task) -> Task:
     none = torch.zeros(2, 0, dtype=torch.int64)
     bare = [own if own.batch is not None else own.replace(edge_index=none) for own in task.clients]
     return replace(task, clients=bare)
-
-
-@dataclass
-class End:
-    """What a run by hand leaves: the last messages and states, and each round's bytes."""
-
-    outbox: dict[int, Any]
-    server: Any
-    states: dict[int, Any]
-    bytes: list[tuple[int, int]]
-
-
-def by_hand(
-    method: Method,
-    clients: Sequence[fgl.Graph],
-    num_rounds: int,
-    *,
-    seed: int = 0,
-    order: Sequence[int] | None = None,
-    absent: Callable[[int, int], bool] = lambda index, client: False,
-) -> End:
-    """What `fgl.run` should do, call by call, in any order, with the seeds that are documented."""
-    message: Any = {"model": method.initial()}
-    outbox: dict[int, Any] = dict.fromkeys(range(len(clients)), message)
-    server, states, size = message, {}, []
-    keep = method.train.keep_optimizer
-    method.model.eval()  # as a run has it, but for local training
-    for index in range(num_rounds):
-        inbox, down, up = {}, sum(map(num_bytes, outbox.values())), 0
-        for client in order or range(len(clients)):
-            if absent(index, client):
-                continue
-            own, state = clients[client], states.get(client, {})
-            torch.manual_seed(fold_in(seed, index, client, "receive"))
-            params, context = method.receive(outbox[client], state, own)
-            how = {"optimizer": state.get("optimizer", {})} if keep else {}
-            done = train(method, params, own, context, seed=fold_in(seed, index, client), **how)
-            told = {
-                "num_steps": torch.tensor(len(done.losses)),
-                "losses": torch.tensor(done.losses, dtype=torch.float64),
-            }
-            torch.manual_seed(fold_in(seed, index, client, "send"))
-            upload, new = method.send(done.params, {**context, "trained": told}, state, own)
-            inbox[client] = upload
-            states[client] = {**new, "optimizer": done.optimizer} if keep else new
-            up += num_bytes(upload)
-        size.append((down, up))
-        if inbox:
-            torch.manual_seed(fold_in(seed, index, "server", "aggregate"))
-            made, server = method.aggregate(Inbox(inbox, len(clients), outbox), server)
-            outbox = {client: made.get(client, old) for client, old in outbox.items()}
-    return End(outbox, dict(server), copy.copy(dict(sorted(states.items()))), size)

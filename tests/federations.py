@@ -26,7 +26,6 @@ from fgl.federation import (
     num_bytes,
     train,
 )
-from fgl.federation.executors.loop import with_training
 
 ROOT = Path(__file__).parents[1]
 FEATURES, CLASSES = 6, 3
@@ -146,38 +145,47 @@ METHODS: dict[str, Callable[..., Method]] = {
 def by_hand(
     method: Method,
     clients: Sequence[fgl.Graph],
-    *,
     num_rounds: int,
+    *,
     seed: int = 0,
     order: Sequence[int] | None = None,
     absent: Callable[[int, int], bool] = lambda index, client: False,
     start: Result | None = None,
 ) -> Result:
-    """What `fgl.run` should do, one call after the other, the clients served in any order."""
-    first: Any = {"model": method.initial()}
-    outbox: Any = dict.fromkeys(range(len(clients)), first)
-    server, states = first, {}
+    """What `fgl.run` should do, call by call, in any order, with the seeds that are documented."""
+    message: Any = {"model": method.initial()}
+    outbox: Any = dict.fromkeys(range(len(clients)), message)
+    server, states, history = message, {}, []
     if start is not None:
         outbox, server, states = start.outbox, start.server_state, dict(start.client_states)
-    bytes_down = bytes_up = 0
+    keep = method.train.keep_optimizer
+    method.model.eval()  # as a run has it, but for local training
     for index in range(num_rounds):
-        inbox = {}
+        inbox, record = {}, fgl.federation.Round(index, [])
+        record.bytes_down = sum(map(num_bytes, outbox.values()))
         for client in order or range(len(clients)):
-            bytes_down += num_bytes(outbox[client])
             if absent(index, client):
                 continue
-            data, state = clients[client], states.get(client, {})
-            params, context = method.receive(outbox[client], state, data)
-            local_seed = fold_in(seed, index, client)
-            done = train(method, params, data, context, seed=local_seed)
-            told = with_training(context, done)
-            inbox[client], states[client] = method.send(done.params, told, state, data)
-            bytes_up += num_bytes(inbox[client])
+            own, state = clients[client], states.get(client, {})
+            torch.manual_seed(fold_in(seed, index, client, "receive"))
+            params, context = method.receive(outbox[client], state, own)
+            how = {"optimizer": state.get("optimizer", {})} if keep else {}
+            done = train(method, params, own, context, seed=fold_in(seed, index, client), **how)
+            told = {
+                "num_steps": torch.tensor(len(done.losses)),
+                "losses": torch.tensor(done.losses, dtype=torch.float64),
+            }
+            torch.manual_seed(fold_in(seed, index, client, "send"))
+            upload, new = method.send(done.params, {**context, "trained": told}, state, own)
+            inbox[client] = upload
+            states[client] = {**new, "optimizer": done.optimizer} if keep else new
+            record.bytes_up += num_bytes(upload)
+        history.append(record)
         if inbox:
-            new, server = method.aggregate(Inbox(inbox, len(clients), outbox), server)
-            outbox = {client: new.get(client, old) for client, old in outbox.items()}
-    total = fgl.federation.Round(0, [], bytes_up=bytes_up, bytes_down=bytes_down)
-    return Result(outbox, server, states, [total])
+            torch.manual_seed(fold_in(seed, index, "server", "aggregate"))
+            made, server = method.aggregate(Inbox(inbox, len(clients), outbox), server)
+            outbox = {client: made.get(client, old) for client, old in outbox.items()}
+    return Result(outbox, dict(server), dict(sorted(states.items())), history)
 
 
 def same(a: Any, b: Any) -> bool:

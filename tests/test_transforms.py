@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import ROWS, K, by_hand, case, known
-from federations import close, same
+from conformance import ROWS, K, case, known
+from federations import by_hand, close, same
 
 import fgl
 from fgl import methods
