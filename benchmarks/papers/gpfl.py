@@ -39,6 +39,7 @@ from fgl import Graph, Method, methods, tasks
 from fgl.experiment import Run
 from fgl.federation import Message, Params
 from fgl.federation.method import State
+from fgl.transforms import flipped_labels
 
 RECIPE = example("gpfl")
 
@@ -95,8 +96,7 @@ class TwoGroups(tasks.Graphs):
         folds = super().folds_of(seed)
         for clients in folds:
             for k in range(round(self.flip * self.clients)):
-                own: Any = clients[k]
-                clients[k] = own.replace(y=own.num_classes - 1 - own.y)
+                clients[k] = flipped_labels(clients[k])
         return folds
 
 

@@ -17,7 +17,7 @@ from torch.func import functional_call
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from harness.flags import parser_of
-from harness.machine import RESULTS, ROOT
+from harness.machine import RESULTS, ROOT, pyplot
 from harness.rows import spelled
 
 from papers import TABLES
@@ -27,12 +27,7 @@ IMAGES = ROOT / "docs" / "images"
 
 def figure(rows: int, columns: int, size: tuple[float, float], **options: Any) -> Any:
     """A figure and its axes, without a screen."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    return plt.subplots(rows, columns, figsize=size, constrained_layout=True, **options)
+    return pyplot().subplots(rows, columns, figsize=size, constrained_layout=True, **options)
 
 
 def saved(picture: Any, name: str, **options: Any) -> Path:
