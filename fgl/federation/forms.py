@@ -90,7 +90,7 @@ def _spelled(form: Form) -> str:
 
 
 def all_differ(forms: Mapping[int, Form]) -> bool:
-    """Whether several clients have a form each: no hostile one does that, but a method may."""
+    """Whether each client has a form of its own: no hostile one makes that so, but a method may."""
     return len({_spelled(form) for form in forms.values()}) == len(forms) > 2
 
 

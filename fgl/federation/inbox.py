@@ -66,7 +66,7 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """As `stack` without a copy, not to be changed: where there is none, the K tensors' list.
+        """As `stack`, but no copy, and not to be changed; a list of tensors if they are no stack.
 
         The batch executor makes the messages of one cohort as parts of one tensor.
         """

@@ -52,7 +52,7 @@ class Training:
             optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
         settle: ``(new, old, context) -> params``, after the optimiser's step: the trained tensors
             after and before it, and what becomes of them.
-        settle_moments: whether `settle` says the same of each of the optimiser's moments, so that
+        settle_moments: whether `settle` is asked about each of the optimiser's moments too, so that
             an entry that does not move keeps its own.
 
     Raises:
@@ -119,11 +119,11 @@ class Method:
             uploads have.
         max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
             is refused. Tasks know it; default no bound.
-        max_change: an upload is refused whose change of an entry, a root mean square, is over so
-            many times the round's median, and larger than what was sent, or so many times what was
-            sent; so is an outbox or state of the server that grows by more. Its square bounds
-            entries of which nothing was sent.
-            ``math.inf`` for no bound.
+        max_change: how far an entry of an upload may move, by the root mean square of its change.
+            An upload is refused if an entry moves by more than so many times the round's median and
+            by more than what was sent, or by more than so many times what was sent. Where nothing
+            was sent, the square of this number is the bound. The server's outbox and state may not
+            grow by more than so many times either. ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.
         seals: functions that must stay as a transform made them, since it covers nothing else: name
@@ -230,7 +230,7 @@ def supervised(model: nn.Module) -> Loss:
     shapes: dict[str, torch.Size] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
-        # A loss made of this one goes on with this model where `replace` gives the method another.
+        # A method whose model was replaced may still have this loss, which has the first model.
         if not shapes:  # a lazy layer has none before
             shapes.update((name, t.shape) for name, t in model.state_dict().items())
         missing = [name for name in names if name not in params]

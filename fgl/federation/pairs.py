@@ -1,4 +1,4 @@
-"""Pairs: methods that do not do what they say when one is made of the other, and are refused."""
+"""Pairs of methods that are refused: made of each other, one would not do what it says."""
 
 from __future__ import annotations
 

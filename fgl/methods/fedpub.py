@@ -1,4 +1,4 @@
-"""FED-PUB: a mask of its own for every client, and a mix of the models that answer as its own."""
+"""FED-PUB: clients mask their weights; each gets a mix of models that answer as its own."""
 
 from __future__ import annotations
 
