@@ -80,7 +80,7 @@ def neighbour_sums(graph: Graph, parts: Sequence[Tensor], *, hops: int) -> Neigh
     clients = [whole.subgraph(part) for part in parts]
     if hops == 2:
         each = zip(clients, borders(whole, parts), strict=True)
-        clients = [_with_neighbours(own, whole, parts, edges) for own, edges in each]
+        clients = [_with_neighbours(own, whole, edges) for own, edges in each]
     return NeighbourSums(clients, whole, _num_bytes(graph, cut, hops))
 
 
@@ -112,7 +112,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
     return csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=matrix.shape)
 
 
-def _with_neighbours(own: Graph, whole: Graph, parts: Sequence[Tensor], cut: Borders) -> Graph:
+def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
     """A client's graph with its nodes' neighbours elsewhere, and the edges from these."""
     weight: Any = whole.edge_weight
     ids, place = whole.edge_index[0, cut.edge].unique(return_inverse=True)

@@ -1,17 +1,6 @@
 """Pseudo labels and a pseudo graph that a server makes of its clients' predictions (FedGL)."""
 
-from .fusion import (
-    FILLS,
-    ROWS,
-    check_rows,
-    check_upload,
-    fuse,
-    fuse_uploads,
-    label_loss,
-    nodes_of,
-    pseudo_labels,
-    upload_check,
-)
+from .fusion import FILLS, fuse, fuse_uploads, label_loss, pseudo_labels
 from .graph import (
     augmented_operator,
     edge_tensors,
@@ -21,6 +10,7 @@ from .graph import (
 )
 from .parts import part_of, unpacked
 from .quality import describe, quality_of
+from .uploads import ROWS, check_rows, check_upload, nodes_of, upload_check
 
 __all__ = [
     "FILLS",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,9 +10,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..losses import cross_entropy
-
-Accept = Callable[[Any, int, Any], None]
-ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per node
+from .uploads import check_rows
 
 FILLS = ("renormalised", "padded")
 
@@ -113,119 +111,6 @@ def fuse_uploads(
     )
     fused = fuse(predictions, ids, weight, num_nodes, fill=fill, threshold=threshold)
     return fused, fuse(embeddings, ids, weight, num_nodes, fill=fill)
-
-
-def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str) -> None:
-    """Raise a ValueError unless there is one row per node, and the ids are of the federation.
-
-    Example:
-        >>> check_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
-        Traceback (most recent call last):
-        ValueError: Expected rows to have node ids in [0, 4), but got 4
-    """
-    if rows.shape != (node_id.numel(), width):
-        raise ValueError(
-            f"Expected {name} to have shape {[node_id.numel(), width]}, but got {list(rows.shape)}"
-        )
-    if not node_id.numel():
-        return
-    low, high = (int(end) for end in node_id.aminmax())
-    if low < 0 or high >= num_nodes:
-        bad = low if low < 0 else high
-        raise ValueError(f"Expected {name} to have node ids in [0, {num_nodes}), but got {bad}")
-    repeated = node_id.bincount()
-    if (repeated > 1).any():
-        bad = int(repeated.argmax())
-        raise ValueError(f"Expected {name} to have each node id once, but got {bad} again")
-
-
-def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -> None:
-    """Raise a ValueError unless a client's predictions and embeddings are what they should be.
-
-    Args:
-        message: ``num_examples`` (how many nodes the client has), ``node_id`` int64 ``[n]`` without
-            repeats, ``predictions`` ``[n, C]`` whose rows are probabilities, and ``embeddings``
-            ``[n, C]``.
-        num_nodes: of the federation.
-        num_classes: C.
-
-    Example:
-        >>> rows = torch.tensor([[0.5, 0.6]])
-        >>> message = {"num_examples": torch.tensor(1), "node_id": torch.tensor([0])}
-        >>> check_upload({**message, "predictions": rows, "embeddings": rows}, 3, 2)
-        Traceback (most recent call last):
-        ValueError: Expected predictions to be probabilities, but got row 0 with sum 1.1000
-    """
-    missing = [
-        k for k in ("num_examples", "node_id", "predictions", "embeddings") if k not in message
-    ]
-    if missing:
-        raise ValueError(f"Expected the upload to have its nodes' rows, but got no {missing}")
-    ids, own = message["node_id"], int(message["num_examples"])
-    if ids.dtype != torch.int64 or ids.shape != (own,):
-        got = f"{ids.dtype} {list(ids.shape)}"
-        raise ValueError(f"Expected node_id to be int64 and have shape [{own}], but got {got}")
-    predictions = message["predictions"]
-    for key in ("predictions", "embeddings"):
-        if message[key].dtype != predictions.dtype or not predictions.is_floating_point():
-            raise ValueError(f"Expected {key} to be floating point, but got {message[key].dtype}")
-        check_rows(message[key], ids, num_nodes, width=num_classes, name=key)
-    total = predictions.sum(1)
-    bad = ~((total - 1).abs() <= 1e-3) | (predictions < 0).any(1)  # a NaN is bad too
-    if bad.any():
-        row = int(bad.nonzero()[0])
-        raise ValueError(
-            f"Expected predictions to be probabilities, but got row {row} "
-            f"with sum {float(total[row]):.4f}"
-        )
-    if not message["embeddings"].square().sum().isfinite():  # nothing would be like them
-        raise ValueError("Expected embeddings to be of finite length, but got larger ones")
-
-
-def upload_check(num_nodes: int, like: Tensor, *, base: Accept | None = None) -> Accept:
-    """A server's `accept`: `check_upload` of every message, about as many nodes as before.
-
-    Args:
-        num_nodes: of the federation.
-        like: ``[C]``, of which predictions and embeddings have width and dtype: a last bias.
-        base: another `accept` that is asked before; default none.
-
-    Example:
-        >>> upload_check(3, torch.zeros(2))({"node_id": torch.tensor([0])}, client=0, state={})
-        Traceback (most recent call last):
-        ValueError: Expected the upload to have its nodes' rows, but got no ['num_examples', ...
-    """
-
-    def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
-        if base is not None:
-            base(message, client, state)
-        check_upload(message, num_nodes, like.numel())
-        if message["predictions"].dtype != like.dtype:
-            got = message["predictions"].dtype
-            raise TypeError(f"Expected predictions to be {like.dtype}, but got {got}")
-        before = state.get("nodes", {}).get(str(client))
-        if before is not None and len(message["node_id"]) < len(before):
-            raise ValueError(
-                f"Expected node_id to be the {len(before)} nodes that the client had before, "
-                f"but got {len(message['node_id'])}"
-            )
-
-    return accept
-
-
-def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any]) -> dict[str, Any]:
-    """What a server remembers for `upload_check`: which nodes each client has.
-
-    Args:
-        uploads: client to what it sent, ``node_id`` among it.
-        state: the server's, of the round before.
-
-    Example:
-        >>> nodes_of({1: {"node_id": torch.tensor([7])}}, {"nodes": {"0": torch.tensor([4])}})
-        {'nodes': {'0': tensor([4]), '1': tensor([7])}}
-    """
-    here = {str(client): message["node_id"] for client, message in uploads.items()}
-    return {"nodes": {**state.get("nodes", {}), **here}}
 
 
 def pseudo_labels(scores: Tensor, *, threshold: float = 0.5) -> Tensor:
