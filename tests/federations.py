@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -41,6 +44,15 @@ def script(path: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def printed(*argv: str, **env: str) -> str:
+    """What a fresh Python process prints: ``printed("-c", "print(1)", PYTHONHASHSEED="5")``."""
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    command = [sys.executable, *argv]
+    return subprocess.run(
+        command, cwd=ROOT, env=env, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
 
 
 def graph(num_nodes: int = 20, *, seed: int = 0, train: float = 0.5, **changes: Any) -> fgl.Graph:

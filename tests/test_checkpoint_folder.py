@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, same
+from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, printed, same
 from test_checkpoint import damage, names, sealed
 
 import fgl
@@ -332,9 +332,8 @@ def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
         "try: fgl.run(fedopt(model()), graphs(), num_rounds=2, checkpoint=sys.argv[1])\n"
         "except OSError as error: print(error)"
     )
-    command = [sys.executable, "-c", code, str(tmp_path)]
-    out = subprocess.run(command, capture_output=True, text=True, check=True, env=ENVIRONMENT)
-    assert "round-000001.ckpt to have room, as was tried before round 0, but got" in out.stdout
+    out = printed("-c", code, str(tmp_path))
+    assert "round-000001.ckpt to have room, as was tried before round 0, but got" in out
     assert names(tmp_path) == []
 
 

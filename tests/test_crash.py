@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import statistics
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federations import ROOT, script
+from federations import ROOT, printed, script
 
 import fgl
 
@@ -65,13 +62,8 @@ def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -
 def test_a_kill_of_a_recipe(tmp_path: Path) -> None:
     """Three of FedGL, in a process of its own: it forks, which this one, with threads, may not."""
     path = tmp_path / "kills.json"
-    subprocess.run(
-        [sys.executable, "benchmarks/reliability/kills.py", "--recipes", "fedgl", "--kills", "3",
-         "--json", str(path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        check=True,
-    )  # fmt: skip
+    flags = ["--recipes", "fedgl", "--kills", "3", "--json", str(path)]
+    printed("benchmarks/reliability/kills.py", *flags)
     found = json.loads(path.read_text())["recipes"]["fedgl"]
     assert (found["kills"], found["bit_equal"]) == (3, 3)
     assert sum(found["kills_by_rounds_saved"].values()) == 3
@@ -86,14 +78,7 @@ def test_published_kills_are_of_five_recipes() -> None:
 @pytest.mark.slow
 def test_twenty_of_twenty(tmp_path: Path) -> None:
     path = tmp_path / "results" / "crash.json"
-    out = subprocess.run(
-        [sys.executable, "benchmarks/reliability/crash.py", "--kills", "20", "--json", str(path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    out = printed("benchmarks/reliability/crash.py", "--kills", "20", "--json", str(path))
     assert out.splitlines()[-1] == "20 of 20"
     report = json.loads(path.read_text())
     assert (report["kills"], report["bit_equal"]) == (20, 20)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 import torch
-from federations import graphs, model, script
+from federations import graphs, model, printed, script
 
 import fgl
 from fgl.checks import check_choice, check_number
@@ -574,9 +573,9 @@ try:
 except ImportError as error:
     print(error)
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.splitlines()[0] == "3"
-    assert "pip install 'torch-fgl[examples]'" in out.stdout
+    out = printed("-c", code)
+    assert out.splitlines()[0] == "3"
+    assert "pip install 'torch-fgl[examples]'" in out
 
 
 def test_one_file_imports_tyro() -> None:

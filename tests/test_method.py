@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import copy
-import subprocess
-import sys
 from dataclasses import MISSING, fields, replace
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from federations import ROOT, graph, graphs, keep_own, model, same, without_training_nodes
+from federations import graph, graphs, keep_own, model, printed, same, without_training_nodes
 
 import fgl
 from fgl.federation import (
@@ -161,15 +159,8 @@ def test_fold_in_differs_for_every_party_round_and_purpose() -> None:
 
 def test_fold_in_does_not_depend_on_the_process() -> None:
     code = "from fgl.federation import fold_in; print(fold_in(7, 3, 1), fold_in(7, 3, 'who'))"
-    out = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={"PYTHONHASHSEED": "5", "PYTHONPATH": ":".join(sys.path)},
-    )
-    assert out.stdout.split() == [str(fold_in(7, 3, 1)), str(fold_in(7, 3, "who"))]
+    out = printed("-c", code, PYTHONHASHSEED="5")
+    assert out.split() == [str(fold_in(7, 3, 1)), str(fold_in(7, 3, "who"))]
 
 
 @pytest.mark.parametrize(

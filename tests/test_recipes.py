@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from federations import ROOT, end, same, script
+from federations import end, printed, same, script
 
 from fgl.experiment import cli
 
@@ -93,14 +91,7 @@ def test_baseline_of_any_task(method: str, task: str) -> None:
 
 def test_recipe_is_a_script(tmp_path: Path) -> None:
     path = tmp_path / "out.json"
-    out = subprocess.run(
-        [sys.executable, "examples/fgssl.py", *VARIANTS["fgssl"][1], "--json", str(path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    out = printed("examples/fgssl.py", *VARIANTS["fgssl"][1], "--json", str(path))
     assert "\nfgssl synthetic: test_accuracy last " in out
     assert json.loads(path.read_text())["recipe"] == "fgssl"
 
