@@ -112,7 +112,7 @@ def fedsage_plus(
         _, kept = base.send(params, context, state, graph)
         kept = {name: value for name, value in kept.items() if name != "drawn"}
         if context["stage"] == 1:
-            pulls = {owner: pull(context, owner, graph) for owner in context.get("made", {})}
+            pulls = _pulls(context, graph, neighbours)
             drawn = {"drawn": state["drawn"]} if "drawn" in state else {}
             return {"pulls": pulls}, {**kept, **drawn}
         if context["stage"] == STAGES - 1:
@@ -122,13 +122,6 @@ def fedsage_plus(
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
         rows = training_mask(graph)  # the nodes that others judge
         return {"made": made[rows], "count": count[rows]}, {**kept, "drawn": own}
-
-    def pull(context: Any, owner: str, graph: Graph) -> Tensor:
-        """The gradient of the greedy loss to what another client generated."""
-        made, count = context["made"][owner], context["count"][owner]
-        features, number = neighbours(graph, made.shape[0], made.shape[1])
-        gradient: Tensor = torch.func.grad(nearest_features)(made, count, features, number)
-        return gradient
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
@@ -191,6 +184,16 @@ def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
             f"Expected {name} to be {model.count.weight.dtype} of shape {list(want)}, "
             f"but got {value.dtype} {list(value.shape)}"
         )
+
+
+def _pulls(context: Any, graph: Graph, neighbours: Neighbours) -> dict[str, Tensor]:
+    """The gradient of the greedy loss to what each of the other clients generated."""
+    pulls = {}
+    for owner, made in context.get("made", {}).items():
+        features, number = neighbours(graph, made.shape[0], made.shape[1])
+        count = context["count"][owner]
+        pulls[owner] = torch.func.grad(nearest_features)(made, count, features, number)
+    return pulls
 
 
 def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, Any]:

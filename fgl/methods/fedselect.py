@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -76,13 +76,8 @@ def fedselect(
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         some = any(bool(own.any()) for own in context["own"].values())
         for of_own in passes:
-            if of_own and not some:
-                continue  # nothing would move
-            last, marked = None, context
-            for seen, given in local_steps(fedavg.train, graph, context):
-                if given is not last:  # the same context in all steps stays one
-                    last, marked = given, {**given, "of_own": torch.tensor(of_own)}
-                yield seen, marked
+            if some or not of_own:  # nothing would move otherwise
+                yield from marked(local_steps(fedavg.train, graph, context), of_own)
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
         grads = grads if adjusted is None else adjusted(grads, params, context)
@@ -133,6 +128,23 @@ def with_own_entries(message: Message, state: State) -> Message:
     sent: Any = message["model"]
     model = {n: torch.where(own[n], kept[n], p) if n in own else p for n, p in sent.items()}
     return {**message, "model": model}
+
+
+def marked(
+    steps: Iterable[tuple[Graph, Any]], of_own: bool
+) -> Iterator[tuple[Graph, dict[str, Any]]]:
+    """The steps of a pass, told whether it moves the client's own entries.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> [context for _, context in marked([(graph, {"lr": 1})], True)]
+        [{'lr': 1, 'of_own': tensor(True)}]
+    """
+    last, told = None, {}
+    for seen, context in steps:
+        if context is not last:  # the same context in all steps stays one
+            last, told = context, {**context, "of_own": torch.tensor(of_own)}
+        yield seen, told
 
 
 def moving(there: Params, still: Params, context: Any) -> Params:
