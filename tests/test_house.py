@@ -70,8 +70,6 @@ FEDERATION = [
     "minibatches",
     "train",
     "history",
-    "collector",
-    "counter",
     "packed",
     "identity",
     "disk",
@@ -85,7 +83,6 @@ FEDERATION = [
     "executors.train_cohort",
     "executors.choice",
     "executors.loop",
-    "executors.choice",
     "executors.batch",
     "executors.node",
     "executors.nodes",
@@ -154,6 +151,25 @@ def test_import_loads_nothing_heavy() -> None:
     heavy = {"torch_geometric", "matplotlib", "tqdm", "tyro", "flwr", "torch_scatter"}
     heavy |= {"torch_sparse", "sklearn", "cryptography", "Crypto", "dp_accounting"}
     assert not loaded & heavy
+
+
+def test_benchmarks_import_what_is_there() -> None:
+    """Most of them run for hours, so that no test starts them."""
+    folder, wanted, there = ROOT / "benchmarks", set(), set()
+    for path in folder.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        parts = path.relative_to(folder).with_suffix("").parts
+        module = ".".join(parts).removesuffix(".__init__")
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                wanted |= {(node.module, alias.name) for alias in node.names}
+            elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+                there.add((module, node.name))
+            elif isinstance(node, ast.Name):
+                there.add((module, node.id))
+        there.add((".".join(parts[:-1]), parts[-1]))
+    rooms = {module.split(".")[0] for module, _ in there} - {""}
+    assert not {name for name in wanted - there if name[0].split(".")[0] in rooms}
 
 
 @pytest.mark.parametrize(("folder", "limit"), [("fgl", 360), ("examples", 100)])

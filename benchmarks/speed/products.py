@@ -25,7 +25,7 @@ import torch
 from harness.flags import parser_of
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
-from speed.rounds import memory
+from speed.growth import memory
 
 import fgl
 from fgl.data.large import LIKE
