@@ -154,13 +154,12 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_benchmarks_import_what_is_there() -> None:
-    """Most of them run for hours, so that no test starts them."""
-    folder, wanted, there = ROOT / "benchmarks", set(), set()
-    for path in folder.rglob("*.py"):
-        tree = ast.parse(path.read_text())
-        parts = path.relative_to(folder).with_suffix("").parts
+    """Of each other and of the tests. Most of them run for hours, so that no test starts them."""
+    wanted, there = set(), set()
+    for path in [*(ROOT / "benchmarks").rglob("*.py"), *(ROOT / "tests").glob("*.py")]:
+        parts = path.relative_to(ROOT).with_suffix("").parts[1:]
         module = ".".join(parts).removesuffix(".__init__")
-        for node in ast.walk(tree):
+        for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ImportFrom) and node.module:
                 wanted |= {(node.module, alias.name) for alias in node.names}
             elif isinstance(node, ast.FunctionDef | ast.ClassDef):

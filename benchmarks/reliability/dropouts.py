@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
-from conformance import by_hand
+from federations import by_hand
 from harness.flags import parser_of
 from harness.machine import machine, write
 from reliability.crash import equal
@@ -40,14 +40,12 @@ def small(index: int) -> tuple[fgl.Method, list[fgl.Graph]]:
     return (fgl.methods.own_models(method) if index % 2 else method), clients
 
 
-def end(result: Any) -> list[Any]:
-    """The end of a run, or of one by hand."""
-    server = result.server_state if isinstance(result, fgl.Result) else result.server
-    states = result.client_states if isinstance(result, fgl.Result) else result.states
+def end(result: fgl.Result) -> list[Any]:
+    """What a run leaves: the last messages and states."""
     return [
         [dict(result.outbox[client]) for client in range(CLIENTS)],
-        dict(server),
-        [dict(states.get(client, {})) for client in range(CLIENTS)],
+        dict(result.server_state),
+        [dict(result.client_states.get(client, {})) for client in range(CLIENTS)],
     ]
 
 
