@@ -1,7 +1,7 @@
 """Aggregates whose bits depend on values alone, against torch's products, whose bits do not.
 
-    python benchmarks/speed/aggregate.py --quick --json out.json     under a minute
-    python benchmarks/speed/aggregate.py --json benchmarks/results/aggregate.json
+    python benchmarks/aggregate.py --quick --json out.json     under a minute
+    python benchmarks/aggregate.py --json benchmarks/results/aggregate.json
 
 The tensors of a two-layer GCN for Cora, of a GIN (20 of 64 x 64) and of a first layer of SAGE
 (1433 x 512; not at 1,000), at 10, 100 and 1,000 clients. Both ways are alternated, and every ratio
@@ -15,13 +15,10 @@ from __future__ import annotations
 
 import argparse
 import math
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.machine import alternated, machine, write
