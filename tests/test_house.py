@@ -184,11 +184,15 @@ def named(path: Path) -> set[str]:
     return found
 
 
+# Folders that scripts put on sys.path.
+SEARCHED = [ROOT / name for name in ("benchmarks", "benchmarks/reliability", "examples")]
+
+
 def test_benchmarks_import_what_is_there() -> None:
     files = sorted((ROOT / "benchmarks").rglob("*.py"))
     stems = {path.stem for path in files}
     for path in files:
-        folders = [path.parent, *path.parent.glob("*_app"), ROOT / "benchmarks", ROOT / "examples"]
+        folders = [path.parent, *path.parent.glob("*_app"), *SEARCHED]
         for node in ast.parse(path.read_text()).body:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 place = node.module.replace(".", "/")

@@ -27,12 +27,13 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[1] / "reliability"))
 sys.path.insert(0, str(Path(__file__).parent / "sized_app"))
 
 import torch
+from flower_processes import Federation, free_ports
 from harness.machine import RESULTS, machine, write
 from harness.report import publish
-from reliability.flower_processes import Federation, free_ports
 from sized import graph, method
 
 import fgl
