@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -359,9 +360,27 @@ def test_what_a_run_elsewhere_does_not_take() -> None:
     with pytest.raises(ValueError, match="clients to be graphs or a task where on is left out"):
         fgl.run(method, num_rounds=1)
     for options, why in [
-        ({"num_clients": 0}, "num_clients"),
-        ({"timeout": 0.0}, "timeout"),
+        ({"num_clients": 0}, "num_clients to be an integer >= 1, but got 0"),
+        ({"num_clients": "4"}, "num_clients to be an integer >= 1, but got '4'"),
+        ({"timeout": 0.0}, "timeout to be a number > 0, but got 0.0"),
+        ({"timeout": "600"}, "timeout to be a number > 0, but got '600'"),
         ({"names": ["one"]}, "names to be 4, one per client, but got 1"),
     ]:
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises((TypeError, ValueError), match=why):
             flower(on.grid, **options)
+
+
+def test_a_number_in_quotes_is_refused_by_name() -> None:
+    """Not later, as a message for client 1 that came to client 1."""
+    method, clients = stateful()
+    made = apps(method, clients)
+    made[1] = client_app(lambda context: (method, clients[1], "1"))
+    with pytest.warns(UserWarning, match="Expected client to be an integer >= 0, but got '1'"):
+        fgl.run(method, on=flower(Grid(made), timeout=0.2), num_rounds=1)
+
+
+def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fgl.federation.executors, "flower")
+    monkeypatch.setitem(sys.modules, "fgl.federation.executors.flower", None)
+    with pytest.raises(ImportError, match=r"pip install 'torch-fgl\[flower\]'"):
+        fgl.federation.__getattr__("Flower")

@@ -103,7 +103,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         ['settle', 'threads', 'torch']
     """
     said = identity(method, [], 0, 1.0, 0.0, config)
-    for name in ("seed", "participation", "dropouts", "clients"):
+    for name in ("seed", "participation", "dropouts", "clients", "bounds"):
         del said[name]
     state = method.model.state_dict()
     first = hashlib.blake2b(digest_size=8)
