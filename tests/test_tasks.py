@@ -97,6 +97,7 @@ def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
         (tasks.OverlappingNodes, "l2", -1),
         (tasks.OverlappingNodes, "per_class", 0),
         (tasks.OverlappingNodes, "overlap", 1.5),
+        (tasks.OverlappingNodes, "proportions", ("x",)),
         (tasks.EgoNodes, "share", 1.5),
         (tasks.EgoNodes, "major_rate", -0.5),
         (tasks.EgoNodes, "num_test", 0),
@@ -113,9 +114,14 @@ def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
         (Local, "steps", -1),
     ],
 )
-def test_bounds_of_settings(setting: Any, name: str, bad: float) -> None:
+def test_bounds_of_settings(setting: Any, name: str, bad: Any) -> None:
     with pytest.raises(ValueError, match=f"Expected {name} to be "):
         setting(**{name: bad})
+
+
+def test_a_reconstruction_that_is_none_is_said_before_a_round() -> None:
+    with pytest.raises(ValueError, match="Expected recon to be one of 'sampled', .* got 'all'"):
+        tasks.Links(clients=2, hidden=4, latent=2, recon="all").load()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("name", ["own", "links"])
