@@ -101,6 +101,11 @@ def test_a_task_is_estimated_with_its_scores() -> None:
     assert made == dataclasses.replace(alone, evaluate=made.evaluate)
 
 
+def test_those_who_have_not_taken_part_are_scored_all_the_same() -> None:
+    made = TASKS["ego"](0.5, torch.float32)
+    assert estimate(made.fedavg, made).evaluate > 0
+
+
 def test_links_take_their_edges_from_the_graph() -> None:
     task = fgl.tasks.Links(clients=3, partition="random", hidden=8).load(seed=0)
     graph = task.clients[0]

@@ -249,7 +249,8 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
     start: Any = Broadcast({"model": method.initial()}, number)
     counter, still = Counter(), in_mode(method.model, False)
     with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), counter:
-        evaluate(start, {})
+        if not evaluate(start, {}):  # those alone are scored who have taken part
+            evaluate(start, dict.fromkeys(range(number), {}))
     return counter.peak
 
 
