@@ -250,7 +250,7 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
     counter, still = Counter(), in_mode(method.model, False)
     with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), counter:
         if not evaluate(start, {}):  # those alone are scored who have taken part
-            evaluate(start, dict.fromkeys(range(number), {}))
+            evaluate(start, {client: {} for client in range(number)})
     return counter.peak
 
 
