@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from machine import alternated, machine, write
+from harness.machine import alternated, machine, write
 from torch import Tensor
 
 from fgl.aggregate import mean, mix, server_step

@@ -115,8 +115,9 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
 
 def table(found: Found, task: str) -> str:
     """A task's methods, a line each."""
-    heads = ["method", "test", "against its base", "base", "own nodes", "MB up", "MB down"]
-    heads += ["MB before", "seconds a round", "processor seconds a round", "chosen", "found"]
+    heads = ["method", "test", "seeds", "against its base", "base", "own nodes", "MB up"]
+    heads += ["MB down", "MB before", "seconds a round", "processor seconds a round"]
+    heads += ["chosen", "found"]
     if not COLUMNS[task].own:
         heads.remove("own nodes")
     lines = [heads, ["---"] * len(heads)]
@@ -148,7 +149,7 @@ def line(found: Found, name: str, task: str, mine: Any) -> list[str]:
     cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")]
     cost += [f"{mean(key):.2g}" for key in ("seconds", "processor")]
     other = "" if name == base else base
-    first = [name, f"{mean('test'):.1f}{spread}", gain, other]
+    first = [name, f"{mean('test'):.1f}{spread}", str(len(mine)), gain, other]
     return [*first, *own, *cost, chosen, noted(found, name, task, values_of)]
 
 

@@ -80,9 +80,9 @@ def fedego(fedavg, *, epochs=5, batch_size=32, gamma=0.5, weight=None, mash=ego.
 
     most = fedavg.max_examples
     accept = ego.mashed_check(fanouts, model.head.weight, most)
-    told = {"send": send, "accept": accept, "aggregate": aggregate}
-    told |= {"ragged": ("embeddings", "labels")}
-    return replace(fedavg, receive=receive, deploy=deploy, **told)
+    changed = {"send": send, "accept": accept, "aggregate": aggregate}
+    changed |= {"ragged": ("embeddings", "labels")}
+    return replace(fedavg, receive=receive, deploy=deploy, **changed)
 
 
 def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):

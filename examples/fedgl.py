@@ -38,7 +38,7 @@ def fedgl(
     Args:
         alpha: Weight of the pseudo-label loss; 0 leaves the labels out.
         beta: Weight of the pseudo graph; the paper prints 1.
-        threshold: A score above it is a label.
+        threshold: A node whose best score is above it gets a pseudo label.
         neighbours: Neighbours of a node in the pseudo graph; 0 leaves the graph out.
         symmetric: Use (P + P^T) / 2 in place of the pseudo graph P.
     """
@@ -82,8 +82,8 @@ def fedgl(
         return outbox, {**new, **pseudo.nodes_of(inbox, state)}
 
     accept = pseudo.upload_check(num_nodes, fedavg.model.convs[-1].bias, base=fedavg.accept)
-    told = {"send": send, "accept": accept, "aggregate": aggregate}
-    return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **told)
+    changed = {"send": send, "accept": accept, "aggregate": aggregate}
+    return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **changed)
 
 
 @takes_options_of(fedgl)

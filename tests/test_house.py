@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -167,3 +168,40 @@ def test_no_unsafe_read(path: Path) -> None:
     text = path.read_text()
     for bad in ("pickle.load(", "allow_pickle=True", "weights_only=False"):
         assert bad not in text
+
+
+@cache
+def named(path: Path) -> set[str]:
+    """What a file defines or imports, and the files beside a package's `__init__`."""
+    found = {other.stem for other in path.parent.glob("*.py") if path.name == "__init__.py"}
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            found.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            found |= {alias.asname or alias.name for alias in node.names}
+    return found
+
+
+# Folders that scripts put on sys.path.
+SEARCHED = [ROOT / name for name in ("benchmarks", "benchmarks/reliability", "examples")]
+
+
+def test_benchmarks_import_what_is_there() -> None:
+    files = sorted((ROOT / "benchmarks").rglob("*.py"))
+    stems = {path.stem for path in files}
+    for path in files:
+        folders = [path.parent, *path.parent.glob("*_app"), *SEARCHED]
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                place = node.module.replace(".", "/")
+                found = [
+                    f / end for f in folders for end in (f"{place}.py", f"{place}/__init__.py")
+                ]
+                there = [file for file in found if file.exists()]
+                if there:
+                    missing = {alias.name for alias in node.names} - set.union(*map(named, there))
+                    assert not missing, f"{path} imports {missing}"
+                else:  # a file that was moved is no library
+                    assert node.module not in stems, f"{path} imports {node.module}"

@@ -166,14 +166,17 @@ def picture(numbers: dict[str, Any]) -> bool:
     """Seconds and memory as nodes grow, on two logarithmic axes; whether there are any."""
     drawn = False
     figure, axes = pyplot().subplots(1, 2, figsize=(9, 3.5))
-    for axis, key in zip(axes, ("seconds", "peak_gb"), strict=True):
+    heads = {"seconds": "processor seconds", "peak_gb": "peak GB"}
+    for axis, (key, head) in zip(axes, heads.items(), strict=True):
         for cut in CUTS:
             found = [(n, numbers.get(f"{name}/{cut}")) for name, n in GROWING.items()]
             points = [(n, case[key]) for n, case in found if case]
             if len(points) > 1:
                 axis.loglog(*zip(*points, strict=True), marker="o", label=cut)
                 drawn = True
-        axis.set(xlabel="nodes (7 edges each)", ylabel=key.replace("_", " "))
+        axis.set(xlabel="nodes (7 edges each)", ylabel=head)
+        axis.yaxis.set_major_formatter("{x:g}")
+    axes[1].yaxis.set_minor_formatter("{x:g}")  # its numbers are less than a decade apart
     axes[0].legend(*axes[0].get_legend_handles_labels())
     figure.tight_layout()
     if drawn:

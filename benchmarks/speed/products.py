@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from harness.machine import RESULTS, machine, write
 from harness.report import publish
-from speed.rounds import memory
+from speed.growth import memory
 
 import fgl
 from fgl.data.large import LIKE

@@ -238,7 +238,7 @@ def _epilog(presets: Mapping[str, Preset]) -> str:
         f"  {name:{width}}  {' '.join(_written(flag, value) for flag, value in preset.items())}"
         for name, preset in presets.items()
     ]
-    said = "Presets: what --dataset NAME sets by itself; a flag that you give goes before it."
+    said = "Presets: what --dataset NAME sets by itself; a flag that you give overrides it."
     return "\n".join([said, *lines])
 
 

@@ -27,6 +27,8 @@ from .seeds import stage
 
 ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
 MADE = (2, 4)  # clients of a dry run of a batch
+UPLOADS = 64  # of a dry run of the server, if they take at most this much memory
+UPLOADS_SIZE = 64_000_000
 
 
 @dataclass(frozen=True)
@@ -220,7 +222,8 @@ def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
         executor.keep(0, who)
         message = max(num_bytes(upload) for upload in uploads.values())
         state = max(num_bytes(executor.states[client]) for client in who)
-        for some in (min(number, 8), number):
+        most = max(8, min(UPLOADS, UPLOADS_SIZE // max(message, 1)))
+        for some in (min(number, most), number):
             several = {k: uploads[k % count] for k in range(some)}
             inbox = Inbox(several, some, Broadcast(outbox[0], some))
             try:

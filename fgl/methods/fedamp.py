@@ -25,9 +25,10 @@ Attention = Callable[[Tensor], Tensor]
 def fedamp(
     fedavg: Method, *, sigma: float = 1.0, server_lr: float = 1.0, penalty: float = 1.0
 ) -> Method:
-    """Own models, each near a mix of all that `distance_attention` makes for it (FedAMP).
+    """Every client keeps its own model, held near a mix of all, by their distances (FedAMP).
 
-    ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``;
+    ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``
+    (`distance_attention`);
     ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
     it trained, and uses it. A client that is absent counts for nobody in this round.
 
@@ -95,7 +96,7 @@ def heurfedamp(
 
 
 def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
-    """Own models, each held near the mix of all that an attention makes for it.
+    """Every client keeps its own model, held near the mix that an attention makes for it.
 
     Args:
         fedavg: what clients train and send.

@@ -57,7 +57,7 @@ def adaptive_fedprox(
     mu: float = 1.0,
     distance: Distance = proximal,
 ) -> Method:
-    """FedProx whose weight follows the loss: the term shall be of about the loss's size.
+    """FedProx whose weight follows the loss, so that the term stays about as large as the loss.
 
     After its training a client takes ten times the weight where ``fit > 5 mu distance`` (while
     ``mu <= 1``), and a tenth where ``fit < mu distance / 2`` (while ``mu >= 1e-4``).

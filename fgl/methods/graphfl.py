@@ -29,7 +29,7 @@ def graphfl(
     query: Query = "half",
     second_order: bool = True,
 ) -> Method:
-    """FedAvg of the loss after steps of one's own: ``L_query(theta - a grad L_support - ...)``.
+    """FedAvg of the loss after steps on own examples: ``L_query(theta - a grad L_support - ...)``.
 
     Each of the task's local steps is an episode: from the model a client takes `adapt_steps` steps
     of gradient descent on its support set, and the local optimiser steps on the gradient of the
@@ -52,9 +52,9 @@ def graphfl(
         second_order: whether the gradient goes through the adaptation's gradients.
 
     Raises:
-        ValueError: if a number or `query` is out of range, or the model has a batch norm that
-            counts; when called with ``"validation"``, if
-            there is no validation mask or a step brings examples besides the graph's nodes.
+        ValueError: if a number or `query` is out of range, or the model has a batch norm with
+            running statistics; when called with ``"validation"``, if there is no validation mask or
+            a step brings examples besides the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))

@@ -24,8 +24,8 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         fedavg: what clients train, send and aggregate.
         draw: whether every client draws an initial model of its own, and starts from it until the
             server has aggregated once; default the common initial model.
-        before: whether what a client started its last round from stays in its state too, under
-            ``"adopted"``.
+        before: whether a client's state also keeps the model that its last round started from,
+            under ``"adopted"``.
 
     Raises:
         TypeError: if a model is to be drawn that cannot be, see `drawn`.

@@ -22,7 +22,7 @@ ALIKE = 0.9  # models whose cosine is larger count as equal
 
 
 def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -> Method:
-    """A mix of its own for every client, of similar clients and of those with many examples.
+    """Every client gets a mix of its own: of similar clients, and of those with many examples.
 
     Row i of the graph minimises ``sum_j x_j d_ij + lambda ||x - p||^2`` over shares x, with
     ``d_ij = -cos(theta_i - theta_0, theta_j - theta_0)``, -1 where that is below -0.9, and p the

@@ -344,5 +344,6 @@ def _need(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise ImportError(
-            "Expected cryptography and pycryptodome to be installed: pip install torch-fgl[private]"
+            "Expected cryptography and pycryptodome to be installed, but got neither: "
+            "pip install 'torch-fgl[private]'"
         ) from error

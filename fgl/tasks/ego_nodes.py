@@ -278,7 +278,7 @@ class EgoNodes:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 5
     """How many clients."""
     share: float = 0.5
@@ -290,7 +290,7 @@ class EgoNodes:
     fanouts: tuple[int, ...] = (6, 6)
     """Neighbours drawn at each depth."""
     batch_size: int = 32
-    """Centres per step."""
+    """Centres of ego-graphs per step."""
     hidden: int = 512
     """Width of all layers but the last."""
     dropout: float = 0.0
@@ -301,7 +301,7 @@ class EgoNodes:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "dblp": {"clients": 10, "share": 0.2, "num_test": 300},

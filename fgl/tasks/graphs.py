@@ -78,13 +78,13 @@ class Graphs:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 25
     """How many clients."""
     partition: Literal["authors", "dirichlet"] = "authors"
-    """Who holds what: the one draw of the public code, of seed 0, or a draw of the run's seed."""
+    """Who holds what: the one draw of the public code (seed 0), or a draw of the run's seed."""
     alpha: float = 5.0
-    """Of the Dirichlet draw of labels: small, clients of one class; large, clients alike."""
+    """The parameter of the Dirichlet draw: small makes clients of one class, large similar ones."""
     fold: int = 0
     """The test fold."""
     folds: int = 5

@@ -191,7 +191,7 @@ def mended(
     gen_latent: int = 128,
     gen_wide: int = 2048,
 ) -> Task:
-    """FedSage+: the same task on graphs mended by generators that all clients train before.
+    """FedSage+: the same task, after generators have given the graphs their missing neighbours.
 
     Every client trains a generator of its own, first alone, then with the others' gradients
     (`fgl.methods.fedsage_plus`), and joins to each of its nodes the neighbours that this generates.

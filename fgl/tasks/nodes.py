@@ -78,7 +78,7 @@ class Nodes:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 5
     """How many clients."""
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
@@ -97,7 +97,7 @@ class Nodes:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},

@@ -83,9 +83,9 @@ class OverlappingNodes:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int | None = None
-    """How many clients; as many as there are proportions."""
+    """How many clients; by default as many as there are proportions."""
     proportions: tuple[str, ...] = ("table2",)
     """What share of the nodes each client draws: the paper's table2, D1 to D4, or numbers."""
     overlap: float | None = None
@@ -102,7 +102,7 @@ class OverlappingNodes:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 

@@ -183,7 +183,7 @@ class OwnNodes:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 10
     """How many clients."""
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
@@ -202,7 +202,7 @@ class OwnNodes:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
@@ -240,7 +240,7 @@ class Links:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 10
     """How many clients."""
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
@@ -263,7 +263,7 @@ class Links:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 

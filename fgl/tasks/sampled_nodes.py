@@ -130,11 +130,11 @@ class SampledNodes:
     """
 
     dataset: str = "synthetic"
-    """A known name, or a folder's under FGL_DATA."""
+    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 5
     """How many clients."""
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
-    """How nodes come to clients: communities, or at random."""
+    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random."""
     model: Literal["gcn", "gat", "sage"] = "sage"
@@ -153,7 +153,7 @@ class SampledNodes:
     device: str = "cpu"
     """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels."""
+    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {}
 
