@@ -90,6 +90,15 @@ def test_refused_pairs(cluster: Any, inside: Any) -> None:
         scaffold(inside(fedselect(FEDAVG)))
 
 
+@pytest.mark.parametrize("name", ["moon", "graphfl", "own_models", "fedper", "local"])
+def test_masks_are_not_lost(name: str) -> None:
+    """In a later round, or when a client's model is asked for."""
+    options = {"shared": ["convs.0"]} if name == "fedper" else {}
+    outer = partial(getattr(fgl.methods, name), **options)
+    with pytest.raises(ValueError, match="trains the model alone, but got 'mask.*put that method"):
+        outer(fedpub(FEDAVG, PROBES))
+
+
 def test_a_server_without_one_model_is_refused_by_fedselect() -> None:
     """In the first round: in the second one nobody would be left, and the old models stay."""
     with pytest.raises(ValueError, match="Round 0, .* a method whose server keeps one model"):
