@@ -54,8 +54,8 @@ def graphfl(
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
-            statistics, or clients train more than it; when called with ``"validation"``, if there is
-            no validation mask or a step brings examples besides the graph's nodes.
+            statistics, or clients train more than it; when called with ``"validation"``, if there
+            is no validation mask or a step brings examples besides the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
