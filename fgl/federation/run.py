@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol
 
 import torch
 
+from ..checks import check_number
 from ..graph import Graph
 from .checkpoint import Folder, opened
 from .collector import young_only
@@ -103,8 +104,9 @@ def run(
             one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the initial model, the optimiser and its settings, the number of
-            torch's threads and the names of the method's functions: name here what hides in them (a
-            loss's weight), as the recipes do. What transforms are set to is added by itself.
+            torch's threads, the bounds of uploads and the names of the method's functions: name
+            here what hides in them (a loss's weight), as the recipes do. What transforms are set to
+            is added by itself.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
         strict: raise at the first upload that is refused, for development.
@@ -136,6 +138,7 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
+    check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     if on is None:
         graphs, evaluate = unpacked(method, clients, evaluate)
@@ -218,10 +221,11 @@ def unpacked(
         raise ValueError(
             "Expected clients to be graphs or a task where on is left out, but got none"
         )
-    if isinstance(clients, Graph):
-        raise TypeError("Expected clients to be a sequence of graphs or a task, but got a Graph")
     if isinstance(clients, Sequence):
         return clients, evaluate
+    if not hasattr(clients, "clients"):
+        got = type(clients).__name__
+        raise TypeError(f"Expected clients to be a sequence of graphs or a task, but got a {got}")
     return clients.clients, evaluate or clients.evaluate(method)
 
 
@@ -323,8 +327,7 @@ def check_graphs(clients: Sequence[Graph]) -> None:
 def _check(
     num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
 ) -> None:
-    if num_rounds < 0:
-        raise ValueError(f"Expected num_rounds to be at least 0, but got {num_rounds}")
+    check_number("num_rounds", num_rounds, at_least=0, integer=True)
     if not 0 < participation <= 1:
         raise ValueError(f"Expected participation to be in (0, 1], but got {participation}")
     if not callable(dropouts) and not 0 <= dropouts <= 1:

@@ -116,7 +116,8 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
         sent: Any = message["model"] if own else {}  # at first there is no cloud model
-        return params, {**context, "cloud": {**params, **sent}}
+        cloud = {**params, **sent}
+        return params, {**context, "cloud": cloud, "received": cloud}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return fedavg.loss(params, graph, context) + weight * proximal(params, context["cloud"])

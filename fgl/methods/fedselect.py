@@ -125,7 +125,13 @@ def fedselect(
             models[name] = filled(models[name], mask, weight, old[name])
         parts = inbox.messages({"model": models})
         whole = {client: {**inbox[client], **parts[client]} for client in inbox}
-        return fedavg.aggregate(Inbox(whole, inbox.num_clients, inbox.sent), state)
+        outbox, kept = fedavg.aggregate(Inbox(whole, inbox.num_clients, inbox.sent), state)
+        if "model" not in kept:  # to fill with what nobody shares, in the next round
+            raise ValueError(
+                "Expected fedselect to be given a method whose server keeps one model for all, "
+                f"but got a state with {list(kept)}"
+            )
+        return outbox, kept
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(merged(message, state), state, graph)
