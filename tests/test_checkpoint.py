@@ -229,6 +229,7 @@ OTHERS: dict[str, Any] = {
     "settle": {"method": fedopt(model(), replace(SGD, settle=lambda new, *_: new))},
     "num_steps ": {"method": fedopt(model(), minibatches(SGD, 3))},
     "exchange": {"method": replace(fedopt(model()), exchange=2)},
+    "bounds": {"method": replace(fedopt(model()), max_change=10.0)},
     "clients_at_once": {"clients_at_once": 2},
 }
 

@@ -239,6 +239,10 @@ def test_folds_refuse() -> None:
         fold_clients(graph, [torch.arange(3), torch.tensor([3])], fold=0, num_folds=2)
     with pytest.raises(ValueError, match=r"fold to be in \[0, 2\), but got 2"):
         fold_clients(graph, [torch.arange(4)], fold=2, num_folds=2)
+    with pytest.raises(TypeError, match="fold to be an integer, but got 1.0"):
+        fold_clients(graph, [torch.arange(4)], fold=1.0, num_folds=2)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="num_folds to be an integer, but got 2.5"):
+        fold_clients(graph, [torch.arange(4)], fold=1, num_folds=2.5)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="graph to have labels"):
         fold_clients(graph.replace(y=None), [torch.arange(4)], fold=0, num_folds=2)
     with pytest.raises(ValueError, match=r"parts\[0\] to name graphs once, but got repeats"):

@@ -160,6 +160,9 @@ def test_random_partition(m: int) -> None:
 def test_number_of_clients_is_checked(partition: Any, m: int) -> None:
     with pytest.raises(ValueError, match=rf"Expected num_clients to be in \[1, 5\], but got {m}"):
         partition(bare(5), m)
+    for number in (2.0, "2"):
+        with pytest.raises(TypeError, match=f"num_clients to be an integer, but got {number!r}"):
+            partition(bare(5), number)
 
 
 def test_delta_is_checked() -> None:

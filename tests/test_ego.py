@@ -225,6 +225,7 @@ def naive_mash(values: torch.Tensor, trees: torch.Tensor, batch: int, least: int
     ("count", "batch", "least"),
     [(8, 4, 4), (9, 4, 1), (9, 4, 2), (11, 4, 3), (11, 4, None), (3, 3, 3), (5, 1, 1), (7, 6, 6)],
 )
+@pytest.mark.filterwarnings("ignore:Expected means of several ego-graphs")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_mash_is_the_mean_position_by_position(
     count: int, batch: int, least: int | None, dtype: Any
@@ -246,6 +247,14 @@ def test_a_merged_last_batch_leaves_the_bits_of_the_full_ones() -> None:
     assert merged[:2].equal(short[:2])
     with pytest.raises(ValueError, match="Expected least to be an integer >= 1 and <= 4"):
         mash(values, trees, batch_size=4, least=5)
+
+
+def test_a_mean_of_one_ego_graph_is_warned_of() -> None:
+    values, trees = torch.randn(20, 5), torch.randint(20, (3, 7))
+    with pytest.warns(UserWarning, match="Expected means of several .* but got batch_size 1"):
+        assert mash(values, trees, batch_size=1).equal(values[trees])
+    with pytest.warns(UserWarning, match="Expected means of several"):
+        mash(values, trees[:1])
 
 
 def test_mash_of_one_hot_labels_is_a_distribution() -> None:

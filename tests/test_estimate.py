@@ -6,18 +6,22 @@ import dataclasses
 import gc
 import importlib
 import warnings
+import weakref
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from conformance import TASKS
 from torch.profiler import ProfilerActivity, profile
 
 import fgl
+from fgl.aggregate.robust import TooManyBad, krum
 from fgl.experiment import Run
 from fgl.federation import Training, estimate
 from fgl.federation.collector import NEVER, young_only
 from fgl.federation.counter import Counter
+from fgl.transforms import robust
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
 
@@ -97,6 +101,11 @@ def test_a_task_is_estimated_with_its_scores() -> None:
     assert made == dataclasses.replace(alone, evaluate=made.evaluate)
 
 
+def test_those_who_have_not_taken_part_are_scored_all_the_same() -> None:
+    made = TASKS["ego"](0.5, torch.float32)
+    assert estimate(made.fedavg, made).evaluate > 0
+
+
 def test_links_take_their_edges_from_the_graph() -> None:
     task = fgl.tasks.Links(clients=3, partition="random", hidden=8).load(seed=0)
     graph = task.clients[0]
@@ -146,6 +155,36 @@ def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
     assert not any("adj" in each.__dict__ for each in made)
     estimate(GCN, made, evaluate=fgl.evaluate_on(GCN, made[0], made))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four bad ones of ten are none that eight clients withstand."""
+    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "UPLOADS", 8)
+    method = robust(GCN, partial(krum, bad=4))
+    assert estimate(method, clients(10, 20)).aggregate > 0
+    with pytest.raises(TooManyBad, match="half of the 8 clients, but got 4"):
+        estimate(method, clients(8, 20))
+
+
+@pytest.mark.parametrize("task", ["sampled", "ego"])
+def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was drawn from them is let go of when the clients themselves are drawn from."""
+    module, copies = importlib.import_module("fgl.federation.estimate"), []
+    fresh = module._fresh
+
+    def noted(graph: fgl.Graph) -> fgl.Graph:
+        made: fgl.Graph = fresh(graph)
+        copies.append(weakref.ref(made))
+        return made
+
+    monkeypatch.setattr(module, "_fresh", noted)
+    made = TASKS[task](0.5, torch.float32)
+    estimate(made.fedavg, made)
+    for own in made.clients:
+        next(iter(made.fedavg.train.batches(own, {})))  # type: ignore[misc]
+    gc.collect()
+    assert copies
+    assert not any(each() for each in copies)
 
 
 def test_scoring_may_be_what_needs_most() -> None:

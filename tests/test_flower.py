@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
+from fgl.federation.executors.node import Folder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
@@ -51,6 +53,16 @@ def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> 
     here = in_process(method, setting.clients, num_rounds=3, seed=5)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
     check_equal(fgl.run(method, on=flower(grid), num_rounds=3, seed=5), here, tmp_path)
+
+
+def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
+    shelf = Folder(tmp_path, 7, 1)
+    shelf.write(2, b"state")
+    for name in ("copy of round-000002.state", "round-best.state", "round-000002.state.backup"):
+        (shelf.folder / name).write_bytes(b"mine")
+    assert shelf.rounds() == [2]
+    shelf.drop(2)
+    assert len(list(shelf.folder.iterdir())) == 3
 
 
 @pytest.mark.parametrize("per_tensor", [False, True])
@@ -359,9 +371,27 @@ def test_what_a_run_elsewhere_does_not_take() -> None:
     with pytest.raises(ValueError, match="clients to be graphs or a task where on is left out"):
         fgl.run(method, num_rounds=1)
     for options, why in [
-        ({"num_clients": 0}, "num_clients"),
-        ({"timeout": 0.0}, "timeout"),
+        ({"num_clients": 0}, "num_clients to be an integer >= 1, but got 0"),
+        ({"num_clients": "4"}, "num_clients to be an integer >= 1, but got '4'"),
+        ({"timeout": 0.0}, "timeout to be a number > 0, but got 0.0"),
+        ({"timeout": "600"}, "timeout to be a number > 0, but got '600'"),
         ({"names": ["one"]}, "names to be 4, one per client, but got 1"),
     ]:
-        with pytest.raises(ValueError, match=why):
+        with pytest.raises((TypeError, ValueError), match=why):
             flower(on.grid, **options)
+
+
+def test_a_number_in_quotes_is_refused_by_name() -> None:
+    """Not later, as a message for client 1 that came to client 1."""
+    method, clients = stateful()
+    made = apps(method, clients)
+    made[1] = client_app(lambda context: (method, clients[1], "1"))
+    with pytest.warns(UserWarning, match="Expected client to be an integer >= 0, but got '1'"):
+        fgl.run(method, on=flower(Grid(made), timeout=0.2), num_rounds=1)
+
+
+def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(fgl.federation.executors, "flower")
+    monkeypatch.setitem(sys.modules, "fgl.federation.executors.flower", None)
+    with pytest.raises(ImportError, match=r"pip install 'torch-fgl\[flower\]'"):
+        fgl.federation.__getattr__("Flower")

@@ -27,6 +27,11 @@ BAD_ARGUMENTS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"clients": [graph(), {"x": 1}]}, TypeError, r"client 1 to be a Graph, but got dict"),
     ({"clients": [None]}, TypeError, r"client 0 to be a Graph, but got NoneType"),
     ({"num_rounds": -1}, ValueError, r"num_rounds to be an integer >= 0, but got -1"),
+    ({"num_rounds": 1.5}, TypeError, r"num_rounds to be an integer >= 0, but got 1.5"),
+    ({"num_rounds": "3"}, TypeError, r"num_rounds to be an integer >= 0, but got '3'"),
+    ({"seed": "3"}, TypeError, r"seed to be an integer, but got '3'"),
+    ({"clients": dict(enumerate(graphs()))}, TypeError, r"graphs or a task, but got a dict"),
+    ({"clients": graphs()[0]}, TypeError, r"graphs or a task, but got a Graph"),
     ({"participation": 0.0}, ValueError, r"participation to be a number > 0 and <= 1, but got 0.0"),
     (
         {"participation": -0.5},

@@ -37,13 +37,15 @@ MIXING: dict[str, Any] = {
     "heurfedamp": heurfedamp,
     "pfedgraph": pfedgraph,
     "fedpub": partial(fedpub, probes=PROBES),
+    "ring": ring,
+    "mix_updates": partial(mix_updates, network=uniform),
 }
 SERVERS: dict[str, Any] = {
     "scaffold": scaffold,
     "fedopt": partial(fedopt, rule="adam"),
     "gcfl": gcfl,
     "ring": ring,
-    "mix_updates": lambda method: mix_updates(method, uniform),
+    "mix_updates": MIXING["mix_updates"],
     "robust": lambda method: robust(method, median),
     "pfedgraph": pfedgraph,
 }
@@ -80,10 +82,43 @@ def test_refused_pairs(cluster: Any, inside: Any) -> None:
         robust(inside(cluster(FEDAVG)), median)
     with pytest.raises(ValueError, match="Expected gcfl to be given a method without control"):
         cluster(inside(scaffold(FEDAVG)))
+    with pytest.raises(ValueError, match="Expected fedopt to be given a method without clusters"):
+        fedopt(inside(cluster(FEDAVG)))
     with pytest.raises(ValueError, match="Expected fedselect to be given a method without control"):
         fedselect(inside(scaffold(FEDAVG)))
     with pytest.raises(ValueError, match="Expected scaffold to be given a method without passes"):
         scaffold(inside(fedselect(FEDAVG)))
+
+
+@pytest.mark.parametrize("name", ["moon", "graphfl", "own_models", "fedper", "local"])
+def test_masks_are_not_lost(name: str) -> None:
+    """In a later round, or when a client's model is asked for."""
+    options = {"shared": ["convs.0"]} if name == "fedper" else {}
+    outer = partial(getattr(fgl.methods, name), **options)
+    with pytest.raises(ValueError, match="trains the model alone, but got 'mask.*put that method"):
+        outer(fedpub(FEDAVG, PROBES))
+
+
+def test_a_server_without_one_model_is_refused_by_fedselect() -> None:
+    """In the first round: in the second one nobody would be left, and the old models stay."""
+    with pytest.raises(ValueError, match="Round 0, .* a method whose server keeps one model"):
+        fgl.run(fedselect(fedamp(FEDAVG)), graphs(), num_rounds=2)
+
+
+@pytest.mark.parametrize("attentive", [fedamp, heurfedamp])
+def test_moon_of_fedamp_looks_at_what_was_sent(attentive: Any) -> None:
+    """A client starts from its own model, of which its last one is no contrast."""
+    made, own = fgl.methods.moon(attentive(FEDAVG)), graphs()[0]
+    initial = made.initial()
+    sent = {name: value + 0.1 for name, value in initial.items()}
+    state = {"model": initial}
+    params, context = made.receive({"model": sent}, state, own)
+    assert all(params[name].equal(initial[name]) for name in initial)
+    with torch.no_grad():
+        near = torch.func.functional_call(
+            FEDAVG.model.eval(), sent, own.inputs, {"return_embedding": True}
+        )[1]
+    torch.testing.assert_close(context["near"].values, near)
 
 
 def test_batch_norm_that_counts_is_refused_by_graphfl() -> None:

@@ -428,8 +428,10 @@ def test_watch_is_in_a_checkpoint(tmp_path: Path) -> None:
     assert all("kept" in record.metrics for record in again.history)
 
 
-def test_watch_returns_metrics() -> None:
-    half: Any = lambda state: 0.5  # noqa: E731
+def test_watch_and_score_return_metrics() -> None:
+    half: Any = lambda *_: 0.5  # noqa: E731
+    with pytest.raises(TypeError, match="client 0, .*: Expected score to return .* got float"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, score=half)
     with pytest.raises(TypeError, match="watch: Expected watch to return a dict .* got float"):
         fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half)
 

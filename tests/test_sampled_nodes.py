@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import itertools
 import weakref
 from functools import partial
@@ -19,6 +20,8 @@ from fgl.federation.train import gradient
 from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
 from fgl.tasks import sampled_steps
+from fgl.transforms import secure_sum
+from fgl.transforms.secure_messages import MASKED
 
 F32 = torch.float32
 KINDS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)
@@ -86,6 +89,14 @@ def test_one_batch_is_kept_at_a_time() -> None:
     steps = sampled_steps(NeighbourSampler(graph(40), (2, 2)), {}, batch_size=4)
     fgl.federation.minimise(watched, {"w": torch.tensor(1.0)}, steps, optimizer=SGD)
     assert len(seen) == len(steps) > 3
+
+
+def test_a_secure_sum_and_mended_graphs_keep_one_batch_too() -> None:
+    made = known("sampled", 0.5, torch.float32)
+    own, counting = made.clients[0], importlib.import_module("fgl.tasks.mended")._counting
+    asked = {"secure": {"phase": torch.tensor(MASKED)}}
+    for method in (secure_sum(made.fedavg, threshold=2), counting(made.fedavg, {})):
+        assert isinstance(method.train.batches(own, asked), Steps)
 
 
 def test_steps_are_a_sequence() -> None:

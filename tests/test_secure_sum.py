@@ -336,6 +336,15 @@ def test_dropouts_before_and_after_sending(dropouts: Any, absent: Any, at_once: 
     assert (sorted(one.dropped), sorted(two.dropped)) == (absent, [])
 
 
+@LOST
+@pytest.mark.filterwarnings("ignore:Round .* of this exchange, but got keys")
+def test_who_is_lost_is_no_fault_where_all_faults_raise() -> None:
+    away = gone((0, 1), (1, 2))
+    method = secure_sum(tiny(), threshold=4)
+    got = fgl.run(method, lines(7), num_rounds=4, dropouts=away, strict=True)
+    assert sorted(summed_rounds(got.history)[0].dropped) == [1, 2]
+
+
 def test_where_each_was_lost_stands_in_the_history() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

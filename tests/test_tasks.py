@@ -97,6 +97,7 @@ def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
         (tasks.OverlappingNodes, "l2", -1),
         (tasks.OverlappingNodes, "per_class", 0),
         (tasks.OverlappingNodes, "overlap", 1.5),
+        (tasks.OverlappingNodes, "proportions", ("x",)),
         (tasks.EgoNodes, "share", 1.5),
         (tasks.EgoNodes, "major_rate", -0.5),
         (tasks.EgoNodes, "num_test", 0),
@@ -113,7 +114,7 @@ def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
         (Local, "steps", -1),
     ],
 )
-def test_bounds_of_settings(setting: Any, name: str, bad: float) -> None:
+def test_bounds_of_settings(setting: Any, name: str, bad: Any) -> None:
     with pytest.raises(ValueError, match=f"Expected {name} to be "):
         setting(**{name: bad})
 
@@ -126,6 +127,10 @@ def test_bounds_of_builders(name: str) -> None:
             tasks.own_node_task([graph(20)], net, fgl.Training(), kl=-1)
         else:
             tasks.link_task([fgl.data.edge_split(graph(40))], net, fgl.Training(), kl=-1)
+    if name == "links":
+        made = [fgl.data.edge_split(graph(40))]
+        with pytest.raises(ValueError, match="Expected recon to be one of 'sampled', .* got 'all'"):
+            tasks.link_task(made, net, fgl.Training(), recon="all")  # type: ignore[arg-type]
 
 
 def test_momentum_is_of_sgd_alone() -> None:

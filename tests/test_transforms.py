@@ -290,6 +290,17 @@ def test_what_accept_refuses_of_a_forgery_is_left_out() -> None:
     assert same(dict(endless), dict(got))
 
 
+@pytest.mark.parametrize(
+    "around", [lambda m: robust(m, rules.median), methods.fedopt, methods.gcfl, methods.ring]
+)
+def test_a_server_around_an_attack_is_refused(around: Callable[[Method], Method]) -> None:
+    """It would see the honest uploads, and look as if it withstood."""
+    made = task()
+    method = around(attacked(made.fedavg, [0], scaled_updates()))
+    with pytest.raises(ValueError, match="Expected attacked to be the outermost wrapper"):
+        fgl.run(method, made, num_rounds=1)
+
+
 def test_no_attacker_here_is_no_attack() -> None:
     made = task()
     gone = lambda index, client: client == 2  # noqa: E731

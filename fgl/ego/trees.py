@@ -6,6 +6,7 @@ the centre, its children, the children of the first child, those of the second, 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from operator import index
@@ -181,7 +182,7 @@ def mash(
     Args:
         values: embeddings or one-hot labels, float ``[num_nodes, H]``.
         trees: int64 ``[num_trees, size]``, of `EgoSampler`.
-        batch_size: trees per mashed ego-graph; default all.
+        batch_size: trees per mashed ego-graph; default all. Of 1 a warning says what it tells.
         least: a last batch of fewer trees joins the one before; default `batch_size`.
 
     Returns:
@@ -208,6 +209,12 @@ def mash(
     batch = max(count, 1) if batch_size is None else index(batch_size)
     if not 1 <= batch <= max(count, 1):
         raise ValueError(f"Expected batch_size to be in [1, {count}], but got {batch}")
+    if batch == 1 and count:
+        warnings.warn(
+            "Expected means of several ego-graphs, but got batch_size 1: they stay as they are, "
+            "and whoever sees them reads the features and labels of their nodes",
+            stacklevel=2,
+        )
     least = batch if least is None else least
     check_number("least", least, at_least=1, at_most=batch, integer=True)
     whole = count - count % batch - (batch if 0 < count % batch < least else 0)

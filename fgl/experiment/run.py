@@ -67,7 +67,7 @@ class Run:
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, at_least=0, integer=True)
-        check_number("seed", self.seed, at_least=0, integer=True)
+        check_number("seed", self.seed, at_least=0, below=2**63, integer=True)
         check_number("participation", self.participation, above=0, at_most=1)
         if self.clients_at_once not in ("all", "auto"):
             _check_at_once(self.clients_at_once)

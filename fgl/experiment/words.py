@@ -41,7 +41,7 @@ def choose(
         if word in ("-h", "--help"):
             print(
                 "\n\n".join(
-                    [usage, inspect.cleandoc(about), *map(_listed, tables, tables.values())]
+                    [usage, inspect.cleandoc(about or ""), *map(_listed, tables, tables.values())]
                 )
             )
             raise SystemExit(0)

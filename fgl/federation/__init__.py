@@ -42,8 +42,13 @@ def __getattr__(name: str) -> Any:
     """`Flower` and `client_app` are loaded when they are asked for; they need flwr."""
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .executors import flower
-
+    try:
+        from .executors import flower
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"Expected flwr and safetensors to be installed, but got: {error}: "
+            "pip install 'torch-fgl[flower]'"
+        ) from error
     return getattr(flower, name)
 
 

@@ -44,6 +44,7 @@ def identity(
         "threads": torch.get_num_threads(),
         "num_steps": method.train.num_steps,
         "exchange": method.exchange,
+        "bounds": [method.max_examples, method.max_change],
         "adjust": method.train.adjust and _full_name(method.train.adjust),
         "settle": method.train.settle and _full_name(method.train.settle),
         "batches": method.train.batches and _full_name(method.train.batches),

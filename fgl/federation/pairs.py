@@ -41,6 +41,29 @@ def refuse(method: Method, trait: str, outer: str, why: str) -> None:
         )
 
 
+def check_model_alone(method: Method, outer: str) -> None:
+    """Raise if clients train more than the model, such as masks, which `outer` would lose.
+
+    Args:
+        method: what `outer` is given.
+        outer: the name of the method that asks.
+
+    Raises:
+        ValueError: if something is personal.
+
+    Example:
+        >>> method = replace(fgl.fedavg(torch.nn.Linear(1, 1)), personal={"mask": torch.ones(1)})
+        >>> check_model_alone(method, "local")
+        Traceback (most recent call last):
+        ValueError: Expected local to be given a method that trains the model alone, but got ...
+    """
+    if method.personal:
+        raise ValueError(
+            f"Expected {outer} to be given a method that trains the model alone, but got "
+            f"{next(iter(method.personal))!r} and its like besides: put that method around {outer}"
+        )
+
+
 def sealed(method: Method, by: str, *names: str) -> Method:
     """The method, around which no other may change these functions: a run would raise.
 

@@ -21,7 +21,7 @@ from .inbox import Inbox
 from .message import Message, compact, num_bytes
 from .method import Method, State
 from .seeds import fold_in, stage
-from .uploads import Diverged, reason, sift
+from .uploads import Absent, Diverged, reason, sift
 
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
@@ -105,8 +105,9 @@ def _uploads(
         k in found.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
         for k, error in found.refused.items()
     )
-    if found.refused and (plan.strict or (fails and mistaken)):
-        error = next(iter(found.refused.values()))
+    faults = [error for error in found.refused.values() if not isinstance(error, Absent)]
+    if (plan.strict and faults) or (found.refused and fails and mistaken):
+        error = next(iter(faults or found.refused.values()))
         alike = [k for k, other in found.refused.items() if fails or other is error]
         with stage(plan.seed, record.round, alike, "send"):
             raise error

@@ -104,8 +104,9 @@ def run(
             one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
             the clients' graphs, the initial model, the optimiser and its settings, the number of
-            torch's threads and the names of the method's functions: name here what hides in them (a
-            loss's weight), as the recipes do. What transforms are set to is added by itself.
+            torch's threads, the bounds of uploads and the names of the method's functions: name
+            here what hides in them (a loss's weight), as the recipes do. What transforms are set to
+            is added by itself.
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
         strict: raise at the first upload that is refused, for development.
@@ -137,6 +138,7 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
+    check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     if on is None:
         graphs, evaluate = unpacked(method, clients, evaluate)
@@ -219,10 +221,11 @@ def unpacked(
         raise ValueError(
             "Expected clients to be graphs or a task where on is left out, but got none"
         )
-    if isinstance(clients, Graph):
-        raise TypeError("Expected clients to be a sequence of graphs or a task, but got a Graph")
     if isinstance(clients, Sequence):
         return clients, evaluate
+    if not hasattr(clients, "clients"):
+        got = type(clients).__name__
+        raise TypeError(f"Expected clients to be a sequence of graphs or a task, but got a {got}")
     return clients.clients, evaluate or clients.evaluate(method)
 
 

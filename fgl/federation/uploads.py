@@ -21,6 +21,15 @@ class Diverged(ValueError):
     """Numbers that are not finite, or far beyond what they were."""
 
 
+class Absent(ValueError):
+    """A client that says of itself that it takes no part: its message does not count, and is right.
+
+    Example:
+        >>> issubclass(Absent, ValueError)
+        True
+    """
+
+
 class Sifted(NamedTuple):
     """What came of a round's uploads, each in the order of the clients.
 

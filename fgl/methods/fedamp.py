@@ -10,14 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_number, check_share, check_weight
+from ..checks import check_number
 from ..client_network import distance_attention, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
 from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..losses import proximal
-from .local import local
 from .mix_models import mix_models, moved
 
 Attention = Callable[[Tensor], Tensor]
@@ -53,7 +52,7 @@ def fedamp(
     """
     check_number("sigma", sigma, above=0)
     check_number("server_lr", server_lr, above=0)
-    check_weight(penalty=penalty)
+    check_number("penalty", penalty, at_least=0)
     check_averages(fedavg, "fedamp")
     attention = partial(distance_attention, sigma=sigma, lr=server_lr)
     return passing(fedavg, attention, weight=penalty / server_lr)
@@ -84,8 +83,9 @@ def heurfedamp(
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form is that of
     https://github.com/MediaBrain-SJTU/pFedGraph
     """
-    check_share(own=own)
-    check_weight(scale=scale, penalty=penalty)
+    check_number("own", own, at_least=0, at_most=1)
+    check_number("scale", scale, at_least=0)
+    check_number("penalty", penalty, at_least=0)
     check_averages(fedavg, "heurfedamp")
 
     def attention(rows: Tensor) -> Tensor:
@@ -110,12 +110,14 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         >>> alone.deploy({"model": alone.initial()}, {}, None).keys()
         dict_keys(['weight', 'bias'])
     """
-    alone, initial = local(fedavg), fedavg.initial()
+    initial = fedavg.initial()
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        params, context = alone.receive(message, state, graph)
-        sent: Any = message["model"] if "model" in state else {}  # at first no cloud model
-        return params, {**context, "cloud": {**params, **sent}}
+        own = {"model": state["model"]} if "model" in state else {}
+        params, context = fedavg.receive({**message, **own}, state, graph)
+        sent: Any = message["model"] if own else {}  # at first there is no cloud model
+        cloud = {**params, **sent}
+        return params, {**context, "cloud": cloud, "received": cloud}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return fedavg.loss(params, graph, context) + weight * proximal(params, context["cloud"])
@@ -128,5 +130,10 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        kept: Any = state.get("model")
+        own = {} if kept is None else {"model": kept}
+        return fedavg.deploy({**message, **own}, state, graph)
+
     made = replace(fedavg, receive=receive, loss=loss, send=send)
-    return replace(made, aggregate=aggregate, deploy=alone.deploy)
+    return replace(made, aggregate=aggregate, deploy=deploy)

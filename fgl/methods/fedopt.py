@@ -11,6 +11,7 @@ from ..checks import check_choice, check_weight
 from ..federation import Inbox, Message, Method
 from ..federation.inbox import changed_messages
 from ..federation.method import State
+from ..federation.pairs import CLUSTERS, refuse
 
 
 def fedopt(
@@ -29,8 +30,8 @@ def fedopt(
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
 
     Raises:
-        ValueError: if a rate is out of range or the rule unknown; when called, if the server sends
-            no common model.
+        ValueError: if a rate is out of range or the rule unknown, or `fedavg` is a `gcfl`; when
+            called, if the server sends no common model.
 
     Example:
         >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01).aggregate.__name__
@@ -43,6 +44,8 @@ def fedopt(
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
     check_weight(momentum=momentum)
+    why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
+    refuse(fedavg, CLUSTERS, "fedopt", why)
 
     def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, made = fedavg.aggregate(inbox, state)

@@ -107,7 +107,13 @@ def fedselect(
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)
-        return fedavg.aggregate(completed(inbox, weight, state["model"]), state)
+        outbox, kept = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
+        if "model" not in kept:  # to fill with what nobody shares, in the next round
+            raise ValueError(
+                "Expected fedselect to be given a method whose server keeps one model for all, "
+                f"but got a state with {list(kept)}"
+            )
+        return outbox, kept
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(with_own_entries(message, state), state, graph)

@@ -14,6 +14,7 @@ from ..checks import check_choice, check_number, check_weight
 from ..federation import Message, Method, Params, Ragged, in_mode
 from ..federation.method import State
 from ..federation.minibatches import local_steps, training_mask, with_train_mask
+from ..federation.pairs import check_model_alone
 from ..federation.train import trainable
 from ..graph import Graph
 
@@ -52,9 +53,9 @@ def graphfl(
         second_order: whether the gradient goes through the adaptation's gradients.
 
     Raises:
-        ValueError: if a number or `query` is out of range, or the model has a batch norm with
-            running statistics; when called with ``"validation"``, if there is no validation mask or
-            a step brings examples besides the graph's nodes.
+        ValueError: if a number or `query` is out of range, the model has a batch norm with running
+            statistics, or clients train more than it; when called with ``"validation"``, if there
+            is no validation mask or a step brings examples besides the graph's nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 0, 1]))
@@ -70,6 +71,7 @@ def graphfl(
     check_weight(adapt_lr=adapt_lr)
     check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
+    check_model_alone(fedavg, "graphfl")
     names = trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:

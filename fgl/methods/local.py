@@ -8,6 +8,7 @@ from typing import Any
 
 from ..federation import Inbox, Message, Method, Params
 from ..federation.method import State
+from ..federation.pairs import check_model_alone
 from ..graph import Graph
 
 
@@ -19,6 +20,9 @@ def local(fedavg: Method) -> Method:
     Args:
         fedavg: what clients train, and how.
 
+    Raises:
+        ValueError: if clients train more than the model.
+
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
         >>> state = {"model": {"weight": torch.ones(1, 1), "bias": torch.ones(1)}}
@@ -26,6 +30,8 @@ def local(fedavg: Method) -> Method:
         >>> params["weight"], method.deploy({}, state, None) is state["model"]
         (tensor([[1.]]), True)
     """
+
+    check_model_alone(fedavg, "local")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)

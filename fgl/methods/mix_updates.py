@@ -15,6 +15,7 @@ from ..client_network import normalize_rows
 from ..federation import Inbox, Message, Method
 from ..federation.guard import pair
 from ..federation.method import State
+from ..federation.pairs import check_averages
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
@@ -25,14 +26,15 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
     ``theta_i <- theta_i + rho dW_i + (1 - rho) sum_j A_ij dW_j``, dW_j being what client j changed.
 
     Args:
-        fedavg: what clients train and send.
+        fedavg: what clients train and send; its server averages.
         network: ``(inbox, known) -> matrix, known``: the matrix ``[K, K]`` to mix by, of the
             clients that are here, and the network ``[K, K]`` to remember of them. `known` is the
             one remembered, -1 where two clients never took part together.
         self_weight: rho in [0, 1], what a client takes of its own update beside the matrix.
 
     Raises:
-        ValueError: if `self_weight` is not in [0, 1].
+        ValueError: if `self_weight` is not in [0, 1], or the server of `fedavg` does more than
+            average.
 
     Example:
         >>> method = mix_updates(fgl.fedavg(torch.nn.Linear(1, 1)), uniform)
@@ -45,6 +47,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
     Source: GPFL, TMLR 2025
     """
     check_share(self_weight=self_weight)
+    check_averages(fedavg, "mix_updates")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

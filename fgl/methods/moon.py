@@ -13,6 +13,7 @@ from torch.func import functional_call
 from ..checks import check_count, check_number, check_weight
 from ..federation import Message, Method, Params, Ragged
 from ..federation.method import State
+from ..federation.pairs import check_model_alone
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
@@ -34,7 +35,7 @@ def moon(
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
-        ValueError: if a number is out of range.
+        ValueError: if a number is out of range, or clients train more than the model.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
@@ -50,6 +51,7 @@ def moon(
     check_count(queue=queue)
     if not contrast:
         return fedavg
+    check_model_alone(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..federation import Inbox, Message, Method, Params
 from ..federation.inbox import changed_messages
 from ..federation.method import State
+from ..federation.pairs import check_model_alone
 from ..graph import Graph
 
 
@@ -30,6 +31,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     Raises:
         TypeError: if a model is to be drawn that cannot be, see `drawn`.
+        ValueError: if clients train more than the model.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -37,6 +39,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         >>> method.deploy({}, state, None)
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
+    check_model_alone(fedavg, "own_models")
     initial = fedavg.initial()
     if draw:
         with torch.random.fork_rng([]):

@@ -9,6 +9,7 @@ import torch
 from ..aggregate import mean
 from ..federation import Inbox, Message, Method
 from ..federation.method import State
+from ..federation.pairs import check_averages
 
 
 def ring(fedavg: Method) -> Method:
@@ -17,7 +18,10 @@ def ring(fedavg: Method) -> Method:
     A client that is absent counts for nobody, and gets nothing.
 
     Args:
-        fedavg: what clients train and send.
+        fedavg: what clients train and send; its server averages.
+
+    Raises:
+        ValueError: if the server of `fedavg` does more than average.
 
     Example:
         >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(3.0 * k)}}
@@ -28,6 +32,7 @@ def ring(fedavg: Method) -> Method:
 
     Source: Pei et al. 2021, Decentralized Federated Graph Neural Networks
     """
+    check_averages(fedavg, "ring")
     return replace(fedavg, aggregate=average_neighbours)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -76,7 +76,8 @@ def ego_node_task(
     _check(clients, test)
     for graph in clients:
         check_batch_size(batch_size, graph)
-    sampler = cache(partial(EgoSampler, fanouts=model.fanouts))
+    own = lru_cache(len(clients))  # copies, as an estimate makes them, do not stay
+    sampler = own(partial(EgoSampler, fanouts=model.fanouts))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         nodes = int(own_nodes(graph, context).sum())

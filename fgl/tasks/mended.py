@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -263,10 +263,10 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         return fedavg.send(params, context, state, own.get(graph, graph))
 
-    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+    def batches(graph: Graph, context: Any) -> Iterable[tuple[Graph, Any]]:
         mask = graph.node_mask
         mask[own.get(graph, graph).num_nodes :] = False
-        yield from draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else ()
+        return draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else []
 
     train = replace(fedavg.train, batches=batches) if draw else fedavg.train
     return replace(fedavg, send=send, train=train)

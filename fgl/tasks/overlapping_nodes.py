@@ -125,7 +125,13 @@ class OverlappingNodes:
     def shares(self) -> list[float]:
         """The share of each client."""
         known = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
-        return list(known or map(float, self.proportions))
+        try:
+            return list(known or map(float, self.proportions))
+        except ValueError:
+            said = ", ".join(data.PROPORTIONS)
+            raise ValueError(
+                f"Expected proportions to be numbers, or one of {said}, but got {self.proportions}"
+            ) from None
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides who holds what, a drawn split and the initial model."""

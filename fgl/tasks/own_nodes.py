@@ -104,6 +104,7 @@ def link_task(
     Source: FedVGAE, IEEE Transactions on Big Data 2024
     """
     check_weight(kl=kl)
+    check_choice("recon", recon, ("sampled", "dense", "dense_weighted"))
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     if len(idle) == len(splits):
         raise ValueError(

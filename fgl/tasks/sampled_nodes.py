@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -65,7 +65,8 @@ def sampled_node_task(
     """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
-    sampler = cache(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
+    own = lru_cache(len(clients))  # copies, as an estimate makes them, do not stay
+    sampler = own(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
 
     def batches(graph: Graph, context: Any) -> Steps:
         return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)

@@ -23,9 +23,9 @@ Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method, some of whose clients are hostile: what they upload is what `attack` makes.
 
-    The adversary stands before the server and sees all uploads. It is the outermost wrapper:
-    ``attacked(robust(method, rule), ...)``. Forgeries that are not finite or that `accept` refuses
-    are left out.
+    The adversary stands before the server and sees all uploads. It is the outermost wrapper, or the
+    server would not be sent what it forges: ``attacked(robust(method, rule), ...)``. A run of a
+    method around it raises. Forgeries that are not finite or that `accept` refuses are left out.
 
     Args:
         method: what the others, and the attackers in their training, do.
@@ -63,7 +63,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
 
     told = {"attackers": sorted(int(k) for k in attackers), "attack": spelled(attack)}
     made = replace(method, aggregate=aggregate)
-    by, whole = method.seals.get("aggregate", ("", None))
+    by, whole = method.seals.get("aggregate", ("attacked", method.aggregate))
     if whole is method.aggregate and not method.silent:  # on the wire, which no transform covers
         made = sealed(made, by, "aggregate")
     return replace(made, settings=(*method.settings, {"name": "attacked", **told}))

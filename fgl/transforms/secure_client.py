@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,10 +53,10 @@ class Client:
         told = {TOLD: dict(leaves(inner))} if asked["phase"] == KEYS else {}
         return params, {**context, ASKED: asked, **told}
 
-    def batches(self, graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+    def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
         """Clients train in one round of the four."""
-        if context[ASKED]["phase"] == MASKED:
-            yield from local_steps(self.method.train, graph, context)
+        trains = context[ASKED]["phase"] == MASKED
+        return local_steps(self.method.train, graph, context) if trains else []
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
         inner, _ = split(message, state)

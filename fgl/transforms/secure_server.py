@@ -13,6 +13,7 @@ from torch import Tensor
 from ..federation import Inbox, Message, Method, Params
 from ..federation.message import leaves
 from ..federation.method import State
+from ..federation.uploads import Absent
 from ..privacy import DoesNotFit, decode, wrapped_sum
 from ..privacy import secure_sum as parts
 from .secure_messages import (
@@ -63,10 +64,11 @@ class Server:
         if not isinstance(given, Tensor) or given.shape or given.dtype != torch.int64:
             raise ValueError(f"Expected phase to be an int64 scalar, but got {given}")
         if given == REST:
-            raise ValueError("Expected to be in this exchange, but got lost in an earlier round")
+            raise Absent("Expected to be in this exchange, but got lost in an earlier round")
         if given != phase:
             said = NAMES[int(given)] if 0 <= given < ROUNDS else f"phase {int(given)}"
-            raise ValueError(f"Expected {NAMES[phase]} of this exchange, but got {said}")
+            late = Absent if given == KEYS else ValueError  # who was away at first
+            raise late(f"Expected {NAMES[phase]} of this exchange, but got {said}")
         number = _check_member(client, known)
         if phase == MASKED:
             self._check_masked(told)

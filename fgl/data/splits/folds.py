@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ...checks import check_number
 from ...graph import Graph
 from ...graph.checks import check_index
 
@@ -40,6 +41,7 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     """
     check_index("y", y, (None,), None)
     n = y.numel()
+    check_number("num_folds", num_folds, integer=True)
     if num_folds < 2:
         raise ValueError(f"Expected num_folds to be at least 2, but got {num_folds}")
     if n < num_folds:
@@ -85,6 +87,8 @@ def fold_clients(
     y = graph.y
     if y is None:
         raise ValueError("Expected graph to have labels, but got none")
+    check_number("fold", fold, integer=True)
+    check_number("num_folds", num_folds, integer=True)
     if not 0 <= fold < num_folds:
         raise ValueError(f"Expected fold to be in [0, {num_folds}), but got {fold}")
     graph = graph.replace(train_mask=None, val_mask=None, test_mask=None)

@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-from ...checks import check_count
+from ...checks import check_count, check_number
 from ...graph import Graph
 from ..message import Message as Sent
 from ..message import leaves, to
@@ -76,6 +76,7 @@ def client_app(
 
 def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[str, Any]]:
     method, graph, client, *config = build(context)
+    check_number("client", client, at_least=0, integer=True)
     return method, graph, client, config[0] if config else {}
 
 
@@ -170,8 +171,8 @@ class Flower:
 
     def __post_init__(self) -> None:
         check_count(num_clients=self.num_clients)
-        if not self.timeout > 0:
-            raise ValueError(f"Expected timeout to be above 0, but got {self.timeout}")
+        check_number("timeout", self.timeout, above=0)
+        check_number("poll", self.poll, at_least=0)
         if self.names and len(self.names) != self.num_clients:
             raise ValueError(
                 f"Expected names to be {self.num_clients}, one per client, "

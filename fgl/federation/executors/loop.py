@@ -82,7 +82,11 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                found[client] = dict(self._score(params, graph))
+                said: Any = self._score(params, graph)
+                if not isinstance(said, Mapping):
+                    got = type(said).__name__
+                    raise TypeError(f"Expected score to return a dict of metrics, but got {got}")
+                found[client] = dict(said)
         return found
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:

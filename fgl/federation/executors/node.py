@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -81,7 +82,9 @@ class Folder:
         write_whole(self._path(index), payload)
 
     def rounds(self) -> list[int]:
-        return sorted(int(path.stem.removeprefix("round-")) for path in self.folder.glob("*.state"))
+        names = [path.name for path in self.folder.glob("*.state")]  # others' are left alone
+        found = [re.fullmatch(r"round-(\d{6,})\.state", name) for name in names]
+        return sorted(int(each[1]) for each in found if each)
 
     def drop(self, index: int) -> None:
         self._path(index).unlink(missing_ok=True)
@@ -102,7 +105,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         ['settle', 'threads', 'torch']
     """
     said = identity(method, [], 0, 1.0, 0.0, config)
-    for name in ("seed", "participation", "dropouts", "clients"):
+    for name in ("seed", "participation", "dropouts", "clients", "bounds"):
         del said[name]
     said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     agreed: dict[str, Any] = json.loads(json.dumps(said))
