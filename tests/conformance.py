@@ -451,7 +451,10 @@ ROWS: dict[str, Row] = {
         ("nodes", "graphs"),
     ),
     "fedopt of graphfl": Row(
-        lambda t: fedopt(graphfl(t.fedavg, adapt_steps=1, query="all"), rule="adam"), NODES
+        lambda t: fedopt(
+            graphfl(t.fedavg, adapt_steps=1, query="all"), rule="adam", bias_correction=True
+        ),
+        NODES,
     ),
     "ring of fedprox": Row(
         lambda t: ring(fedprox(t.fedavg, mu=0.5)), ("nodes", "ego"), by_place=True,

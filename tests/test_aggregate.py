@@ -327,6 +327,28 @@ def test_server_step_defaults() -> None:
         assert params["w"].tolist() == pytest.approx(want, rel=1e-11)
 
 
+def test_server_step_with_bias_correction_is_torchs_adam() -> None:
+    start, targets = torch.randn(4).double(), torch.randn(5, 4).double()
+    leaf = start.clone().requires_grad_()
+    adam = torch.optim.Adam([leaf], lr=0.02, betas=(0.8, 0.95), eps=1e-6)
+    params, state = {"w": start}, {}
+    how = {"rule": "adam", "lr": 0.02, "beta1": 0.8, "beta2": 0.95, "tau": 1e-6}
+    for target in targets:
+        leaf.grad = leaf.detach() - target
+        adam.step()
+        params, state = server_step(params, {"w": target}, state, bias_correction=True, **how)
+        torch.testing.assert_close(params["w"], leaf.detach())
+
+
+def test_bias_correction_asks_for_adam_and_its_count() -> None:
+    params = {"w": torch.zeros(1)}
+    with pytest.raises(ValueError, match="Expected rule to be adam with bias_correction"):
+        server_step(params, params, {}, rule="yogi", bias_correction=True)
+    _, state = server_step(params, params, {}, rule="adam")
+    with pytest.raises(ValueError, match="to count the steps"):
+        server_step(params, params, state, rule="adam", bias_correction=True)
+
+
 def test_plain_server_sgd_is_fedavg() -> None:
     params, state = {"w": torch.randn(3), "steps": torch.tensor(2)}, {}
     for _ in range(3):

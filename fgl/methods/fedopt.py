@@ -20,6 +20,8 @@ def fedopt(
     rule: Literal["sgd", "adam", "yogi", "adagrad"] = "sgd",
     server_lr: float = 0.5,
     momentum: float | None = None,
+    tau: float = 1e-3,
+    bias_correction: bool = False,
 ) -> Method:
     """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
@@ -28,6 +30,8 @@ def fedopt(
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: its learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
+        tau: adaptivity, Adam's epsilon, at least 0.
+        bias_correction: of the moments of ``"adam"``, as in Adam's own paper.
 
     Raises:
         ValueError: if a rate is out of range or the rule unknown, or `fedavg` is a `gcfl`; when
@@ -43,9 +47,13 @@ def fedopt(
     check_weight(server_lr=server_lr)
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
-    check_weight(momentum=momentum)
+    check_weight(momentum=momentum, tau=tau)
+    if bias_correction and rule != "adam":
+        raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
     why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
     refuse(fedavg, CLUSTERS, "fedopt", why)
+    how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "tau": tau}
+    how["bias_correction"] = bias_correction
 
     def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, made = fedavg.aggregate(inbox, state)
@@ -56,10 +64,10 @@ def fedopt(
             raise ValueError(
                 "Expected the server to send everybody the same model, but got one for each"
             )
-        moments: Any = {key: state[key] for key in ("m", "v") if key in state}
+        moments: Any = {key: state[key] for key in ("m", "v", "t") if key in state}
         before: Any = state["model"]
         old = {name: before[name] for name in target}  # what travels, at first the whole model
-        model, moments = server_step(old, target, moments, rule=rule, lr=server_lr, beta1=momentum)
+        model, moments = server_step(old, target, moments, **how)
         moved = changed_messages(outbox, lambda message: {**message, "model": model})
         return moved, {**made, "model": model, **moments}
 

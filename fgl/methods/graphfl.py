@@ -39,7 +39,8 @@ def graphfl(
     evaluation mode, minibatch by minibatch where the task draws them (always the same ones).
 
     The paper's single meta-step of Adam at the server, rate 0.02, is ``fedopt(graphfl(...),
-    rule="adam", server_lr=0.02)`` of a task with one local step of SGD.
+    rule="adam", server_lr=0.02, tau=1e-8, bias_correction=True)`` of a task with one local step of
+    SGD.
 
     Args:
         fedavg: its loss is the one adapted to.
