@@ -11,13 +11,15 @@ Bytes: each parameter is read by the forward pass, its gradient is written and r
 writes the parameter and its two moments; where a step sees a minibatch, its share of all else;
 features are read twice, with 4 more bytes an entry where
 they are sparse; an operator's entries (8 bytes) are read once a product; what a layer puts out is
-written and read, its gradient too. Multiplications: three products for each linear layer, two for
+written and read, its gradient too; on trees the reduced features of each position are gathered.
+Multiplications: three products for each linear layer, two for
 the first; two for each propagation. Whatever else happens is not counted, so 1 cannot be reached.
 A cohort's working set and the copy's are of the same size. Processor time, one thread.
 """
 
 from __future__ import annotations
 
+import math
 import statistics
 import sys
 import time
@@ -38,7 +40,7 @@ from fgl.sparse import SparseMatrix
 
 ASKED = 0.5
 NAMES = ("gcn_fedavg/K=10", "gcn_fedavg/K=100", "gcn_fedavg/K=1000", "dense", "sparse", "NCI1")
-NAMES += ("fgssl/K=10", "gpfl")
+NAMES += ("fgssl/K=10", "gpfl", "fedego")
 FLOAT, INDEX = 4, 4
 PASSES = {"fgssl": 2}  # forward passes of a step beside the student's: the teacher, a second view
 
@@ -81,6 +83,29 @@ def needed(method: fgl.Method, graph: fgl.Graph, passes: int, steps: int) -> Wor
     share = (1 + passes / 3) / steps
     work.bytes, work.products = share * work.bytes, share * work.products
     work.trained(sum(p.numel() for p in parameters if p.requires_grad))
+    return work
+
+
+def needed_on_trees(method: fgl.Method, graph: fgl.Graph) -> Work:
+    """What a step on one minibatch of trees must do; a node that is drawn twice is reduced once."""
+    work, model = Work(), method.model
+    assert isinstance(model, fgl.nn.EgoSAGE) and method.train.batches is not None
+    _, step = next(iter(method.train.batches(graph, {})))
+    x, (count, size) = step["x"].values, step["trees"].values.shape
+    sparse, wide = isinstance(x, SparseMatrix), model.reduction.out_features
+    entries = x.nnz if isinstance(x, SparseMatrix) else x.numel()
+    work.bytes += 2 * entries * (FLOAT + INDEX * sparse)
+    work.linear(x.shape[0], entries, x.shape[1], wide, True)
+    work.bytes += 4 * FLOAT * count * size * wide
+    for depth in reversed(range(len(model.fanouts))):  # a layer takes the last depth away
+        levels = [math.prod(model.fanouts[:level]) for level in range(depth + 2)]
+        rows, children = count * sum(levels[:-1]), count * sum(levels[1:])
+        work.products += 2 * children * wide
+        work.bytes += 4 * FLOAT * rows * wide
+        for _ in ("root", "neighbours"):
+            work.linear(rows, rows * wide, wide, wide, False)
+    work.linear(count, count * wide, wide, model.head.out_features, False)
+    work.trained(sum(p.numel() for p in model.parameters()))
     return work
 
 
@@ -135,6 +160,8 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
     minibatches = method.train.batches is not None
     steps = [-(-graph.num_train // size) if minibatches else 1 for graph in clients]
     each = [needed(method, graph, passes, n) for graph, n in zip(clients, steps, strict=True)]
+    if isinstance(method.model, fgl.nn.EgoSAGE):
+        each = [needed_on_trees(method, graph) for graph in clients]
     moved = statistics.mean(work.bytes for work in each)
     products = statistics.mean(work.products for work in each)
     step_seconds(executor, method, 0)
