@@ -13,7 +13,7 @@ help:
 	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
 	@echo "make processes  eight methods on Flower in real processes, and simulated; takes minutes"
 	@echo "make test    the tests and every example in a docstring"
-	@echo "make conformance  methods on tasks that make test leaves out, since they take minutes"
+	@echo "make conformance  what make test leaves out, mostly methods on further tasks, since it takes minutes"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
@@ -39,7 +39,8 @@ test: .venv/extra-test
 
 conformance: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m slow \
-	  tests/test_conformance.py
+	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
+	  tests/test_data_tu.py tests/test_data_text.py
 
 lint: .venv/extra-lint
 	$(BIN)/ruff check

@@ -542,7 +542,7 @@ CASES = [(name, task) for name, row in ROWS.items() for task in row.tasks]
 
 
 def later(name: str, task: str) -> bool:
-    """Whether a cell is left to ``make conformance``; of compositions all but the first task."""
+    """Whether a cell is left out of a short list: of compositions all but the first task."""
     row = ROWS[name]
     first = row.first or (row.tasks[:1] if " of " in name else row.tasks)
     return task not in first

@@ -107,8 +107,15 @@ def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple
     ("at_once", "dtype"),
     [(2, torch.float64), (3, torch.float64), ("all", torch.float64), ("all", torch.float32)],
 )
-@pytest.mark.parametrize("features", ["dense", "sparse"])
-@pytest.mark.parametrize("kind", ["GCN", "GAT"])
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [
+        ("GCN", "sparse"),
+        ("GAT", "dense"),
+        pytest.param("GCN", "dense", marks=pytest.mark.slow),
+        pytest.param("GAT", "sparse", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("name", METHODS)
 def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.dtype) -> None:
     """In single precision only the models: a server's moment is a small difference of large."""

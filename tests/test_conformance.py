@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import CASES, ROWS, K, case, known, later
+from conformance import CASES, ROWS, K, case, known
 from federations import by_hand, close, end, same
 
 import fgl
@@ -28,24 +28,27 @@ SLOW = pytest.mark.slow
 one_by_one = partial(fgl.run, clients_at_once=1)  # but where a test says otherwise
 
 
-def rows(keep: Callable[[str, str], bool] = lambda name, task: True, *, once: bool = False) -> Any:
+def rows(
+    keep: Callable[[str, str], bool] = lambda name, task: True, *, composed: bool = True
+) -> Any:
     """A test of every row on every task, or of those that are kept.
 
-    Where `once`, `make test` has each row's first task, and `make conformance` the others.
+    `make test` has FedAvg and FedProx on all tasks, the other rows on their first one, compositions
+    only where `composed`; `make conformance` has the others.
     """
     chosen = [
-        pytest.param(*pair, id=" | ".join(pair), marks=marks(*pair, once=once))
+        pytest.param(*pair, id=" | ".join(pair), marks=marks(*pair, composed=composed))
         for pair in CASES
         if keep(*pair)
     ]
     return pytest.mark.parametrize(("name", "task"), chosen)
 
 
-def marks(name: str, task: str, *, once: bool) -> Any:
+def marks(name: str, task: str, *, composed: bool = True) -> Any:
     """Whether a case takes its time with ``make conformance``."""
     row = ROWS[name]
-    further = once and task != (row.first or row.tasks)[0]
-    return SLOW if later(name, task) or further else ()
+    first = name in ("fedavg", "fedprox") or task == (row.first or row.tasks)[0]
+    return () if first and (composed or " of " not in name) else SLOW
 
 
 @pytest.fixture(autouse=True)
@@ -161,7 +164,7 @@ def draws_nothing(name: str, task: str) -> bool:
     return still and task in ("nodes", "overlapping")
 
 
-@rows(draws_nothing)
+@rows(draws_nothing, composed=False)
 def test_names_of_the_clients(name: str, task: str) -> None:
     """Without randomness, who is called client 0 does not matter."""
     method, made = case(name, task, dropout=0.0, dtype=F64)
@@ -176,10 +179,9 @@ def test_names_of_the_clients(name: str, task: str) -> None:
 def resumes() -> Iterator[Any]:
     """Every row; in batches those that are no compositions."""
     for name, task in CASES:
-        each = f"{name} | {task}"
-        yield pytest.param(name, task, 1, id=f"{each} | loop", marks=marks(name, task, once=False))
+        each, slow = f"{name} | {task}", marks(name, task)
+        yield pytest.param(name, task, 1, id=f"{each} | loop", marks=slow)
         if " of " not in name:
-            slow = marks(name, task, once=True)
             yield pytest.param(name, task, "all", id=f"{each} | batch", marks=slow)
 
 
@@ -225,7 +227,7 @@ def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
     return replace(method, send=send, seals={})
 
 
-@rows(lambda name, task: ROWS[name].sends, once=True)
+@rows(lambda name, task: ROWS[name].sends, composed=False)
 def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: str) -> None:
     method, made = case(name, task)
     bad = diverging(method, [made.clients[2]], from_round=1)
@@ -242,7 +244,7 @@ def test_a_diverging_client_is_dropped_counted_and_warned_of(name: str, task: st
     assert result.history[1].bytes_up > want.history[1].bytes_up  # it did cross the wire
 
 
-@rows(lambda name, task: ROWS[name].sends, once=True)
+@rows(lambda name, task: ROWS[name].sends, composed=False)
 def test_all_diverging_keeps_the_old_model(name: str, task: str) -> None:
     method, made = case(name, task)
     bad = diverging(method, list(made.clients), from_round=1)
@@ -290,7 +292,7 @@ def no_training_node(task: Task) -> fgl.Graph:
     return own.replace(train_mask=torch.zeros_like(rows, dtype=torch.bool))
 
 
-@rows(lambda name, task: ROWS[name].by_examples and task in ("nodes", "gat"))
+@rows(lambda name, task: ROWS[name].by_examples and task in ("nodes", "gat"), composed=False)
 def test_a_client_without_a_training_example_counts_for_nothing(name: str, task: str) -> None:
     method, made = case(name, task)
     clients = [*made.clients, no_training_node(made)]
@@ -305,7 +307,7 @@ def test_a_client_without_a_training_example_counts_for_nothing(name: str, task:
         close(ours, {k: v for k, v in want.outbox[client].items() if k != "num_clients"})
 
 
-@rows()
+@rows(composed=False)
 def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -> None:
     method, made = case(name, task)
     start = one_by_one(method, made, num_rounds=0)

@@ -126,6 +126,7 @@ def test_public_acm() -> None:
     check_acm(graph, folder, "acm")
 
 
+@pytest.mark.slow
 def test_public_wiki() -> None:
     graph, folder = public("wiki")
     assert (graph.num_nodes, graph.num_edges) == (2405, 2 * 11596)

@@ -193,6 +193,7 @@ def test_graphs_share_no_memory(tmp_path: Path) -> None:
             assert size == tensor.numel() * tensor.element_size()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_collections(name: str) -> None:
     folder = data_folder(name)

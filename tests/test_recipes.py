@@ -79,7 +79,17 @@ def test_interrupted_recipe_goes_on(variant: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-@pytest.mark.parametrize("method", ["fedavg", "local", "fedprox", "fedamp", "pfedgraph", "fedpub"])
+@pytest.mark.parametrize(
+    "method",
+    [
+        "fedavg",
+        "fedprox",
+        *(
+            pytest.param(n, marks=pytest.mark.slow)
+            for n in ("local", "fedamp", "pfedgraph", "fedpub")
+        ),
+    ],
+)
 def test_baseline_of_any_task(method: str, task: str) -> None:
     own = ["--mu", "0.1"] if method == "fedprox" else []
     report, result = go("baseline", method, task, *SMALL, *TASKS[task], *own)
