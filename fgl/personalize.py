@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -225,6 +226,20 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
     """
     check_number("gamma", gamma, above=0)
     return (earth_mover(p, q) / 2).clamp(0, 1) ** gamma
+
+
+def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
+    """`mixing_coefficient` of this `gamma`, which is checked here, once.
+
+    Raises:
+        ValueError: if `gamma` is not above 0.
+
+    Example:
+        >>> emd_share(gamma=1.0)(torch.tensor([1.0, 0.0]), torch.tensor([0.75, 0.25]))
+        tensor(0.2500)
+    """
+    check_number("gamma", gamma, above=0)
+    return partial(mixing_coefficient, gamma=gamma)
 
 
 def adaptive_aggregation(

@@ -418,3 +418,34 @@ def test_more_ego_graphs_than_a_client_can_have_are_refused() -> None:
     accept(sized(3), 5, {})
     with pytest.raises(ValueError, match="embeddings of at most 3 graphs, but got 4"):
         accept(sized(4), 6, {})
+
+
+def test_training_trees_are_of_the_training_nodes() -> None:
+    data = graph(40)
+    mask = torch.arange(40) % 3 == 0
+    masked = data.replace(train_mask=mask)
+    wanted = mask.nonzero().squeeze(1)
+    torch.manual_seed(4)
+    ordered = ego.training_trees(masked, (3, 2), shuffle=False)
+    torch.manual_seed(4)
+    assert ordered.equal(EgoSampler(data, (3, 2))(wanted))
+    torch.manual_seed(4)
+    shuffled = ego.training_trees(masked, (3, 2))
+    assert not shuffled[:, 0].equal(wanted) and shuffled[:, 0].sort().values.equal(wanted)
+    everybody = ego.training_trees(data.replace(train_mask=None), (3,))
+    assert everybody.shape == (40, 4)
+    nobody = data.replace(train_mask=torch.zeros(40, dtype=torch.bool))
+    assert ego.training_trees(nobody, (3,)).shape == (0, 4)
+
+
+def test_a_servers_minibatches_are_sampled_from_its_trees() -> None:
+    trees = torch.rand(20, 7, 2)
+    labels = torch.rand(20, 3)
+    torch.manual_seed(4)
+    plain = list(ego.tree_minibatches(trees, labels, 1, 2))
+    torch.manual_seed(4)
+    steps = ego.tree_minibatches(trees, labels, 1, 2, fanouts=(2, 2))
+    first, chosen = next(steps)
+    torch.manual_seed(4)
+    torch.randperm(20)
+    assert first.equal(ego.resample(plain[0][0], fanouts=(2, 2))) and chosen.equal(plain[0][1])

@@ -41,7 +41,7 @@ def main() -> None:
         command = [sys.executable, str(FOLDER / name.split()[0]), *words]
         print(*command, flush=True)
         subprocess.run(command, check=False)
-    subprocess.run([sys.executable, str(FOLDER / "rounds.py"), "--report"], check=True)
+    subprocess.run([sys.executable, str(FOLDER / "report.py")], check=True)
 
 
 if __name__ == "__main__":

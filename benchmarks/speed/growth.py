@@ -2,7 +2,7 @@
 
     python benchmarks/speed/growth.py --json benchmarks/results/growth.json
     python benchmarks/speed/growth.py --only edges features     these alone, the others stay
-    python benchmarks/speed/growth.py --report                  docs/speed.md and its picture
+    python benchmarks/speed/report.py                           docs/speed.md and its picture
 
 FedAvg of a GCN with 16 hidden units, Adam and 3 local steps on random graphs; 10 clients of 1,000
 nodes, average degree 8 and 100 columns, of which a node has 10, where it is not these that grow;
@@ -115,16 +115,10 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--only", nargs="+", default=list(SIZES), choices=list(SIZES))
     parser.add_argument("--variants", nargs="+", default=["loop", "batch"])
     parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     parser.add_argument("--one", type=int, nargs=6, help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.one:
         print(json.dumps(growth(*args.one)))
-        return {}
-    if args.report:
-        from speed.report import write_speed
-
-        write_speed()
         return {}
     found: dict[str, Any] = kept(args.json).get("growing", {})
     report: dict[str, Any] = {}

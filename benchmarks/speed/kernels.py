@@ -3,7 +3,7 @@
     python benchmarks/speed/kernels.py --quick --json out.json     under a minute: two sizes
     python benchmarks/speed/kernels.py --json benchmarks/results/kernels.json
 
-``python benchmarks/speed/rounds.py --report`` writes docs/speed.md from what was measured.
+``python benchmarks/speed/report.py`` writes docs/speed.md from what was measured.
 
 A random graph of average degree 10; 64 features, 32 at 10^7 edges (the gather that index_add needs
 would be 2.5 GB), 128 on a GPU. All contestants are alternated; every ratio has a name:

@@ -223,13 +223,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
-    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     args = parser.parse_args(argv)
-    if args.report:
-        from speed.report import write_speed
-
-        write_speed()
-        return {}
     torch.set_num_threads(args.threads)
     found: dict[str, Any] = kept(args.json).get("cases", {})
     report: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""docs/speed.md and its pictures, from what rounds.py and kernels.py measured."""
+"""docs/speed.md and its pictures, from what the scripts beside it measured; it takes no flags."""
 
 from __future__ import annotations
 
@@ -285,3 +285,7 @@ def write_speed() -> None:
         lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
     publish("speed", "\n".join(lines) + "\n")
     picture(speed, kernels)
+
+
+if __name__ == "__main__":
+    write_speed()

@@ -2,7 +2,7 @@
 
     python benchmarks/speed/rounds.py --quick --json out.json     under a minute: K = 10
     python benchmarks/speed/rounds.py --json benchmarks/results/speed.json
-    python benchmarks/speed/rounds.py --report                    docs/speed.md and its picture
+    python benchmarks/speed/report.py                             docs/speed.md and its picture
 
 Rounds of all variants are alternated in one process; numbers are medians, ratios of medians.
 Cora (FGL_DATA), class-capped split, Louvain; a round is broadcast, local training, aggregation and
@@ -172,13 +172,7 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser.add_argument("--repeats", type=int, default=7, help="alternations")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
     args = parser.parse_args(argv)
-    if args.report:
-        from speed.report import write_speed
-
-        write_speed()
-        return {}
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:

@@ -19,7 +19,7 @@ from ..progress import shown
 
 LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
 # What a zip file that is cut, damaged or of another kind raises, from one place or another.
-DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, OSError, RuntimeError)
+DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
 def download(

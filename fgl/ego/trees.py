@@ -125,6 +125,33 @@ class EgoSampler:
         return torch.cat(found, 1)
 
 
+def training_trees(
+    graph: Graph, fanouts: Sequence[int] = (6, 6), *, shuffle: bool = True
+) -> Tensor:
+    """A tree per training node of a client, int64 ``[num_train, size]``, by torch's generator.
+
+    Args:
+        graph: without a training mask all nodes count.
+        fanouts: see `EgoSampler`.
+        shuffle: whether they come in a random order; else in that of the nodes.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
+        >>> training_trees(graph, (1, 1), shuffle=False)
+        tensor([[0, 1, 2],
+                [1, 2, 2],
+                [2, 2, 2],
+                [3, 3, 3]])
+
+    Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
+    """
+    nodes = graph.example_mask if graph.train_mask is None else graph.train_mask
+    nodes = nodes.nonzero().squeeze(1)
+    if shuffle:
+        nodes = nodes[torch.randperm(len(nodes)).to(nodes.device)]
+    return EgoSampler(graph, fanouts)(nodes)
+
+
 def resample(
     trees: Tensor, *, fanouts: Sequence[int] = (6, 6), generator: torch.Generator | None = None
 ) -> Tensor:
@@ -231,7 +258,12 @@ def mash(
 
 
 def tree_minibatches(
-    trees: Tensor, labels: Tensor, num_epochs: int = 5, batch_size: int = 32
+    trees: Tensor,
+    labels: Tensor,
+    num_epochs: int = 5,
+    batch_size: int = 32,
+    *,
+    fanouts: Sequence[int] | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
     """What a server's steps on mashed ego-graphs see: per epoch a fifth, by torch's generator.
 
@@ -240,6 +272,7 @@ def tree_minibatches(
         labels: of the centres, ``[num_trees, C]``.
         num_epochs: passes, each over ``num_trees // 5`` trees, at least one.
         batch_size: trees per step.
+        fanouts: sample from the trees of each step, see `resample`; default the trees as they are.
 
     Raises:
         ValueError: if labels and trees are not as many, or none, or a number is out of range.
@@ -258,7 +291,8 @@ def tree_minibatches(
     for _ in range(num_epochs):
         order = torch.randperm(len(trees), device=trees.device)
         for chosen in order[: max(len(trees) // 5, 1)].split(batch_size):
-            yield trees[chosen], labels[chosen]
+            seen = trees[chosen]
+            yield seen if fanouts is None else resample(seen, fanouts=fanouts), labels[chosen]
 
 
 def check_steps(epochs: int, batch_size: int) -> None:
