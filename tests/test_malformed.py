@@ -152,6 +152,11 @@ BAD_UPLOADS: dict[str, tuple[Change, type[Exception], str]] = {
         ValueError,
         r"the entries that those of most clients have, but got extra \['gossip'\]",
     ),
+    "a key that is another's path": (
+        lambda message: {**message, f"model/{WEIGHT}": message["model"][WEIGHT]},
+        ValueError,
+        rf"the entries that .* but got extra \['model/{WEIGHT}'\]",
+    ),
     "missing key of the model": (
         weights(**{"convs.1.bias": None}),
         ValueError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -97,10 +97,10 @@ def all_differ(forms: Mapping[int, Form]) -> bool:
 def _no_majority(one: Form, other: Form) -> str:
     """Why a round counts nobody."""
     got, wanted = _flat(one), _flat(other)
-    paths = sorted(path for path in got.keys() | wanted if got.get(path) != wanted.get(path))
+    paths = [p for p in sorted(got.keys() | wanted) if got.get(p) != wanted.get(p)]
     return (
         "Expected one form of upload to have more clients than any other, but got no majority of "
-        f"forms: two that differ in {paths[:3]} have the same number"
+        f"forms: two that differ in {_said_paths(paths[:3])} have the same number"
     )
 
 
@@ -113,22 +113,28 @@ def check_form(form: Form, want: Form) -> None:
         if keys:
             raise ValueError(
                 f"Expected the upload to have the entries that those of most clients have, "
-                f"but got {word} {sorted(keys)}"
+                f"but got {word} {_said_paths(sorted(keys))}"
             )
     path = next(path for path in wanted if got[path] != wanted[path])
-    raise ValueError(f"Expected {path} to be {wanted[path]} as most clients', but got {got[path]}")
+    name = "/".join(path)
+    raise ValueError(f"Expected {name} to be {wanted[path]} as most clients', but got {got[path]}")
 
 
-def _flat(form: Form) -> dict[str, str]:
+def _flat(form: Form) -> dict[tuple[str, ...], str]:
+    """What stands where; a key may have a "/" of its own, so that a path is no string."""
     return {
-        str(path): spec
+        path: spec
         for key, value in form.items()
         for path, spec in (
-            [(key, "a dict"), *((f"{key}/{name}", spec) for name, spec in value.items())]
+            [((key,), "a dict"), *(((key, name), spec) for name, spec in value.items())]
             if isinstance(value, Mapping)
-            else [(key, value)]
+            else [((key,), value)]
         )
     }
+
+
+def _said_paths(paths: Iterable[tuple[str, ...]]) -> list[str]:
+    return ["/".join(path) for path in paths]
 
 
 def in_order(message: Message, form: Form) -> Message:
