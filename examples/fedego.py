@@ -79,7 +79,8 @@ def fedego(
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, inbox.num_clients), state
 
-    accept = ego.mashed_check(fanouts, model.head.weight, fedavg.max_examples)
+    most = fedavg.max_examples
+    accept = ego.mashed_check(fanouts, model.head.weight, most, base=fedavg.accept)
     changed = {"receive": receive, "deploy": deploy, "send": send}
     changed |= {"accept": accept, "ragged": ("embeddings", "labels")}
     return replace(fedavg, aggregate=aggregate, **changed)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from conformance import case
 from federations import by_hand, end, fedavg, fedopt, graph, graphs, model, same
 
 import fgl
@@ -637,6 +638,26 @@ def test_weights_that_nobody_can_have_are_refused(numbers: Any, most: int, bad: 
     assert list(got.history[0].dropped) == bad
     gone = by_hand(method, graphs(), num_rounds=1, absent=lambda index, client: client in bad)
     assert same(dict(got.outbox), gone.outbox)
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [("scaffold", "nodes"), ("clipped", "nodes"), ("own models drawn", "ego"), ("fedego", "ego")],
+)
+def test_where_all_weigh_the_same_nobody_weighs_more(name: str, task: str) -> None:
+    """Not even as much as the largest client has examples."""
+    method, made = case(name, task)
+    assert method.max_examples > 2 or name in ("scaffold", "clipped")
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, data)
+        if data is made.clients[1]:
+            message = {**message, "num_examples": torch.tensor(2)}
+        return message, state
+
+    with pytest.warns(UserWarning, match=r"client 1: Expected num_examples to be .*1, but got 2"):
+        got = fgl.run(replace(method, send=send, seals={}), made.clients, num_rounds=1)
+    assert list(got.history[0].dropped) == [1]
 
 
 def test_all_zero_weights_keep_the_model() -> None:

@@ -129,6 +129,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up num_examples": "how many training examples the client has, exactly",
     "fedego up num_examples": "nothing, it is 1",
     "own-models up num_examples": "nothing, it is 1",
+    "scaffold up num_examples": "whether the client has a training example: 1 or 0",
     "clipped up num_examples": "nothing, it is 1",
     "local-gaussian up num_examples": "nothing, it is 1",
     "central-gaussian up num_examples": "nothing, it is 1",

@@ -66,7 +66,11 @@ def check_mashed(
 
 
 def mashed_check(
-    fanouts: Sequence[int], head: Tensor, most: float = float("inf")
+    fanouts: Sequence[int],
+    head: Tensor,
+    most: float = float("inf"),
+    *,
+    base: Callable[[Any, int, Any], None] | None = None,
 ) -> Callable[[Any, int, Any], None]:
     """A server's `accept`: `check_mashed` of the ``"embeddings"`` and ``"labels"`` of a message.
 
@@ -74,6 +78,7 @@ def mashed_check(
         fanouts: of the trees.
         head: float ``[C, H]``, the classifier's matrix, whose width and dtype embeddings must have.
         most: ego-graphs that a client can have: as many as its training nodes.
+        base: another `accept` that is asked before; default none.
 
     Example:
         >>> message = {"embeddings": torch.zeros(1, 3, 4), "labels": torch.ones(1, 3, 2)}
@@ -84,6 +89,8 @@ def mashed_check(
     shape, dtype = (levels(fanouts)[-1], head.shape[1], head.shape[0]), head.dtype
 
     def accept(message: Mapping[str, Any], client: int, state: Any) -> None:
+        if base is not None:
+            base(message, client, state)
         missing = [key for key in ("embeddings", "labels") if key not in message]
         if missing:
             raise ValueError(f"Expected message to have {missing[0]!r}, but got {list(message)}")

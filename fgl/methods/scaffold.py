@@ -114,7 +114,8 @@ def scaffold(
 
     train = replace(fedavg.train, adjust=adjust)
     made = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
-    return replace(made, traits=fedavg.traits | {CONTROL})
+    most = min(1, fedavg.max_examples)  # nobody weighs more than another
+    return replace(made, max_examples=most, traits=fedavg.traits | {CONTROL})
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

@@ -36,7 +36,7 @@ from ..nn import EgoSAGE
 from ..sparse import rows_of
 from .scores import node_scores, validation
 from .task import Local, Task
-from .weights import bounded, own_nodes, send_equally
+from .weights import accept_equally, bounded, own_nodes, send_equally
 
 
 def ego_node_task(
@@ -98,6 +98,7 @@ def ego_node_task(
     plain = replace(
         bounded(fedavg(model, loss=loss, train=train), clients),
         send=send_equally,
+        accept=accept_equally,
     )
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 

@@ -79,6 +79,7 @@ def clipped(method: Method, *, length: float) -> Method:
         return method.aggregate(inbox, state)
 
     made = replace(method, receive=receive, send=send, aggregate=aggregate)
+    made = replace(made, max_examples=min(1, method.max_examples))  # nobody weighs more
     return outermost(made, method, "clipped", length=length)
 
 
