@@ -79,11 +79,10 @@ def fedego(
         state = {**new, "head": head, "optimizer": adam}
         return Broadcast(sent, inbox.num_clients), state
 
-    most = fedavg.max_examples
-    accept = ego.mashed_check(fanouts, model.head.weight, most, base=fedavg.accept)
-    changed = {"receive": receive, "deploy": deploy, "send": send}
-    changed |= {"accept": accept, "ragged": ("embeddings", "labels")}
-    return replace(fedavg, aggregate=aggregate, **changed)
+    how = {"most": fedavg.max_examples, "base": fedavg.accept}
+    changed = {"receive": receive, "deploy": deploy, "send": send, "aggregate": aggregate}
+    changed["accept"] = ego.mashed_check(fanouts, model.head.weight, **how)
+    return replace(fedavg, ragged=("embeddings", "labels"), **changed)
 
 
 def main(task=tasks.EgoNodes(dropout=0.5), run=Run(), gamma=0.5):

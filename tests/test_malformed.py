@@ -174,6 +174,17 @@ BAD_UPLOADS: dict[str, tuple[Change, type[Exception], str]] = {
         r"'model/convs.1.bias' to be a tensor of numbers in memory, but got meta",
     ),
 }
+
+
+class Own(torch.Tensor):
+    """A tensor that could mean anything by an addition."""
+
+
+BAD_UPLOADS["a kind of tensor of its own"] = (
+    weights(**{"convs.1.bias": torch.zeros(3).as_subclass(Own)}),
+    TypeError,
+    r"'model/convs.1.bias' to be a tensor of numbers in memory, but got a Own",
+)
 # What a client's own guard sees is a mistake in its `send`; elsewhere it would be refused.
 OWN = ("no tensor", "two deep", "a number", "a key that is no name", "nothing")
 
@@ -658,6 +669,32 @@ def test_where_all_weigh_the_same_nobody_weighs_more(name: str, task: str) -> No
     with pytest.warns(UserWarning, match=r"client 1: Expected num_examples to be .*1, but got 2"):
         got = fgl.run(replace(method, send=send, seals={}), made.clients, num_rounds=1)
     assert list(got.history[0].dropped) == [1]
+
+
+@pytest.mark.parametrize("factor", [3e4, 9e5])
+def test_a_control_variate_out_of_all_proportion_is_refused(factor: float) -> None:
+    """Of shifts nothing was sent, but they are no network's output: as changes of the model.
+
+    One that counted would have the server keep its old model for good.
+    """
+    _, made = case("scaffold", "nodes")
+    method = fgl.methods.fedopt(fgl.methods.scaffold(made.fedavg), rule="adam", server_lr=0.01)
+    rounds: list[int] = []
+
+    def send(params: Any, context: Any, state: Any, data: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, data)
+        if data is made.clients[2] and not rounds:
+            rounds.append(0)
+            shift = {name: value * factor for name, value in message["shift"].items()}
+            message = {**message, "shift": shift}
+        return message, state
+
+    how: Any = {"num_rounds": 4, "clients_at_once": 1}
+    with pytest.warns(UserWarning, match="client 2: shift changed by .* 1000 times the median"):
+        got = fgl.run(replace(method, send=send, seals={}), made.clients, **how)
+    assert [list(record.dropped) for record in got.history] == [[2], [], [], []]
+    gone = fgl.run(method, made.clients, dropouts=lambda *at: at == (0, 2), **how)
+    assert same(dict(got.outbox), dict(gone.outbox))
 
 
 def test_all_zero_weights_keep_the_model() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from .message import Message, leaves
 
@@ -42,13 +43,15 @@ def form_of(message: Mapping[str, Any], ragged: Collection[str] = ()) -> Form:
     """
     form: Form = {}
     for path, tensor in leaves(message):
-        if tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
-            got = "meta" if tensor.is_meta else str(tensor.layout)
+        own = type(tensor) not in (Tensor, Parameter)  # it decides what adding it up means
+        if own or tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
+            plain = "meta" if tensor.is_meta else str(tensor.layout)
+            got = f"a {type(tensor).__name__}" if own else plain
             raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
     for key, value in message.items():
         if key not in ragged:
             named = isinstance(value, Mapping)
-            form[key] = {k: _said(t) for k, t in value.items()} if named else _said(value)
+            form[key] = {k: said(t) for k, t in value.items()} if named else said(value)
             continue
         for path, tensor in leaves({key: value}):
             size = tensor.numel() * tensor.element_size()
@@ -59,7 +62,13 @@ def form_of(message: Mapping[str, Any], ragged: Collection[str] = ()) -> Form:
     return form
 
 
-def _said(tensor: Tensor) -> str:
+def said(tensor: Tensor) -> str:
+    """What a form says of a tensor.
+
+    Example:
+        >>> said(torch.zeros(2, 3))
+        'torch.float32 [2, 3]'
+    """
     layout = "" if tensor.layout == torch.strided else f" {tensor.layout}"
     return f"{tensor.dtype} {list(tensor.shape)}{layout}"
 

@@ -122,7 +122,8 @@ class Method:
         max_change: how far an entry of an upload may move, by the root mean square of its change.
             An upload is refused if an entry moves by more than so many times the round's median and
             by more than what was sent, or by more than so many times what was sent. Where nothing
-            was sent, the square of this number is the bound. The server's outbox and state may not
+            was sent, the square of this number is the bound (but this number for tensors that are
+            the model's by name and shape, as SCAFFOLD's). The server's outbox and state may not
             grow by more than so many times either. ``math.inf`` for no bound.
         traits: words for what this method does that some others cannot do with; they refuse it
             wherever it stands inside, see `fgl.federation.pairs`.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .checks import check_message, first_not_finite
-from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common
+from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common, said
 from .message import Message, Params
 from .method import Method, State
 
@@ -113,9 +113,17 @@ def sift(
             taken[client] = message
         except Exception as error:
             refused[client] = error
-    refused |= _too_far({client: moved[client] for client in taken}, method.max_change)
+    alike = {key for key, value in common.items() if _is_update(value, template)}
+    refused |= _too_far({client: moved[client] for client in taken}, method.max_change, alike)
     taken = {client: message for client, message in taken.items() if client not in refused}
     return Sifted(taken, dict(sorted(refused.items())), malformed, common if taken else form)
+
+
+def _is_update(form: Any, template: Mapping[str, Tensor]) -> bool:
+    """Whether an entry has tensors of the model, as SCAFFOLD's shift has."""
+    return isinstance(form, Mapping) and all(
+        name in template and spec == said(template[name]) for name, spec in form.items()
+    )
 
 
 def reason(error: Exception) -> str:
@@ -205,7 +213,9 @@ def _root_mean_square(flat: Tensor) -> float:
 
 
 def _too_far(
-    moved: Mapping[int, Mapping[str, tuple[float, float | None]]], most: float
+    moved: Mapping[int, Mapping[str, tuple[float, float | None]]],
+    most: float,
+    alike: Collection[str],
 ) -> dict[int, Diverged]:
     """Whose change is over `most` times the median of the round, and larger than what was sent.
 
@@ -213,7 +223,7 @@ def _too_far(
     cannot have the others refused. Whoever the others are, a change may not be over `most` times
     what was sent, or than 1: the server may not grow by more either. Of an entry that was not sent,
     such as a network's output, the first bound is ``most ** 2``, and 1: what several layers make
-    of a change is a product; the second is none.
+    of a change is a product; the second is none. An entry that is `alike` the model is no product.
     """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
@@ -224,7 +234,7 @@ def _too_far(
         median = some[len(some) // 2]
         for client, value in far.items():
             was = moved[client][key][1]
-            times = most**2 if was is None else most
+            times = most if was is not None or key in alike else most**2
             why = ""
             if value > times * median and value > (1.0 if was is None else was):
                 why = f"over {times:g} times the median, {median:.4g}"
