@@ -437,6 +437,11 @@ def test_methods_that_average_compose(name: str, task: str, equally: Any) -> Non
     close(got.history[-1].metrics, want.history[-1].metrics)
 
 
+def test_a_task_whose_clients_weigh_the_same_composes() -> None:
+    """Its accept looks at the weights alone, which a sum bounds by itself."""
+    assert secure_sum(known("ego", 0.0, torch.float32).fedavg, threshold=3).silent
+
+
 def test_clipping_at_the_clients_goes_inside_and_noise_of_the_server_does_not() -> None:
     clipping = clipped(tiny(), length=0.1)
     want = fgl.run(clipping, lines(4), num_rounds=1)

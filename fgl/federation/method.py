@@ -342,3 +342,13 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 def accept_all(message: Message, client: int, state: State) -> None:
     """FedAvg's accept: the general checks of a message are enough."""
+
+
+def accept_equally(message: Message, client: int, state: State) -> None:
+    """The server's check where all clients weigh the same: a method may say 0, nobody more than 1.
+
+    `Method.max_examples` stays the size of the largest client, which other parts of uploads have.
+    """
+    count: Any = message.get("num_examples", torch.tensor(1))
+    if (count > 1).any():
+        raise ValueError(f"Expected num_examples to be at most 1, but got {count.max()}")

@@ -25,7 +25,7 @@ from ..federation import (
     fedavg,
     in_mode,
 )
-from ..federation.method import OptimizerFactory, State
+from ..federation.method import OptimizerFactory, State, accept_equally
 from ..federation.minibatches import training_examples
 from ..federation.round import means
 from ..graph import Graph
@@ -36,7 +36,7 @@ from ..nn import EgoSAGE
 from ..sparse import rows_of
 from .scores import node_scores, validation
 from .task import Local, Task
-from .weights import accept_equally, bounded, own_nodes, send_equally
+from .weights import bounded, own_nodes, send_equally
 
 
 def ego_node_task(

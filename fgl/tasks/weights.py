@@ -34,16 +34,6 @@ def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tu
     return {"model": params, "num_examples": torch.tensor(1)}, state
 
 
-def accept_equally(message: Message, client: int, state: State) -> None:
-    """The server's check where all clients weigh the same: a method may say 0, nobody more than 1.
-
-    `Method.max_examples` stays the size of the largest client, which others of its uploads have.
-    """
-    count: Any = message.get("num_examples", torch.tensor(1))
-    if (count > 1).any():
-        raise ValueError(f"Expected num_examples to be at most 1, but got {count.max()}")
-
-
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """The method, in which nobody can say more examples than the largest client has.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..federation import Inbox, Message, Method, Params
 from ..federation.message import leaves
-from ..federation.method import accept_all
+from ..federation.method import accept_all, accept_equally
 from ..federation.train import trainable
 
 CLIENTS = 5  # that a server is tried with
@@ -58,7 +58,7 @@ def why_not_means(method: Method, equally: tuple[str, ...] = ()) -> list[str]:
         "its server reads single uploads, by inbox.stack('model')"
     """
     why = []
-    if method.accept is not accept_all:
+    if method.accept not in (accept_all, accept_equally):  # a sum bounds weights by itself
         why.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
         why.append(f"its own exchange takes {method.exchange} rounds")
