@@ -31,7 +31,7 @@ HEAD = f"fgl-ckpt {FORMAT}\n".encode()
 HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
 SUM = hashlib.sha256().digest_size
 KEEP = 2
-OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?")
+OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
     "initial_model": ": call torch.manual_seed before the model is made",
