@@ -57,7 +57,8 @@ def folder(three: Path, tmp_path: Path) -> Path:
 
 def test_files_of_other_names_are_somebody_elses(folder: Path, undisturbed: dict[str, Any]) -> None:
     theirs = ["round-000002.ckpt.backup", "round-best.ckpt", "round-9.ckpt", "round-0000009.ckpt"]
-    theirs += ["my-round-000009.ckpt", "round-000009.ckpt.partial.old", "round-000009.CKPT", "round-00000٣.ckpt"]
+    theirs += ["my-round-000009.ckpt", "round-000009.ckpt.partial.old", "round-000009.CKPT"]
+    theirs += ["round-00000٣.ckpt"]  # a digit, but none of ours
     for name in theirs:
         (folder / name).write_bytes(b"mine")
     (folder / "round-000009.ckpt").mkdir()
