@@ -272,6 +272,18 @@ def test_noise_for_an_epsilon(wanted: float) -> None:
     assert privacy.epsilon(noise_multiplier=0.99 * noise, **how) > wanted
 
 
+@pytest.mark.parametrize("wanted", [0.05, 0.1, 0.5])
+def test_a_small_epsilon_takes_no_more_noise_than_the_classical_bound(wanted: float) -> None:
+    """Dwork and Roth's, Theorem A.1; where the orders end too early it is thousands of times."""
+    noise = privacy.noise_for(epsilon=wanted, rounds=40, delta=1e-5)
+    assert noise < math.sqrt(40 * 2 * math.log(1.25 / 1e-5)) / wanted
+
+
+def test_an_epsilon_that_no_order_tells_is_refused() -> None:
+    with pytest.raises(ValueError, match="one that noise can give, but got 1e-07"):
+        privacy.noise_for(epsilon=1e-7, rounds=40, delta=1e-5)
+
+
 def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"torch-fgl\[private\]"):
