@@ -47,6 +47,22 @@ def test_other_dtypes_and_layouts(tmp_path: Path, dtype: torch.dtype) -> None:
     assert torch.equal(map_features(graph, tmp_path / "x").x, x)  # type: ignore[arg-type]
 
 
+def test_a_file_that_is_in_use_stays_with_who_uses_it(tmp_path: Path) -> None:
+    """To write into it would change the features of another graph, or kill the process."""
+    mapped = map_features(WHOLE, tmp_path / "x")
+    again = map_features(mapped, tmp_path / "x")
+    other = map_features(WHOLE.replace(x=torch.ones(200, 2)), tmp_path / "x")
+    for one, want in ((mapped, WHOLE.x), (again, WHOLE.x), (other, torch.ones(200, 2))):
+        assert torch.equal(one.x, want)  # type: ignore[arg-type]
+    first, second = (
+        partition_graph(mapped, random_partition(WHOLE, 3, seed=s), folder=tmp_path) for s in (0, 1)
+    )
+    plain = partition_graph(WHOLE, random_partition(WHOLE, 3, seed=0))
+    assert all(torch.equal(a.x, b.x) for a, b in zip(first, plain, strict=True))  # type: ignore[arg-type]
+    assert not torch.equal(first[0].x, second[0].x)  # type: ignore[arg-type]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["0.x", "1.x", "2.x", "x"]
+
+
 def test_no_nodes(tmp_path: Path) -> None:
     none = Graph(torch.zeros(0, 3), torch.zeros(2, 0, dtype=torch.int64))
     assert map_features(none, tmp_path / "x").num_features == 3

@@ -85,6 +85,12 @@ def test_it_depends_on_the_undirected_edges_and_the_seed_alone(name: str) -> Non
     assert any(not all(map(torch.equal, parts, other)) for other in others)
 
 
+def test_every_seed_of_metis_is_one_of_its_own() -> None:
+    """C's generator takes a seed of 0 for 1: two of three seeds would be one draw."""
+    drawn = [FAST["metis"](SMALL, 4, seed=seed) for seed in range(4)]
+    assert len({str([part.tolist() for part in parts]) for parts in drawn}) == 4
+
+
 def test_a_fresh_process_finds_the_same_parts() -> None:
     code = (
         "import random, torch; random.seed(); from test_data_partitions_fast import *;"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
+from uuid import uuid4
 
 import torch
 from torch import Tensor
@@ -17,7 +19,8 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
     """The graph with its features in a file, of which the system keeps in memory what is used.
 
     The values are the same, so are all results. The file holds the rows as they are, nothing else;
-    it must stay while the graph is used. What is written to `x` does not reach the file.
+    it must stay while the graph is used; a file of that name that is mapped already stays with who
+    uses it. What is written to `x` does not reach the file.
 
     Args:
         graph: with dense features on the CPU.
@@ -44,9 +47,15 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
         raise TypeError(f"Expected graph to have dense features on the CPU, but got {got}")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        for rows in x.detach().split(ROWS):
-            file.write(rows.contiguous().view(torch.uint8).numpy().data)
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        with part.open("xb") as file:
+            for rows in x.detach().split(ROWS):
+                file.write(rows.contiguous().view(torch.uint8).numpy().data)
+        os.replace(part, path)
+    finally:
+        with suppress(OSError):
+            part.unlink(missing_ok=True)
     if not x.numel():
         return graph
     mapped = torch.from_file(str(path), shared=False, size=x.numel(), dtype=x.dtype)

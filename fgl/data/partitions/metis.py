@@ -51,7 +51,7 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
     del target
     owner = torch.zeros(n, dtype=torch.int64)
     if num_clients > 1:
-        options = pymetis.Options(seed=seed)
+        options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator takes 0 for 1
         adjacency = pymetis.CSRAdjacency(begins, source.numpy())
         with announced("METIS", source.numel() // 2, 10_000_000):
             found = pymetis.part_graph(num_clients, adjacency, options=options)
