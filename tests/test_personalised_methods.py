@@ -305,6 +305,19 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
     assert all(grad.isfinite().all() for grad in slope(params).values())  # where nothing has moved
 
 
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_client_without_an_example_keeps_its_masks(at_once: Any) -> None:
+    """The penalties alone would make them 0, and with them the model that it uses."""
+    none = torch.zeros(CLIENTS[1].num_nodes, dtype=torch.bool)
+    clients = [CLIENTS[0], CLIENTS[1].replace(train_mask=none)]
+    adam = partial(torch.optim.Adam, lr=0.1)
+    learns = replace(FEDAVG, train=fgl.Training(adam, num_steps=4))
+    states = run(fedpub(learns, PROBES), clients, clients_at_once=at_once).client_states
+    ones, moved = ({n: p for n, p in states[k]["own"].items() if MASK in n} for k in (1, 0))
+    assert all((mask == 1).all() for mask in ones.values())
+    assert all((mask != 1).any() for mask in moved.values())
+
+
 def test_what_fedpub_uses_is_masked_and_cut() -> None:
     method = fedpub(FEDAVG, PROBES, sparsity=0.5)
     model, state = FEDAVG.initial(), {}
