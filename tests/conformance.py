@@ -282,13 +282,17 @@ def fedego(task: Task, **options: Any) -> Method:
 
 
 def fedvgae(task: Task, **options: Any) -> Method:
-    return recipe("fedvgae")(task.fedavg, task.validate, **{"delta": 0.0, "queue": 2, **options})
+    how = {"delta": 0.0, "queue": 2, "shared": part_of(task), **options}
+    return recipe("fedvgae")(task.fedavg, task.validate, **how)
 
 
 def gpfl(task: Task, **options: Any) -> Method:
     generator = torch.Generator().manual_seed(0)
-    x, edges, batch = client_network.probe_graphs(num_features=5, generator=generator)
-    probes = cast(fgl.Graph(x, edges, batch=batch), task.clients[0].x.dtype)
+    first = task.clients[0]
+    how = {"num_features": first.num_features, "generator": generator}
+    x, edges, batch = client_network.probe_graphs(**how)
+    probes = fgl.Graph(x, edges, batch=None if first.batch is None else batch)
+    probes = cast(probes, first.x.dtype)
     return recipe("gpfl")(task.fedavg, probes, **options)
 
 
@@ -383,9 +387,9 @@ ROWS: dict[str, Row] = {
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     # examples/
-    "fgssl": Row(fgssl, ("nodes", "gat"), draws=True),
+    "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(
-        partial(fgssl, **STILL), ("nodes", "gat", "sampled"), first=("nodes", "gat")
+        partial(fgssl, **STILL), ("nodes", "gat", "sampled", "overlapping"), first=("nodes", "gat")
     ),
     "fgssl contrast": Row(partial(fgssl, lambda_d=0.0), NODES, draws=True),
     "fgssl distillation": Row(
@@ -403,11 +407,11 @@ ROWS: dict[str, Row] = {
     "fedgl printed": Row(partial(fedgl, beta=1.0, symmetric=False), ("overlapping",)),
     "fedego": Row(fedego, ("ego",)),
     "fedego half": Row(partial(fedego, weight=lambda own, everybody: 0.5), ("ego",)),
-    "fedvgae": Row(fedvgae, ("own", "links")),
+    "fedvgae": Row(fedvgae, ("own", "links", "nodes", "overlapping")),
     "fedvgae contrast": Row(partial(fedvgae, max_adjust=0), ("own", "links")),
     "fedvgae all": Row(partial(fedvgae, shared=VGAE), ("own",)),
     "fedvgae adjusted": Row(partial(fedvgae, contrast=0.0), ("own", "links")),
-    "gpfl": Row(gpfl, ("graphs",), by_examples=False),
+    "gpfl": Row(gpfl, ANY, by_examples=False, first=("graphs",)),
     "gpfl first network": Row(partial(gpfl, learn=None), ("graphs",), by_examples=False),
     "your own": Row(
         lambda t: script("examples/your_own_method.py").near_the_server(t.fedavg, mu=0.5), NODES

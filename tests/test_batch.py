@@ -105,7 +105,12 @@ def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple
 
 @pytest.mark.parametrize(
     ("at_once", "dtype"),
-    [(2, torch.float64), (3, torch.float64), ("all", torch.float64), ("all", torch.float32)],
+    [
+        pytest.param(2, torch.float64, marks=pytest.mark.slow),
+        (3, torch.float64),
+        pytest.param("all", torch.float64, marks=pytest.mark.slow),
+        ("all", torch.float32),
+    ],
 )
 @pytest.mark.parametrize(
     ("kind", "features"),

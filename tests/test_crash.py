@@ -29,6 +29,7 @@ def undisturbed() -> tuple[Any, float]:
     return crash.ending(result), statistics.median(record.seconds for record in result.history)
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path, undisturbed: tuple[Any, float]) -> None:
     """Twice the same run, which goes on each time and ends as if nothing had been."""
     want, seconds = undisturbed
@@ -59,6 +60,7 @@ def test_a_difference_of_one_bit_would_be_seen(undisturbed: tuple[Any, float]) -
     assert not crash.equal((message, state, history[:-1]), undisturbed[0])
 
 
+@pytest.mark.slow
 def test_a_kill_of_a_recipe(tmp_path: Path) -> None:
     """Three of FedGL, in a process of its own: it forks, which this one, with threads, may not."""
     path = tmp_path / "kills.json"

@@ -118,6 +118,7 @@ def test_tiny_equals_loops(tmp_path: Path) -> None:
     assert torch.equal(again.x.to_dense(), wiki.x.to_dense())
 
 
+@pytest.mark.slow
 def test_public_acm() -> None:
     graph, folder = public("acm")
     assert (graph.num_nodes, graph.num_edges) == (3025, 26256)

@@ -108,7 +108,7 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     assert {each["up"] for each in mine.values()} == {0.5}
     said = matrix.table(found, task)
     assert "| FedProx | 50.0 ± 10.0 | 3 |" in said
-    assert "| FedAvg | not run |" in said and "| GPFL | does not apply |" in said
+    assert "| FedAvg | not run |" in said and "| FedGL | does not apply |" in said
     assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
 
 

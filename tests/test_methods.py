@@ -82,6 +82,25 @@ def test_fedopt_that_steps_whole_is_fedavg() -> None:
         run(fedopt(ring(FEDAVG)), CLIENTS)
 
 
+@pytest.mark.parametrize(
+    ("rule", "lr"), [("sgd", 1.0), ("adam", 0.3), ("yogi", 0.3), ("adagrad", 0.3)]
+)
+def test_fedopt_averages_the_statistics_of_batch_norm(rule: Any, lr: float) -> None:
+    """A variance that the server's optimiser drove past the mean would become negative."""
+    norm = torch.nn.BatchNorm1d(1)
+    method = methods.fedopt(fgl.fedavg(norm), rule=rule, server_lr=lr, momentum=0.9)
+    start = method.initial()
+    state: Any = {"model": start}
+    for variance in (0.6, 0.3, 0.1, 0.05, 0.02):
+        model = {**start, "running_var": torch.tensor([variance]), "weight": torch.zeros(1)}
+        came: Any = {0: {"model": model, "num_examples": torch.tensor(1)}}
+        outbox, state = method.aggregate(Inbox(came, 1), state)
+        sent: Any = outbox[0]["model"]
+        assert list(sent) == list(start)
+        assert sent["running_var"].equal(model["running_var"])
+    assert not sent["weight"].equal(model["weight"])  # a parameter is stepped
+
+
 def test_fedper_lets_only_shared_layers_travel() -> None:
     result = run(fedper(FEDAVG, shared=["convs.0"]), CLIENTS)
     assert set(result.outbox[0]["model"]) == {n for n in FEDAVG.initial() if "convs.0" in n}

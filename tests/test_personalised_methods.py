@@ -145,6 +145,21 @@ def test_the_penalty_pulls_to_the_cloud_model(method: Method, weight: float) -> 
     assert same(dict(used), state["model"])  # what a client trained is never overwritten
 
 
+@pytest.mark.parametrize("build", [fedamp, heurfedamp])
+def test_at_first_a_client_is_held_near_its_start(build: Any) -> None:
+    """As FedProx's clients always are; a second local step feels it."""
+    sent: list[Any] = []
+
+    def send(*given: Any) -> Any:
+        sent.append(given[0])
+        return FEDAVG.send(*given)
+
+    run(fedprox(replace(FEDAVG, send=send), mu=0.7), CLIENTS, num_rounds=1)
+    states = run(build(FEDAVG, penalty=0.7), CLIENTS, num_rounds=1).client_states
+    for client, model in enumerate(sent):
+        close(states[client]["model"], model)
+
+
 def test_heurfedamps_optimizer_starts_anew() -> None:
     collection = known("graphs", 0.0, torch.float64)
     assert collection.fedavg.train.keep_optimizer
@@ -303,6 +318,19 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
         close(off[name], at[MASK + name] * value, atol=1e-10)
         close(off[MASK + name], at[name] * value, atol=1e-10)
     assert all(grad.isfinite().all() for grad in slope(params).values())  # where nothing has moved
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_client_without_an_example_keeps_its_masks(at_once: Any) -> None:
+    """The penalties alone would make them 0, and with them the model that it uses."""
+    none = torch.zeros(CLIENTS[1].num_nodes, dtype=torch.bool)
+    clients = [CLIENTS[0], CLIENTS[1].replace(train_mask=none)]
+    adam = partial(torch.optim.Adam, lr=0.1)
+    learns = replace(FEDAVG, train=fgl.Training(adam, num_steps=4))
+    states = run(fedpub(learns, PROBES), clients, clients_at_once=at_once).client_states
+    ones, moved = ({n: p for n, p in states[k]["own"].items() if MASK in n} for k in (1, 0))
+    assert all((mask == 1).all() for mask in ones.values())
+    assert all((mask != 1).any() for mask in moved.values())
 
 
 def test_what_fedpub_uses_is_masked_and_cut() -> None:

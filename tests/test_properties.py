@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
+import fgl
 from fgl import properties
 from fgl.properties import PROPERTIES, graph_properties, network_entropy
 from fgl.properties.hops import hops
@@ -226,3 +227,12 @@ def test_numpys_integers_count_nodes_too() -> None:
     for bad in (np.int64(-1), 3.0, True):
         with pytest.raises(ValueError, match="nodes to be a number >= 0 or a batch"):
             graph_properties(edges, bad)  # type: ignore[arg-type]
+
+
+def test_a_graph_that_is_no_collection_is_one_of_one() -> None:
+    mask = torch.arange(12) < 4  # a mask of nodes has no say
+    for given in (nx.path_graph(12), nx.barbell_graph(5, 2)):
+        alone = fgl.Graph(torch.ones(12, 1), edges(given), train_mask=mask)
+        found = properties.mean_properties(alone)
+        assert found.equal(graph_properties(edges(given), torch.zeros(12).long(), 1)[0])
+        assert found.tolist() == pytest.approx(numbers(given))

@@ -46,8 +46,10 @@ RECIPE = example("gpfl")
 
 @functools.wraps(RECIPE.gpfl)
 def gpfl(loaded: Loaded, **options: Any) -> Method:
-    features = loaded.task.clients[0].num_features
-    probes = RECIPE.random_graphs(features, loaded.seed).to(loaded.setting.device)
+    own = loaded.task.clients[0]
+    probes = RECIPE.random_graphs(own.num_features, loaded.seed).to(loaded.setting.device)
+    if own.batch is None:  # models are asked about the nodes of one graph
+        probes = probes.replace(batch=None)
     return RECIPE.gpfl(loaded.task.fedavg, probes, **options)
 
 

@@ -291,10 +291,10 @@ ENTRIES: dict[str, Entry] = {
         {"louvain-nodes": {**SAGE["louvain-nodes"], **SMALL}},
         "FedSage",
     ),
-    "FGSSL": Entry(
-        fgssl, ({"lambda_c": 0.5, "lambda_d": 5.0}, {"lambda_c": 1.5}), ("louvain-nodes",)
-    ),
+    "FGSSL": Entry(fgssl, ({"lambda_c": 0.5, "lambda_d": 5.0}, {"lambda_c": 1.5}), NODES),
     "FedGL": Entry(fedgl, ({}, {"alpha": 0.1}), ("overlapping-nodes",)),
-    "FedVGAE": Entry(fedvgae, ({}, {"contrast": 0.1}), ("links",)),
-    "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5}), ("graphs",)),
+    "FedVGAE": Entry(
+        fedvgae, ({}, {"contrast": 0.1}), WHOLE, {name: SHARED[name] for name in NODES}
+    ),
+    "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5})),
 }

@@ -57,6 +57,8 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
         >>> first, second = borders(graph, [torch.tensor([0, 1]), torch.tensor([2])])
         >>> first.node, first.client, first.neighbour, first.degree
         (tensor([1]), tensor([1]), tensor([0]), tensor([1, 2]))
+
+    Source: the cross-client edges of Yao et al., FedGCN, https://arxiv.org/abs/2201.12433
     """
     owner = torch.full((graph.num_nodes,), -1, dtype=torch.int64, device=graph.device)
     place = torch.full_like(owner, -1)

@@ -48,6 +48,8 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
         >>> made = hide_nodes(graph, torch.tensor([2]), width=1)
         >>> made.graph.num_nodes, made.missing, made.features[1]
         (2, tensor([0, 1]), tensor([[0., 0., 1.]]))
+
+    Source: Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
     """
     check_index("nodes", nodes, (None,), graph.num_nodes)
     gone = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)

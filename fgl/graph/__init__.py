@@ -239,6 +239,8 @@ class Graph:
             >>> more = graph.append(torch.ones(1, 2), torch.tensor([[2], [0]]))
             >>> more.num_nodes, more.train_mask
             (3, tensor([ True,  True, False]))
+
+        Source: the mended graphs of Zhang et al. 2021, FedSage+, https://arxiv.org/abs/2106.13430
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see join), but got one with it")

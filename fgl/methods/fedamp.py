@@ -30,7 +30,8 @@ def fedamp(
     ``u_i = sum_j xi_ij theta_j`` at the server, ``xi_ij = alpha_K A'(||theta_i - theta_j||^2)``
     (`distance_attention`);
     ``loss + lambda / (2 alpha_K) ||theta - u_i||^2`` at a client, which goes on with the model that
-    it trained, and uses it. A client that is absent counts for nobody in this round.
+    it trained, and uses it. In its first round there is no mix yet: u_i is the model that it starts
+    from. A client that is absent counts for nobody in this round.
 
     Args:
         fedavg: what clients train and send; its server averages.
@@ -115,7 +116,7 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
-        sent: Any = message["model"] if own else {}  # at first there is no cloud model
+        sent: Any = message["model"] if own else {}  # at first none: held near its start
         cloud = {**params, **sent}
         return params, {**context, "cloud": cloud, "received": cloud}
 

@@ -25,6 +25,9 @@ def fedopt(
 ) -> Method:
     """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
+    The model's buffers, such as the statistics of a batch norm, are no parameters: they become the
+    mean. (Steps past it would make a variance negative.)
+
     Args:
         fedavg: its mean is the target; it must send everybody the same model.
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
@@ -54,6 +57,7 @@ def fedopt(
     refuse(fedavg, CLUSTERS, "fedopt", why)
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "tau": tau}
     how["bias_correction"] = bias_correction
+    buffers = {name for name, _ in fedavg.model.named_buffers()}
 
     def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, made = fedavg.aggregate(inbox, state)
@@ -66,8 +70,10 @@ def fedopt(
             )
         moments: Any = {key: state[key] for key in ("m", "v", "t") if key in state}
         before: Any = state["model"]
-        old = {name: before[name] for name in target}  # what travels, at first the whole model
-        model, moments = server_step(old, target, moments, **how)
+        # what travels, at first the whole model
+        old = {name: before[name] for name in target if name not in buffers}
+        stepped, moments = server_step(old, target, moments, **how)
+        model = {**target, **stepped}
         moved = changed_messages(outbox, lambda message: {**message, "model": model})
         return moved, {**made, "model": model, **moments}
 

@@ -43,7 +43,8 @@ def fedpub(
     own m, at first 1. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and
     ``e_i``, what this model answers to `probes`, as GPFL's clients do: the server has no masks to
     ask with. Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum
-    1. Masks and statistics of batch norm stay. An absent client counts for nobody in this round.
+    1. Masks and statistics of batch norm stay. An absent client counts for nobody in this round. A
+    client without a training example has no penalty, which alone would make its masks 0.
 
     Args:
         fedavg: what clients train, send and use; its server averages.
@@ -93,7 +94,9 @@ def fedpub(
         size = torch.stack([params[name].abs().sum() for name in masks]).sum()
         apart = [(params[n] - context["received"][n].detach()).flatten() for n in weights]
         far: Tensor = torch.linalg.vector_norm(torch.cat(apart))
-        return total + sparsity * size + proximity * far
+        mask = graph.train_mask
+        some = 1.0 if mask is None else mask.any().to(total.dtype)  # else masks would vanish
+        return total + some * (sparsity * size) + some * (proximity * far)
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

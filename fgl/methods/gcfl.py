@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -90,10 +90,10 @@ def gcfl(
     """FedAvg in clusters, which split where clients pull apart (GCFL, Algorithm 1).
 
     A cluster Q splits where ``||mean_{i in Q} Delta_i|| < eps1``, ``max_{i in Q} ||Delta_i|| >
-    eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Then every
-    cluster does FedAvg. Only the clients that are here count. An absent one stays in the part that
-    keeps the cluster's number, the larger one (of equals, that of the smallest client), and is sent
-    that part's model next.
+    eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Delta_i has the
+    parameters, not the statistics of a batch norm. Then every cluster does FedAvg. Only the clients
+    that are here count. An absent one stays in the part that keeps the cluster's number, the larger
+    one (of equals, that of the smallest client), and is sent that part's model next.
 
     Args:
         fedavg: what clients train and send; its server works for each cluster alone, with a state
@@ -133,11 +133,12 @@ def gcfl(
     check_number("first_round", first_round, at_least=0, integer=True)
     check_number("seq_length", seq_length, at_least=0, integer=True)
     refuse(fedavg, CONTROL, "gcfl", "they are means over all clients, and a cluster is a part")
+    buffers = {name for name, _ in fedavg.model.named_buffers()}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         kept: Any = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
-        who, updates = torch.tensor(inbox.clients), flat_updates(inbox)
+        who, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
         rounds, clusters = kept["rounds"] + 1, kept["clusters"].clone()
         sequences, lengths = kept["sequences"].clone(), kept["lengths"].clone()
         newest = measure(inbox, updates).to(sequences)
@@ -233,15 +234,20 @@ def gradient_norm(method: Method, params: Params, context: Any, graph: Graph) ->
     return length
 
 
-def flat_updates(inbox: Inbox) -> Tensor:
+def flat_updates(inbox: Inbox, *, without: Collection[str] = ()) -> Tensor:
     """What each client changed, one row per client that is here: float ``[k, P]``.
+
+    Args:
+        inbox: the clients' models.
+        without: names that do not count.
 
     Example:
         >>> sent = {0: {"model": {"w": torch.ones(2, 2)}}}
         >>> flat_updates(fgl.federation.Inbox({0: {"model": {"w": torch.eye(2)}}}, 1, sent))
         tensor([[ 0., -1., -1.,  0.]])
     """
-    return flat_parameters(inbox.changes("model"))
+    changes = inbox.changes("model")
+    return flat_parameters({name: each for name, each in changes.items() if name not in without})
 
 
 def disagree(updates: Tensor, *, eps1: float, eps2: float) -> bool:

@@ -222,7 +222,8 @@ def mean_properties(graph: Graph) -> Tensor:
     """The mean of `graph_properties` over the training graphs of a collection.
 
     Args:
-        graph: a collection; without a training mask all of its graphs train.
+        graph: a collection; without a training mask all of its graphs train. A graph that is no
+            collection counts as one of one graph.
 
     Returns:
         float ``[6]``.
@@ -235,7 +236,8 @@ def mean_properties(graph: Graph) -> Tensor:
     Source: GPFL, TMLR 2025
     """
     if graph.batch is None:
-        raise ValueError("Expected graph to be a collection, but got no batch")
+        everything = graph.edge_index.new_zeros(graph.num_nodes)
+        return graph_properties(graph.edge_index, everything, 1)[0]
     each = graph_properties(graph.edge_index, graph.batch, graph.num_graphs)
     return (each if graph.train_mask is None else each[graph.train_mask]).mean(0)
 

@@ -140,7 +140,7 @@ def generator_loss(
 def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
     """A share of a graph's validation nodes hidden."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
-        raise ValueError("Expected clients to have y, train_mask and val_mask, but got none")
+        raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
     known = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(known.numel(), generator=generator).to(known.device)
