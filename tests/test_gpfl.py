@@ -18,6 +18,7 @@ from federations import close, end, same, script
 from harness.rows import Loaded
 from papers import TABLES
 from papers.gpfl import fedpub as gpfls_fedpub
+from papers.gpfl import pfedgraph as gpfls_pfedgraph
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
@@ -571,3 +572,24 @@ def test_fedpub_of_the_table_uses_the_mix_that_it_is_sent() -> None:
     used = method.deploy({"model": mix}, state, own)
     for name, value in trained.items():
         assert used[name].equal(mix.get(name, value))
+
+
+def test_pfedgraph_of_the_table_is_scored_before_models_are_mixed() -> None:
+    """With a new Adam in each round, as in GPFL's code; what trains is the mix, as in pFedGraph."""
+    _, task = case("fedavg", "graphs")
+    keeping = replace(task.fedavg, train=replace(task.fedavg.train, keep_optimizer=True))
+    task = replace(task, fedavg=keeping)
+    where: Any = SimpleNamespace(device="cpu")
+    method = gpfls_pfedgraph(Loaded(where, task, 0))
+    plain = fgl.methods.pfedgraph(replace(keeping, train=method.train))
+    assert not method.train.keep_optimizer
+    got = fgl.run(method, task, num_rounds=2, clients_at_once=1)
+    want = fgl.run(plain, task, num_rounds=2, clients_at_once=1)
+    for client, own in enumerate(task.clients):
+        message, state = got.outbox[client], got.client_states[client]
+        close(message["model"], want.outbox[client]["model"])
+        assert "optimizer" not in state
+        scored: Any = method.deploy(message, state, own)
+        assert all(scored[name].equal(value) for name, value in state["trained"].items())
+        assert not all(scored[name].equal(value) for name, value in message["model"].items())
+    close(method.deploy(got.outbox[0], {}, task.clients[0]), dict(got.outbox[0]["model"]))

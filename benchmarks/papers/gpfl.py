@@ -30,7 +30,6 @@ from harness.rows import (
     gcfl_plus,
     heurfedamp,
     local,
-    pfedgraph,
     scaffold,
 )
 from torch import Tensor
@@ -71,6 +70,23 @@ def fedpub(loaded: Loaded) -> Method:
 
     inner = replace(inner, deploy=deploy)
     return methods.fedpub(inner, probes.to(loaded.setting.device), embed=torch.flatten)
+
+
+def pfedgraph(loaded: Loaded) -> Method:
+    """pFedGraph as GPFL's code has it: a new Adam each round, scored before models are mixed."""
+    fedavg_ = loaded.task.fedavg
+    afresh = replace(fedavg_.train, keep_optimizer=False)
+    inner = methods.pfedgraph(replace(fedavg_, train=afresh))
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = inner.send(params, context, state, graph)
+        return message, {**kept, "trained": params}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        trained: Any = state.get("trained")
+        return inner.deploy(message, state, graph) if trained is None else trained
+
+    return replace(inner, send=send, deploy=deploy)
 
 
 def network(state: State) -> dict[str, float]:
