@@ -155,7 +155,7 @@ class Method:
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
-    max_change: float = 1000.0
+    max_change: float = 300.0
     traits: frozenset[str] = field(default_factory=frozenset, compare=False)
     seals: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
     settings: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)

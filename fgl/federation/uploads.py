@@ -78,7 +78,7 @@ def sift(
         >>> list(found.taken), found.form
         ([0, 1], {'model': {'weight': 'torch.float32 [1, 1]'}})
         >>> print(*found.refused.values(), sep="; ")
-        model changed by 1e+38, which is over 1000 times the median, 2; model/weight is not finite
+        model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
     template = method.model.state_dict()
     forms: dict[int, Form] = {}

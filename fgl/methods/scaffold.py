@@ -34,7 +34,7 @@ def scaffold(
       ``"path"``): the mean gradient on its way, where a step is ``-eta`` times what it is given;
     - the mean of the gradients of S further steps' losses at ``theta^t`` (option I,
       ``"gradient"``): also with momentum and Adam, whose steps are no gradients; it takes one more
-      gradient for each minibatch.
+      gradient for each minibatch, without dropout.
 
     All clients with an example weigh the same: ``theta += eta_g mean_i (theta_i - theta^t)`` and
     ``c += |S| / K mean_i (c_i^+ - c_i)`` over the participants. Uploads and downloads double. What
