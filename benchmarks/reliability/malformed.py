@@ -11,8 +11,10 @@ What can come of it:
     refused     the client loses its round; all is bit-equal to the round without it
     harmless    not noticed, and all is bit-equal to the round with the honest upload
     changed     not noticed, and the result is another one: listed by kind
-    blamed      another client is dropped, in this round or in the next one
-    ended       an error ends the federation, in this round or in the next one
+    diverged    changed, and in one of the four rounds after it the training of honest clients fails
+                from what the server made: what they send is refused as too far or not finite
+    blamed      another client is dropped, in this round or in one of the four after it
+    ended       an error ends the federation, in this round or in one of the four after it
     unequal     the client is refused, but something else is not as it was
 """
 
@@ -22,6 +24,7 @@ import argparse
 import copy
 import json
 import math
+import re
 import sys
 import traceback
 import warnings
@@ -45,6 +48,8 @@ from fgl.federation.message import leaves
 from fgl.federation.round import Plan, play
 
 LIAR = 2
+AHEAD = 4  # honest rounds after one that was changed
+SPOILED = re.compile("is not finite|changed by .* over 300 times")  # what training that fails sends
 Message = dict[str, Any]
 
 
@@ -228,6 +233,31 @@ def scaled(factor: float) -> Any:
     return change
 
 
+def noisy(size: float) -> Any:
+    """Normal noise on all of the model."""
+
+    def change(message: Message, rng: torch.Generator) -> Any:
+        if "model" not in message:
+            raise Unfit
+        model = {
+            k: v + size * torch.randn(v.shape, generator=rng, dtype=v.dtype) if floating(v) else v
+            for k, v in message["model"].items()
+        }
+        return {**message, "model": model}
+
+    return change
+
+
+class Other(torch.Tensor):
+    """A tensor of a class of its own."""
+
+
+def path_as_key(message: Message, rng: torch.Generator) -> Any:
+    """A key that reads like the path to a tensor of another."""
+    key, name = pick([place for place in places(message, floating) if place[1]], rng)
+    return {**message, f"{key}/{name}": torch.zeros(1)}
+
+
 def constant(make: Callable[[], Any]) -> Any:
     return lambda message, rng: make()
 
@@ -250,6 +280,7 @@ KINDS: dict[str, Any] = {
     "key extra": lambda m, rng: {**m, "gossip": torch.zeros(1)},
     "name extra": extra_name,
     "key of 10,000 letters": lambda m, rng: {**m, "x" * 10_000: torch.zeros(1)},
+    "key like a path": path_as_key,
     "key no string": lambda m, rng: {**m, 7: torch.zeros(1)},
     "dict is a tensor": flat,
     "tensor is a dict": nested,
@@ -283,6 +314,7 @@ KINDS: dict[str, Any] = {
     "expanded to 2^40": leaf(lambda t: t.reshape(-1)[:1].expand(2**40), rows),
     "rows expanded to 2^40": leaf(lambda t: t[:1].expand(2**40, *t.shape[1:]), rows),
     "nested tensor": leaf(nest, floating),
+    "tensor of another class": leaf(lambda t: t.as_subclass(Other)),
     "requires a gradient": leaf(lambda t: t.clone().requires_grad_(), floating),
     "other memory": leaf(lambda t: t.mT.contiguous().mT, matrix),
     "one NaN": leaf(entry(math.nan), floating),
@@ -295,6 +327,8 @@ KINDS: dict[str, Any] = {
     "all 1e30": leaf(lambda t: torch.full_like(t, 1e30), floating),
     "all 1e19": leaf(lambda t: torch.full_like(t, 1e19), floating),
     "model times 1e15": scaled(1e15),
+    "model and noise of 3": noisy(3.0),
+    "model and noise of 1": noisy(1.0),
     "integer negative": leaf(entry(-1), whole),
     "integer huge": leaf(entry(2**62), whole),
     "integer doubled": leaf(doubled, lambda t: whole(t) and rows(t)),
@@ -376,12 +410,15 @@ class Cell:
             return ("refused" if same else "unequal"), record.dropped[LIAR]
         if Ending(result) == Ending(self.honest):
             return "harmless", ""
-        try:
-            after = self.step(result).history[-1]
-        except Exception:
-            return "ended", "next round: " + traceback.format_exc(limit=-4)
-        if set(after.dropped) - {LIAR}:
-            return "blamed", f"next round: {after.dropped}"
+        for _ in range(AHEAD):
+            try:
+                result = self.step(result)
+            except Exception:
+                return "ended", "a later round: " + traceback.format_exc(limit=-4)
+            why = {k: v for k, v in result.history[-1].dropped.items() if k != LIAR}
+            if why:
+                far = all(SPOILED.search(each) for each in why.values())
+                return "diverged" if far else "blamed", f"a later round: {why}"
         return "changed", ""
 
 
