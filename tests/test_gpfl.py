@@ -17,8 +17,7 @@ from conformance import case
 from federations import close, end, same, script
 from harness.rows import Loaded
 from papers import TABLES
-from papers.gpfl import fedpub as gpfls_fedpub
-from papers.gpfl import pfedgraph as gpfls_pfedgraph
+from papers.gpfl import fedpub_as_gpfl, pfedgraph_as_gpfl
 from test_data_tu import write
 from torch.func import functional_call
 from torch.nn.functional import avg_pool1d
@@ -561,7 +560,7 @@ def test_fedpub_of_the_table_uses_the_mix_that_it_is_sent() -> None:
     """With outer layers of its own, as in GPFL's code."""
     _, task = case("fedavg", "graphs")
     where: Any = SimpleNamespace(device="cpu")
-    method = gpfls_fedpub(Loaded(where, task, 0))
+    method = fedpub_as_gpfl(Loaded(where, task, 0))
     own, initial = task.clients[0], method.initial()
     params, context = method.receive({"model": initial}, {}, own)
     trained = {name: value + 1 for name, value in params.items() if not name.startswith("mask.")}
@@ -580,7 +579,7 @@ def test_pfedgraph_of_the_table_is_scored_before_models_are_mixed() -> None:
     keeping = replace(task.fedavg, train=replace(task.fedavg.train, keep_optimizer=True))
     task = replace(task, fedavg=keeping)
     where: Any = SimpleNamespace(device="cpu")
-    method = gpfls_pfedgraph(Loaded(where, task, 0))
+    method = pfedgraph_as_gpfl(Loaded(where, task, 0))
     plain = fgl.methods.pfedgraph(replace(keeping, train=method.train))
     assert not method.train.keep_optimizer
     got = fgl.run(method, task, num_rounds=2, clients_at_once=1)

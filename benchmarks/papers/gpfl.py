@@ -57,7 +57,7 @@ def uniform(loaded: Loaded, *, rho: float = 0.05) -> Method:
     return methods.mix_updates(loaded.task.fedavg, methods.uniform, self_weight=rho)
 
 
-def fedpub(loaded: Loaded) -> Method:
+def fedpub_as_gpfl(loaded: Loaded) -> Method:
     """FED-PUB as GPFL's code has it: GPFL's random graphs, whole answers, outer layers at home.
 
     A client uses the mix that it is sent, as in FED-PUB, with its own outer layers.
@@ -72,7 +72,7 @@ def fedpub(loaded: Loaded) -> Method:
     return methods.fedpub(inner, probes.to(loaded.setting.device), embed=torch.flatten)
 
 
-def pfedgraph(loaded: Loaded) -> Method:
+def pfedgraph_as_gpfl(loaded: Loaded) -> Method:
     """pFedGraph as GPFL's code has it: a new Adam each round, scored before models are mixed."""
     fedavg_ = loaded.task.fedavg
     afresh = replace(fedavg_.train, keep_optimizer=False)
@@ -168,9 +168,9 @@ OTHERS: dict[str, tuple[Make, dict[str, Any], dict[str, Any], tuple[float, float
     "GCFL+": (gcfl_plus, {"eps1": 0.03, "eps2": 0.06, "seq_length": 10}, {},
               (0.6996, 0.7450, 0.7229)),
     "FedStar": (fedstar, {}, {"model": "star"}, (0.6591, 0.7081, 0.6984)),
-    "pFedGraph": (pfedgraph, {}, {}, (0.6940, 0.7294, 0.6979)),
+    "pFedGraph": (pfedgraph_as_gpfl, {}, {}, (0.6940, 0.7294, 0.6979)),
     "FedAMP": (heurfedamp, {}, {}, (0.6829, 0.7467, 0.7342)),
-    "FED-PUB": (fedpub, {}, {}, (0.7133, 0.7607, 0.7389)),
+    "FED-PUB": (fedpub_as_gpfl, {}, {}, (0.7133, 0.7607, 0.7389)),
     f"FedSelect ({NO_TARGET})": (fedselect, {}, {}, (0.6976, 0.7631, 0.7186)),
 }  # fmt: skip
 MAIN = ("self-train", "FedAvg", "uniform", "GPFL")
