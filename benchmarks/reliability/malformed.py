@@ -223,29 +223,24 @@ def more(message: Message, rng: torch.Generator) -> Any:
     return {**message, **{k: message[k].repeat(100, *[1] * (message[k].dim() - 1)) for k in keys}}
 
 
-def scaled(factor: float) -> Any:
+def of_model(make: Callable[[torch.Tensor, torch.Generator], torch.Tensor]) -> Any:
+    """A change of all of the model's numbers."""
+
     def change(message: Message, rng: torch.Generator) -> Any:
         if "model" not in message:
             raise Unfit
-        model = {k: v * factor if floating(v) else v for k, v in message["model"].items()}
+        model = {k: make(v, rng) if floating(v) else v for k, v in message["model"].items()}
         return {**message, "model": model}
 
     return change
+
+
+def scaled(factor: float) -> Any:
+    return of_model(lambda t, rng: t * factor)
 
 
 def noisy(size: float) -> Any:
-    """Normal noise on all of the model."""
-
-    def change(message: Message, rng: torch.Generator) -> Any:
-        if "model" not in message:
-            raise Unfit
-        model = {
-            k: v + size * torch.randn(v.shape, generator=rng, dtype=v.dtype) if floating(v) else v
-            for k, v in message["model"].items()
-        }
-        return {**message, "model": model}
-
-    return change
+    return of_model(lambda t, rng: t + size * torch.randn(t.shape, generator=rng, dtype=t.dtype))
 
 
 class Other(torch.Tensor):
