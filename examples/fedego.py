@@ -34,7 +34,7 @@ def fedego(
     shuffle=True,
     blur=lambda labels: labels,
 ):
-    """FedEgo; `weight(own, all)` is the global head's share."""
+    """FedEgo; `weight(own, all)` is the global head's share, `blur` changes labels."""
     ego.check_steps(epochs, batch_size)
     model, fanouts = fedavg.model, fedavg.model.fanouts
     weight = weight or emd_share(gamma)

@@ -229,7 +229,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` of this `gamma`, which is checked here, once.
+    """`mixing_coefficient` of this `gamma`, which is refused here, before a client asks.
 
     Raises:
         ValueError: if `gamma` is not above 0.
