@@ -14,6 +14,7 @@ from torch import nn
 
 import fgl
 from fgl.federation import Training, choose
+from fgl.federation.executors.choice import _data_bytes, _trained_bytes
 
 
 def refusing(after: int = 0) -> fgl.Method:
@@ -61,6 +62,16 @@ def test_large_clients_and_large_models_train_alone() -> None:
     assert choose(method, [large] * 4).clients_at_once == 1
     wide = fedavg(fgl.nn.GCN(6, 400_000, 3))
     assert choose(wide, graphs()).clients_at_once == 1
+
+
+@pytest.mark.parametrize(("at", "number"), [(2, 1), (4, 10), (400, 20)])
+def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
+    """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""
+    one = fgl.Graph.join([graph(5, seed=s) for s in range(4)], torch.tensor([0, 1, 0, 1]))
+    method = fgl.fedavg(fgl.nn.GIN(6, 8, 3))
+    taken = _data_bytes(method, one)
+    made = choose(method, [one] * 20, cache=at * (taken + _trained_bytes(method)))
+    assert made.clients_at_once == number
 
 
 class Normed(nn.Module):

@@ -18,6 +18,8 @@ CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work o
 STEP = 4  # of a parameter: itself, its gradient, two numbers of Adam
 SAVED = 4  # of a layer's output: product, propagated, activated, dropped out
 ALONE = 1 / 12  # share of the cache from which a client's own data keep the machine busy
+ALONE_GRAPHS = 1 / 3  # the same for many small graphs: more products a byte, and more launches
+GRAPHS = 10  # clients that share a batch of small graphs, though they do not fit together
 FEWEST = 3  # clients that are worth a batch
 
 
@@ -42,7 +44,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
     D its features, its edges and four times what all layers put out for its nodes. As many clients
     as fit the cache together share a batch. One whose D alone is a twelfth of the cache keeps the
-    machine busy by itself, and a batch would only leave the cache: it trains alone.
+    machine busy by itself, and a batch would only leave the cache: it trains alone. A client of
+    many graphs trains alone from a third on; below it at least ten share a batch. There products
+    of dense weights take the time, which the cache helps less.
 
     The same inputs are given the same answer on every machine: the cache is a number that stands
     here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
@@ -71,7 +75,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     trained, data = _trained_bytes(method), max(_data_bytes(method, each) for each in clients)
     fit = int(cache // max(trained + data, 1))
     of_each = f"a client works on {(trained + data) / 2**20:.3g} MiB of {cache / 2**20:.3g}"
-    if data > ALONE * cache or fit < FEWEST:
+    collections = clients[0].batch is not None
+    fit = max(fit, GRAPHS) if collections else fit
+    if data > (ALONE_GRAPHS if collections else ALONE) * cache or fit < FEWEST:
         return Choice(1, of_each)
     return Choice(min(fit, len(clients)), of_each)
 
