@@ -93,6 +93,20 @@ def verify(path: Path, sha256: str) -> None:
     _compare(str(path), sha256, found)
 
 
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A new file that takes the place of `path` once it is whole, or leaves it as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
+    try:
+        with part.open("xb") as file:
+            yield file
+        os.replace(part, path)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+
+
 def _fetch(
     url: str, path: Path, sha256: str | None, title: str, wanted: Path, max_bytes: int
 ) -> Path:
@@ -123,23 +137,15 @@ def _write(
     promised: int | None = None,
 ) -> Path:
     """Write what `source` has left, unless it is too large, cut, or of another checksum."""
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
     digest = hashlib.sha256()
     size = 0
-    try:
-        with _written(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            target = part.open("xb")
-        with target:
-            while block := _block(name, source):
-                size += len(block)
-                _check_size(name, size, max_bytes)
-                with _written(path):
-                    target.write(block)
-                digest.update(block)
-                advance(len(block))
-            with _written(path):
-                target.flush()
+    with _written(path), replacing(path) as target:
+        while block := _block(name, source):
+            size += len(block)
+            _check_size(name, size, max_bytes)
+            target.write(block)
+            digest.update(block)
+            advance(len(block))
         if promised is not None and size < promised:
             raise OSError(
                 f"Expected {name} to send {promised} bytes, but got {size}: the connection was "
@@ -147,11 +153,6 @@ def _write(
             )
         if sha256 is not None:
             _compare(name, sha256, digest.hexdigest())
-        with _written(path):
-            os.replace(part, path)
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
     return path
 
 
@@ -171,6 +172,8 @@ def _written(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno is None:
+            raise  # one of ours, in a sentence already
         raise OSError(
             f"Expected {path} to be written, but got {error}; FGL_DATA or XDG_CACHE_HOME may name "
             "another folder"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from pathlib import Path
-from uuid import uuid4
 
 import torch
 from torch import Tensor
 
 from ..graph import Graph
+from .download import replacing
 
 ROWS = 2**16  # that are copied at a time
 
@@ -46,16 +45,9 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
         got = f"features on {x.device}" if isinstance(x, Tensor) else "a SparseMatrix"
         raise TypeError(f"Expected graph to have dense features on the CPU, but got {got}")
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{uuid4().hex}.part")
-    try:
-        with part.open("xb") as file:
-            for rows in x.detach().split(ROWS):
-                file.write(rows.contiguous().view(torch.uint8).numpy().data)
-        os.replace(part, path)
-    finally:
-        with suppress(OSError):
-            part.unlink(missing_ok=True)
+    with replacing(path) as file:
+        for rows in x.detach().split(ROWS):
+            file.write(rows.contiguous().view(torch.uint8).numpy().data)
     if not x.numel():
         return graph
     mapped = torch.from_file(str(path), shared=False, size=x.numel(), dtype=x.dtype)
