@@ -145,8 +145,7 @@ def training_trees(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    nodes = graph.example_mask if graph.train_mask is None else graph.train_mask
-    nodes = nodes.nonzero().squeeze(1)
+    nodes = graph.training_mask.nonzero().squeeze(1)
     if shuffle:
         nodes = nodes[torch.randperm(len(nodes)).to(nodes.device)]
     return EgoSampler(graph, fanouts)(nodes)

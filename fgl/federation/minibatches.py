@@ -118,12 +118,7 @@ def node_minibatches(
 
 def training_examples(graph: Graph) -> Tensor:
     """What a client trains on, int64: nodes, or graphs of a collection; all without a mask."""
-    return training_mask(graph).nonzero().squeeze(1)
-
-
-def training_mask(graph: Graph) -> Tensor:
-    """Which of its examples a client trains on, bool; all real ones without a mask."""
-    return graph.example_mask if graph.train_mask is None else graph.train_mask
+    return graph.training_mask.nonzero().squeeze(1)
 
 
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:

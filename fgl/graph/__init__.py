@@ -112,6 +112,11 @@ class Graph:
         return self.num_examples if self.train_mask is None else int(self.train_mask.sum())
 
     @property
+    def training_mask(self) -> Tensor:
+        """Which examples are trained on, bool; all real ones where there is no training mask."""
+        return self.example_mask if self.train_mask is None else self.train_mask
+
+    @property
     def num_examples(self) -> int:
         """Number of examples: nodes, or graphs where there is a `batch`."""
         return self.num_nodes if self.batch is None else self.num_graphs

@@ -15,7 +15,6 @@ from ..checks import check_weight
 from ..federation import Inbox, Message, Method, Params, Ragged
 from ..federation.checks import check_keys
 from ..federation.method import State
-from ..federation.minibatches import training_mask
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import nearest_features
@@ -120,7 +119,7 @@ def fedsage_plus(
         own = {name: context[name].values for name in ("keep", "noise")}
         with torch.no_grad():
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
-        rows = training_mask(graph)  # the nodes that others judge
+        rows = graph.training_mask  # the nodes that others judge
         return {"made": made[rows], "count": count[rows]}, {**kept, "drawn": own}
 
     def accept(message: Message, client: int, state: State) -> None:
@@ -203,7 +202,7 @@ def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, 
     whole = torch.zeros(shape, dtype=like.dtype, device=like.device)
     owners = torch.ones((), dtype=like.dtype, device=like.device)
     if pull is not None:
-        whole[training_mask(graph)] = pull
+        whole[graph.training_mask] = pull
         owners = owners * message["owners"]  # type: ignore[operator]  # a tensor
     return {"pull": Ragged(whole), "owners": owners}
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..checks import check_choice, check_number, check_weight
 from ..federation import Message, Method, Params, Ragged, in_mode
 from ..federation.method import State
-from ..federation.minibatches import local_steps, training_mask, with_train_mask
+from ..federation.minibatches import local_steps, with_train_mask
 from ..federation.pairs import check_model_alone
 from ..federation.train import trainable
 from ..graph import Graph
@@ -141,7 +141,7 @@ def halves(graph: Graph, context: Any) -> dict[str, Ragged]:
         >>> {name: int(half.values.sum()) for name, half in halves(graph, {}).items()}
         {'train_mask': 2}
     """
-    masks = {EXAMPLES: training_mask(graph)}
+    masks = {EXAMPLES: graph.training_mask}
     masks |= {name: value.mask for name, value in context.items() if isinstance(value, Ragged)}
     return {name: Ragged(half_of(mask)) for name, mask in masks.items()}
 
@@ -166,7 +166,7 @@ def side(graph: Graph, context: Any, of_support: bool) -> tuple[Graph, Mapping[s
         for name in context["support"]
         if name != EXAMPLES
     }
-    return with_train_mask(graph, part(training_mask(graph), EXAMPLES)), ChainMap(changed, context)
+    return with_train_mask(graph, part(graph.training_mask, EXAMPLES)), ChainMap(changed, context)
 
 
 def check_validation(graph: Graph, before: Any, context: Any) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ..method import Training
-from ..minibatches import local_steps, training_mask
+from ..minibatches import local_steps
 from ..seeds import set_seed
 from .cohort import Cohort
 
@@ -66,7 +66,7 @@ class Plan:
         masks = torch.zeros(shape, dtype=torch.bool, device=self.cohort.index.device)
         for row, graph in zip(masks, graphs, strict=True):
             if graph is not None:
-                mask = training_mask(graph)
+                mask = graph.training_mask
                 row[: mask.numel()] = mask
         return masks
 
