@@ -1,9 +1,9 @@
-"""All measurements of docs/speed.md, one after the other, on a machine that does nothing else.
+"""All that docs/speed.md asks for, measured on a machine that does nothing else.
 
     python benchmarks/speed/everything.py           hours
     python benchmarks/speed/everything.py --only at_once.py limits.py
 
-Each script writes its file of ``benchmarks/results``; then the page is written. A script that asks
+Each script in turn writes its file of ``benchmarks/results``; then the page is written. A script that asks
 for more than was reached ends with 1, which does not stop the others.
 """
 
@@ -30,7 +30,12 @@ COMMANDS = {
     "promise.py": ["--json", "promise.json"],
     "loop_and_batch.py": ["--json", "loop_and_batch.json"],
     "graph_speed.py": ["--json", "graph_speed.json"],
+    "sampled.py": ["--json", "sampled.json"],
+    "partitions.py": ["--json", "partitions.json"],
+    "arxiv.py": ["--json", "arxiv.json"],
+    "products.py": ["--json", "products.json"],
 }
+TABLES = ("sampled.py", "partitions.py", "arxiv.py", "products.py")  # that write their own
 
 
 def main() -> None:
@@ -41,6 +46,8 @@ def main() -> None:
         command = [sys.executable, str(FOLDER / name.split()[0]), *words]
         print(*command, flush=True)
         subprocess.run(command, check=False)
+        if name in TABLES:
+            subprocess.run([*command[:2], "--report"], check=True)
     subprocess.run([sys.executable, str(FOLDER / "report.py")], check=True)
 
 

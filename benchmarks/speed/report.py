@@ -10,34 +10,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from harness.machine import RESULTS, ROOT, kept
 from harness.report import publish
+from speed import asked
 
 DOCS = ROOT / "docs"
-ASKED = {
-    "gcn_fedavg/K=10/batch_over_pyg": ">= 4.5",
-    "gcn_fedavg/K=30/batch_over_pyg": ">= 4.5",
-    "gcn_fedavg/K=100/batch_over_pyg": ">= 4",
-    "gcn_fedavg/K=10/loop_over_pyg": ">= 1.8",
-    "gcn_fedavg/K=30/loop_over_pyg": ">= 1.8",
-    "gcn_fedavg/K=100/loop_over_pyg": ">= 1.8",
-    "fgssl/K=10/round_over_pyg_fedavg": "<= 1.5",
-    "growth_clients/batch/slope_of_seconds": "<= 1.05",
-    "spmm/largest_ours_over_best": "<= 1.1",
-}
-
-
-def derived(speed: dict[str, Any], kernels: dict[str, Any]) -> dict[str, float]:
-    """Numbers that were asked for and are no single measurement."""
-    out = {}
-    if "fgssl/K=10/batch_ms" in speed:
-        ratio = speed["fgssl/K=10/batch_ms"] / speed["fgssl/K=10/pyg_ms"]
-        out["fgssl/K=10/round_over_pyg_fedavg"] = round(ratio, 2)
-    grown = kept(RESULTS / "growth.json").get("growing", {}).get("clients", {})
-    if kernels and "batch" in grown:  # of one thread
-        out["growth_clients/batch/slope_of_seconds"] = grown["batch"]["slopes"]["seconds"]
-    spmm = [v for k, v in kernels.items() if k.startswith("spmm/") and k.endswith("over_best")]
-    if spmm:
-        out["spmm/largest_ours_over_best"] = max(spmm)
-    return out
 
 
 def described(found: dict[str, Any]) -> str:
@@ -46,21 +21,6 @@ def described(found: dict[str, Any]) -> str:
         f"{box.get('gpu', box['cpu'])}, {box['cores']} cores, {box['threads']} thread(s), "
         f"torch {box['torch']}, commit {box['commit']}"
     )
-
-
-def asked_table(columns: dict[str, dict[str, Any]], kernels: dict[str, Any]) -> list[str]:
-    out = [
-        "| number | asked | " + " | ".join(columns) + " |",
-        "|---|---" + "|---" * len(columns) + "|",
-    ]
-    for name, want in ASKED.items():
-        cells = []
-        for column, speed in columns.items():
-            own = kernels if column == "1 thread" else {}
-            value = (speed | derived(speed, own)).get(name)
-            cells.append("" if value is None else f"{value}")
-        out.append(f"| `{name}` | {want} | " + " | ".join(cells) + " |")
-    return out
 
 
 def rounds_table(speed: dict[str, Any], method: str) -> list[str]:
@@ -262,8 +222,7 @@ def write_speed() -> None:
     speed, two = kept(RESULTS / "speed.json"), kept(RESULTS / "speed-2-threads.json")
     gpu, kernels = kept(RESULTS / "speed-gpu.json"), kept(RESULTS / "kernels.json")
     columns = {"1 thread": speed, "2 threads": two, "GPU": gpu}
-    columns = {name: found for name, found in columns.items() if found or name == "GPU"}
-    lines = [*asked_table(columns, kernels), "", f"Rounds: {described(speed)}."]
+    lines = [*asked.table(columns), "", f"Rounds: {described(speed)}."]
     lines += ["", "![rounds](images/speed.png)", ""]
     for method in ("gcn_fedavg", "fgssl"):
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]
