@@ -3,8 +3,8 @@
     python benchmarks/speed/everything.py           hours
     python benchmarks/speed/everything.py --only at_once.py limits.py
 
-Each script in turn writes its file of ``benchmarks/results``; then the page is written. A script that asks
-for more than was reached ends with 1, which does not stop the others.
+Each script in turn writes its file of ``benchmarks/results``; then the page is written. A script
+that asks for more than was reached ends with 1, which does not stop the others.
 """
 
 from __future__ import annotations
