@@ -842,6 +842,14 @@ def test_scores_are_a_dict() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=lambda *_: 0.5)  # type: ignore[arg-type,return-value]
 
 
+@pytest.mark.parametrize("spoil", [list.clear, lambda history: history.pop(0)])
+def test_a_callback_may_not_take_rounds_away(spoil: Any) -> None:
+    """The count of rounds is their number: a run would go on for ever."""
+    callbacks = [lambda record, result: spoil(result.history) if record.round else None]
+    with pytest.raises(ValueError, match=r"Round 1, a callback: Expected result.history to keep"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
+
+
 def test_a_callback_ends_the_run_by_true_alone(tmp_path: Path) -> None:
     callbacks = [lambda record, _: 12, lambda record, _: record, lambda record, _: [True]]
     for _ in range(2):

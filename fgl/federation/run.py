@@ -185,11 +185,21 @@ def run(
                 folder.save(result)
             with unchanged(*kept(result)):
                 ends = any([callback(record, result) is True for callback in callbacks])
+            _check_history(result, record)
             if ends:
                 if folder is not None:
                     folder.stop(len(result.history))
                 break
     return result
+
+
+def _check_history(result: Result, record: Round) -> None:
+    """A callback may read the rounds; without them a run would not know where it is."""
+    if len(result.history) != record.round + 1 or result.history[-1] is not record:
+        raise ValueError(
+            f"Round {record.round}, a callback: Expected result.history to keep its "
+            f"{record.round + 1} rounds, but got {len(result.history)}"
+        )
 
 
 def _none_here(
