@@ -64,7 +64,7 @@ def test_large_clients_and_large_models_train_alone() -> None:
     assert choose(wide, graphs()).clients_at_once == 1
 
 
-@pytest.mark.parametrize(("at", "number"), [(2, 1), (4, 10), (400, 20)])
+@pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
 def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
     """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""
     one = fgl.Graph.join([graph(5, seed=s) for s in range(4)], torch.tensor([0, 1, 0, 1]))

@@ -18,7 +18,7 @@ CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work o
 STEP = 4  # of a parameter: itself, its gradient, two numbers of Adam
 SAVED = 4  # of a layer's output: product, propagated, activated, dropped out
 ALONE = 1 / 12  # share of the cache from which a client's own data keep the machine busy
-ALONE_GRAPHS = 1 / 3  # the same for many small graphs: more products a byte, and more launches
+ALONE_GRAPHS = 3 / 5  # the same for many small graphs: more products a byte, and more launches
 GRAPHS = 10  # clients that share a batch of small graphs, though they do not fit together
 FEWEST = 3  # clients that are worth a batch
 
@@ -45,8 +45,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     D its features, its edges and four times what all layers put out for its nodes. As many clients
     as fit the cache together share a batch. One whose D alone is a twelfth of the cache keeps the
     machine busy by itself, and a batch would only leave the cache: it trains alone. A client of
-    many graphs trains alone from a third on; below it at least ten share a batch. There products
-    of dense weights take the time, which the cache helps less.
+    many graphs trains alone from three fifths on; below it at least ten share a batch. There
+    products of dense weights take the time, which the cache helps less.
 
     The same inputs are given the same answer on every machine: the cache is a number that stands
     here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
