@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -42,11 +43,12 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """How many clients should train as one batch, from their sizes and those of the model.
 
     What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
-    D its features, its edges and four times what all layers put out for its nodes. As many clients
-    as fit the cache together share a batch. One whose D alone is a twelfth of the cache keeps the
-    machine busy by itself, and a batch would only leave the cache: it trains alone. A client of
-    many graphs trains alone from three fifths on; below it at least ten share a batch. There
-    products of dense weights take the time, which the cache helps less.
+D its features, its edges and four times what all layers put out for its nodes. There are as
+    many batches as all clients need caches, rounded, so that no small batch is left over. A client
+    whose D alone is a twelfth of the cache keeps the machine busy by itself, and a batch would only
+    leave the cache: it trains alone. A client of many graphs trains alone from three fifths on;
+    below it at least ten share a batch. There products of dense weights take the time, which the
+    cache helps less.
 
     The same inputs are given the same answer on every machine: the cache is a number that stands
     here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
@@ -73,13 +75,16 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         return Choice(1, refused)
     cache = CACHE.get(clients[0].device.type, CACHE["cpu"]) if cache is None else cache
     trained, data = _trained_bytes(method), max(_data_bytes(method, each) for each in clients)
-    fit = int(cache // max(trained + data, 1))
-    of_each = f"a client works on {(trained + data) / 2**20:.3g} MiB of {cache / 2**20:.3g}"
-    collections = clients[0].batch is not None
-    fit = max(fit, GRAPHS) if collections else fit
-    if data > (ALONE_GRAPHS if collections else ALONE) * cache or fit < FEWEST:
-        return Choice(1, of_each)
-    return Choice(min(fit, len(clients)), of_each)
+    each, small_graphs = trained + data, clients[0].batch is not None
+    why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
+    if data > (ALONE_GRAPHS if small_graphs else ALONE) * cache:
+        return Choice(1, why)
+    if not small_graphs and FEWEST * each > cache:
+        return Choice(1, why)
+    batches = max(1, round(len(clients) * each / cache))
+    at_once = math.ceil(len(clients) / batches)
+    fewest = GRAPHS if small_graphs else 1
+    return Choice(min(max(at_once, fewest), len(clients)), why)
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
