@@ -43,7 +43,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """How many clients should train as one batch, from their sizes and those of the model.
 
     What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
-D its features, its edges and four times what all layers put out for its nodes. There are as
+    D its features, its edges and four times what all layers put out for its nodes. There are as
     many batches as all clients need caches, rounded, so that no small batch is left over. A client
     whose D alone is a twelfth of the cache keeps the machine busy by itself, and a batch would only
     leave the cache: it trains alone. A client of many graphs trains alone from three fifths on;
