@@ -40,7 +40,7 @@ def compare(name: str, repeats: int, cpu: bool) -> dict[str, Any]:
     variants = list(dict.fromkeys([*sizes, auto]))
     few = len(clients) >= 1000
     taken: dict[Any, list[float]] = {size: [] for size in variants}
-    for _ in range(1 if few else repeats):
+    for _ in range(min(repeats, 3) if few else repeats):
         for size in variants:
             taken[size].append(1e3 * rounds(method, clients, size, 1 if few else 2, cpu))
             gc.collect()
