@@ -1,6 +1,7 @@
 """Seconds of a round of local training on clients of many graphs, beside a plain PyG loop.
 
     python benchmarks/speed/graph_speed.py --json benchmarks/results/graph_speed.json
+    python benchmarks/speed/graph_speed.py --report            docs/papers/gpfl.md, from that file
 
 Both train the GIN of GPFL for one epoch on every client's 128-graph minibatches with Adam, whose
 state lives on; the PyG loop is that of a `DataLoader` per client. They take turns; each number is
@@ -24,7 +25,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 import torch.nn.functional as F
 from harness.flags import parser_of
-from harness.machine import machine, write
+from harness.machine import RESULTS, kept, machine, write
+from harness.report import publish
 from papers.gpfl import TABLES
 from torch import nn
 from torch_geometric.data import Data
@@ -139,16 +141,42 @@ def server_share(dataset: str, clients: int, rounds: int) -> dict[str, Any]:
     return {"dataset": dataset, **medians, "server_share": share}
 
 
+def text(measured: dict[str, Any]) -> str:
+    """Two tables: local training beside PyG, and the server's share of a round."""
+    cases: dict[tuple[str, int], dict[str, float]] = {}
+    for run in measured["runs"]:
+        cases.setdefault((run["dataset"], run["threads"]), {})[run["name"]] = run["seconds"]
+    names = list(next(iter(cases.values())))
+    box = measured["machine"]
+    out = [f"{box['cpu']}, torch {box['torch']}, commit {box['commit']}; seconds of a round.", ""]
+    out += [f"| dataset | threads | {' | '.join(names)} | PyG / best |"]
+    out += ["|---" * (len(names) + 3) + "|"]
+    for (dataset, threads), taken in cases.items():
+        ratio = taken["pyg"] / min(taken[name] for name in names if name != "pyg")
+        cells = " | ".join(f"{taken[name]:.3f}" for name in names)
+        out.append(f"| {dataset} | {threads} | {cells} | {ratio:.2f} |")
+    out += ["", "| dataset | a round of GPFL | server | clients' answers to it |", "|---" * 4 + "|"]
+    for each in measured["gpfl"]:
+        share = each["answers"] / each["round"]
+        cells = f"{each['round']:.3f} | {each['server_share']:.1%} | {share:.1%}"
+        out.append(f"| {each['dataset']} | {cells} |")
+    return "\n".join(out) + "\n"
+
+
 def main() -> None:
     parser = parser_of(__doc__)
     add = parser.add_argument
     add("--datasets", nargs="+", default=["PROTEINS", "NCI1"])
     add("--clients", type=int, default=25)
     add("--alpha", type=float, default=1.0)
-    add("--at-once", nargs="+", default=["1", "5", "all"])
+    add("--at-once", nargs="+", default=["1", "10", "all"])
     add("--threads", nargs="+", type=int, default=[1, 2])
     add("--rounds", type=int, default=7)
+    add("--report", action="store_true", help="measure nothing")
     args = parser.parse_args()
+    if args.report:
+        publish("graph-speed", text(kept(RESULTS / "graph_speed.json")))
+        return
     found = []
     torch.set_num_threads(1)
     servers = [server_share(dataset, args.clients, args.rounds) for dataset in args.datasets]
