@@ -481,6 +481,27 @@ def test_bounds(build: Any, name: str) -> None:
 # What a client trains beside the model
 
 
+@pytest.mark.parametrize("build", [fedamp, heurfedamp, pfedgraph])
+def test_statistics_of_batch_norm_make_no_client_less_alike(build: Any) -> None:
+    """The mixes are those of clients whose statistics are alike; the statistics are mixed too."""
+    method = build(fgl.fedavg(torch.nn.BatchNorm1d(2)))
+    generator = torch.Generator().manual_seed(0)
+    sent = {}
+    for client in range(3):
+        weight, bias = (torch.randn(2, generator=generator) for _ in range(2))
+        message = {"model": {**method.initial(), "weight": weight, "bias": bias}}
+        sent[client] = {**message, "num_examples": torch.tensor(4)}
+    far = {k: {**m, "model": {**m["model"], "running_mean": torch.full((2,), 50.0 * k)}}
+           for k, m in sent.items()}  # fmt: skip
+    _, alike = method.aggregate(Inbox(sent, 3), {})
+    outbox, moved = method.aggregate(Inbox(far, 3), {})
+    assert same(alike["matrix"], moved["matrix"])
+    means = torch.stack([outbox[k]["model"]["running_mean"] for k in range(3)])
+    close(
+        means, moved["matrix"].to(means) @ torch.tensor([[0.0] * 2, [50.0] * 2, [100.0] * 2]), 1e-4
+    )
+
+
 def test_what_is_personal_is_trained_and_checked() -> None:
     first = {"scale": torch.ones((), dtype=torch.float64)}
 

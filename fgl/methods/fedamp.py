@@ -17,7 +17,7 @@ from ..federation.method import State
 from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..losses import proximal
-from .mix_models import mix_models, moved
+from .mix_models import initial_parameters, mix_models, moved
 
 Attention = Callable[[Tensor], Tensor]
 
@@ -111,7 +111,7 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         >>> alone.deploy({"model": alone.initial()}, {}, None).keys()
         dict_keys(['weight', 'bias'])
     """
-    initial = fedavg.initial()
+    initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         own = {"model": state["model"]} if "model" in state else {}

@@ -10,7 +10,8 @@ from torch import Tensor
 from ..aggregate import mix
 from ..client_network import flat_parameters
 from ..federation import Inbox, Message, Params
-from ..federation.method import State
+from ..federation.method import Method, State
+from ..federation.train import trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:
@@ -46,7 +47,7 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
 
     Args:
         inbox: the clients' models, or what travels of them.
-        initial: theta_0, with at least the same names.
+        initial: theta_0; a tensor that it lacks does not count, as a batch norm's statistics.
 
     Returns:
         float ``[K, P]``, one client per row.
@@ -56,5 +57,16 @@ def moved(inbox: Inbox, initial: Params) -> Tensor:
         >>> moved(inbox, {"w": torch.ones(2)})
         tensor([[2., 3.]])
     """
-    models = inbox.stack("model")
-    return flat_parameters({name: each - initial[name] for name, each in models.items()})
+    models = inbox.stack("model").items()
+    return flat_parameters({name: each - initial[name] for name, each in models if name in initial})
+
+
+def initial_parameters(method: Method) -> Params:
+    """What is trained of a method's first model, without a batch norm's statistics.
+
+    Example:
+        >>> list(initial_parameters(fgl.fedavg(torch.nn.BatchNorm1d(1))))
+        ['weight', 'bias']
+    """
+    names = trainable(method)
+    return {name: each for name, each in method.initial().items() if name in names}

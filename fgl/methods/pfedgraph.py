@@ -16,7 +16,7 @@ from ..federation.method import State
 from ..federation.pairs import check_averages
 from ..graph import Graph
 from ..sparse import widened
-from .mix_models import mix_models, moved
+from .mix_models import initial_parameters, mix_models, moved
 
 ALIKE = 0.9  # models whose cosine is larger count as equal
 
@@ -51,7 +51,7 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     check_number("prior", prior, above=0)
     check_number("attraction", attraction)
     check_averages(fedavg, "pfedgraph")
-    initial = fedavg.initial()
+    initial = initial_parameters(fedavg)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
@@ -68,7 +68,8 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         alike = similarity(moved(inbox, initial), centre=False)
         matrix = collaboration(alike, inbox.stack("num_examples"), prior=prior)
-        return mix_models(inbox, matrix, direction=directions(inbox.stack("model")))
+        models = {n: each for n, each in inbox.stack("model").items() if n in initial}
+        return mix_models(inbox, matrix, direction=directions(models))
 
     return replace(fedavg, receive=receive, loss=loss, aggregate=aggregate)
 
