@@ -18,7 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 import fgl
 from fgl.aggregate.robust import TooManyBad, krum
 from fgl.experiment import Run
-from fgl.federation import Training, estimate
+from fgl.federation import Training, estimate, node_minibatches
 from fgl.federation.collector import NEVER, young_only
 from fgl.federation.counter import Counter
 from fgl.transforms import robust
@@ -89,6 +89,36 @@ def test_an_estimate_is_within_a_fifth_of_the_peak(method: Any, made: Any, at_on
     again = [graph.replace() for graph in made]
     peak = measured(partial(fgl.run, method, again, num_rounds=2, clients_at_once=at_once))
     assert 0.8 * peak < promised < 1.2 * peak
+
+
+def test_a_share_of_the_clients_is_within_a_fifth_of_the_peak() -> None:
+    members = clients(30, 20)
+    promised = estimate(LARGE, members, clients_at_once=1, participation=0.1).round
+    peak = measured(
+        lambda: fgl.run(LARGE, members, num_rounds=2, clients_at_once=1, participation=0.1)
+    )
+    assert 0.8 * peak <= promised <= 1.2 * peak
+    assert estimate(LARGE, members, clients_at_once=1).round > 2 * promised
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+def test_clients_of_unequal_size_are_within_a_fifth_of_the_peak(at_once: int) -> None:
+    """The nodes of a batch are padded to its largest."""
+    members = [*clients(10, 200), *clients(1, 30_000)]
+    promised = estimate(GCN, members, clients_at_once=at_once).round
+    peak = measured(lambda: fgl.run(GCN, members, num_rounds=2, clients_at_once=at_once))
+    assert 0.8 * peak <= promised <= 1.2 * peak
+
+
+def test_a_large_client_is_tried_on_nodes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its training nodes may be the last ones, and its first part would train on none."""
+    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "ENTRIES", 1000)
+    batches = partial(node_minibatches, batch_size=256)
+    method = fgl.fedavg(fgl.nn.GCN(50, 32, 4), train=Training(ADAM.optimizer, batches=batches))
+    last, order = torch.arange(2000) >= 1200, torch.randperm(2000)
+    graphs = [random_graph(2000, 0).replace(train_mask=mask) for mask in (last, last[order])]
+    late, spread = (estimate(method, [each] * 3, clients_at_once=1).step for each in graphs)
+    assert late == pytest.approx(spread, rel=0.2)
 
 
 def test_a_task_is_estimated_with_its_scores() -> None:

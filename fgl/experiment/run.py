@@ -162,8 +162,8 @@ class Run:
             print(f"{name}: {choice}")
         try:
             scored = task.evaluate(method)
-            how = self.clients_at_once
-            made = estimate(method, clients, clients_at_once=how, evaluate=scored)
+            how: Any = {"clients_at_once": self.clients_at_once, "evaluate": scored}
+            made = estimate(method, clients, participation=self.participation, **how)
         except Exception as error:  # the first round says what is wrong, with its client
             why = str(error).splitlines()[0] if str(error) else type(error).__name__
             print(f"{name}: no estimate of memory, for trying it failed: {why}")

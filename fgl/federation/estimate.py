@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
+from ..checks import check_number
 from ..graph import MASKS, Graph
 from ..sparse import Pattern, SparseMatrix, rows_of
 from .counter import Counter
@@ -22,6 +24,7 @@ from .message import num_bytes
 from .method import Method
 from .minibatches import num_steps
 from .modes import in_mode
+from .round import num_participants
 from .run import Task, check_at_once, check_graphs, unpacked
 from .seeds import stage
 
@@ -46,6 +49,7 @@ class Estimate:
         sent: of what the server sends to all.
         aggregate: what the server needs to make the next messages of those that came.
         evaluate: what scoring needs.
+        present: how many clients take part in a round; default all.
 
     Example:
         >>> parts = dict.fromkeys(("step_more", "kept", "state", "sent", "aggregate"), 0)
@@ -64,6 +68,7 @@ class Estimate:
     sent: int
     aggregate: int
     evaluate: int
+    present: int | None = None
 
     @property
     def client(self) -> int:
@@ -73,10 +78,11 @@ class Estimate:
     @property
     def round(self) -> int:
         """Of a round, whichever part of it needs most."""
-        at_once = min(self.clients_at_once, self.clients)
+        present = self.clients if self.present is None else self.present
+        at_once = min(self.clients_at_once, present)
         before = self.kept + self.sent + self.clients * self.state
-        uploads = self.clients * self.message
-        waiting = (self.clients - at_once) * self.message
+        uploads = present * self.message
+        waiting = (present - at_once) * self.message
         training = waiting + self.step + (at_once - 1) * self.step_more + at_once * self.message
         return before + max(training, uploads + max(self.aggregate, self.evaluate))
 
@@ -103,6 +109,7 @@ def estimate(
     *,
     clients_at_once: int | Literal["all", "auto"] = "auto",
     evaluate: Callable[..., Any] | None = None,
+    participation: float = 1.0,
 ) -> Estimate:
     """What memory a run will need: one small dry run, counted tensor by tensor.
 
@@ -117,6 +124,7 @@ def estimate(
         clients_at_once: as for `fgl.run`. With "auto", a loss that a batch refuses is tried one
             client after the other, as the run will be.
         evaluate: as for `fgl.run`; default as the task scores, or nothing.
+        participation: as for `fgl.run`.
 
     Returns:
         An `Estimate`. What Python and torch themselves load, once, is not in it.
@@ -136,24 +144,27 @@ def estimate(
     graphs, evaluate = unpacked(method, clients, evaluate)
     check_graphs(graphs)
     check_at_once(clients_at_once)
+    check_number("participation", participation, above=0, at_most=1)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(
             f"Expected a method whose rounds are alike, but got one with an exchange of "
             f"{method.exchange}"
         )
-    number = len(graphs)
+    number, present = len(graphs), num_participants(len(graphs), participation)
+    tried = partial(_parts, method, graphs, present)
     if clients_at_once != "auto":
-        parts = _parts(method, graphs, number if clients_at_once == "all" else clients_at_once)
+        parts = tried(present if clients_at_once == "all" else clients_at_once)
     else:
         own = [copy.copy(graph) for graph in graphs]  # what is made of a graph stays with the copy
         at_once = choose(method, own).clients_at_once
         try:
-            parts = _parts(method, graphs, at_once)
+            parts = tried(at_once)
         except Exception:
             if at_once == 1:
                 raise
-            parts = _parts(method, graphs, 1)
-    return Estimate(number, **parts, evaluate=_evaluated(method, evaluate, number))
+            parts = tried(1)
+    scored = _evaluated(method, evaluate, number)
+    return Estimate(number, **parts, evaluate=scored, present=present)
 
 
 def available(device: torch.device | str = "cpu") -> int | None:
@@ -179,25 +190,34 @@ def available(device: torch.device | str = "cpu") -> int | None:
     return min(free, default=None)
 
 
-def _parts(method: Method, clients: Sequence[Graph], at_once: int) -> dict[str, int]:
-    """An estimate but for its scoring, of so many clients at once."""
-    number = len(clients)
-    at_once = min(at_once, number)
+def _parts(method: Method, clients: Sequence[Graph], present: int, at_once: int) -> dict[str, int]:
+    """An estimate but for its scoring, of so many clients in a round and at once."""
+    at_once = min(at_once, present)
     largest = max(clients, key=_size)
-    whole = sum(map(_size, clients)) / max(_size(largest), 1)  # clients of the largest's size
     if method.train.batches is None:  # in the second step everything is there
         steps = min(2, num_steps(method.train))
         method = replace(method, train=replace(method.train, num_steps=steps))
     shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
-    tried = [_dry(method, _part(largest, share), number, at_once) for share in shares]
+    counts = len(clients), present, at_once
+    tried = [_dry(method, _part(largest, share), *counts) for share in shares]
     made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
-    return {"clients_at_once": at_once, **made, "kept": int(made["kept"] * whole)}
+    kept = int(made["kept"] * _of_the_largest(clients, at_once))
+    return {"clients_at_once": at_once, **made, "kept": kept}
 
 
-def _dry(method: Method, graph: Graph, number: int, at_once: int) -> dict[str, int]:
+def _of_the_largest(clients: Sequence[Graph], at_once: int) -> float:
+    """How many clients of the largest size are as much; a batch pads nodes, edges it joins."""
+    nodes = sorted((graph.num_nodes for graph in clients), reverse=True)
+    edges = [graph.num_edges for graph in clients]
+    groups = [nodes[i : i + at_once] for i in range(0, len(nodes), at_once)]
+    padded = sum(len(group) * group[0] for group in groups)
+    return (padded + sum(edges)) / max(nodes[0] + max(edges), 1)
+
+
+def _dry(method: Method, graph: Graph, number: int, present: int, at_once: int) -> dict[str, int]:
     """The parts of an estimate, by a round of a few such clients."""
     counts = [1] if at_once == 1 else [n for n in MADE if n < at_once] or [at_once]
-    found = [_round(method, [_fresh(graph) for _ in range(n)], number) for n in counts]
+    found = [_round(method, [_fresh(graph) for _ in range(n)], number, present) for n in counts]
     first, last = found[0], found[-1]
     steps = max(counts[-1] - counts[0], 1)
     more = (last["step"] - first["step"]) // steps if len(found) > 1 else 0
@@ -208,8 +228,8 @@ def _dry(method: Method, graph: Graph, number: int, at_once: int) -> dict[str, i
     return {**last, "step": step, "step_more": more, "kept": kept}
 
 
-def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
-    """What a round of these clients takes; what the server does is that of `number` clients."""
+def _round(method: Method, graphs: list[Graph], number: int, present: int) -> dict[str, int]:
+    """What a round of these clients takes; the server hears `present` and answers `number`."""
     count, who = len(graphs), range(len(graphs))
     outbox: Any = Broadcast({"model": method.initial()}, count)
     how: Any = {"seed": 0}
@@ -223,7 +243,7 @@ def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
         message = max(num_bytes(upload) for upload in uploads.values())
         state = max(num_bytes(executor.states[client]) for client in who)
         most = max(8, min(UPLOADS, UPLOADS_SIZE // max(message, 1)))
-        for some in (min(number, most), number):
+        for some in (min(present, most), present):
             several = {k: uploads[k % count] for k in range(some)}
             inbox = Inbox(several, some, Broadcast(outbox[0], some))
             try:
@@ -231,17 +251,17 @@ def _round(method: Method, graphs: list[Graph], number: int) -> dict[str, int]:
                     new, _ = method.aggregate(inbox, {"model": method.initial()})
                 break
             except Exception:  # as of a rule that withstands so many bad ones among all alone
-                if some == number:
+                if some == present:
                     raise
     sent = sum(num_bytes(each) for each in {id(m): m for m in new.values()}.values())
-    every = number / some
+    personal = len(new) and not isinstance(new, Broadcast)
     return {
         "step": max(counter.peak - counter.now, 0),
         "kept": max(counter.now - count * (message + state), 0),
         "message": message + state,
         "state": state,
-        "sent": int(sent * (every if len(new) and not isinstance(new, Broadcast) else 1)),
-        "aggregate": int(server.peak * every),
+        "sent": int(sent * (number / some if personal else 1)),
+        "aggregate": int(server.peak * present / some),
     }
 
 
@@ -276,22 +296,21 @@ def _size(graph: Graph) -> int:
 
 
 def _part(graph: Graph, share: float) -> Graph:
-    """A graph of a share of the nodes and of the edges, bent to lie among them."""
+    """A graph of every fourth or eighth node and edge; the edges are bent to lie among them."""
     if share == 1.0:
         return graph
+    step = round(1 / share)
     if graph.batch is not None:
-        count = max(1, int(share * graph.num_graphs))
-        return graph.select(torch.arange(count, device=graph.device))
-    count, step = max(1, int(share * graph.num_nodes)), round(1 / share)
-    nodes = torch.arange(count, device=graph.device)
+        return graph.select(torch.arange(0, graph.num_graphs, step, device=graph.device))
+    nodes = torch.arange(0, graph.num_nodes, step, device=graph.device)
     part: dict[str, Any] = {
-        name: value[:count]
+        name: value[::step]
         for name in ("y", *MASKS, "node_id")
         if (value := getattr(graph, name)) is not None
     }
     x = rows_of(graph.x, nodes)
     weight = None if graph.edge_weight is None else graph.edge_weight[::step]
-    edges = graph.edge_index[:, ::step] % count
+    edges = graph.edge_index[:, ::step] % len(nodes)
     return Graph(
         x, edges, num_classes=graph.num_classes, edge_weight=weight, backend=graph.backend, **part
     )

@@ -221,11 +221,16 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
     """Who takes part in a round: a share of the clients, at least one, in order."""
-    count = max(1, round(participation * num_clients))
+    count = num_participants(num_clients, participation)
     if count == num_clients:
         return list(range(num_clients))
     generator = torch.Generator().manual_seed(seed)
     return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
+
+
+def num_participants(num_clients: int, participation: float) -> int:
+    """How many take part in a round: a share of the clients, rounded, at least one."""
+    return max(1, round(participation * num_clients))
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:
