@@ -99,6 +99,21 @@ def test_what_no_batch_takes_trains_alone(method: Any, clients: Any, why: str) -
     assert why in made.why
 
 
+def test_no_client_and_no_cache() -> None:
+    assert choose(fedavg(model()), []).why == "there is no client"
+    for cache in (0, -1, float("nan")):
+        with pytest.raises(ValueError, match="cache"):
+            choose(fedavg(model()), graphs(), cache=cache)
+
+
+def test_clients_are_divided_into_a_rounded_number_of_batches() -> None:
+    """Forty that need 1.4 caches are one batch, and two where they need 1.6."""
+    method, one = fedavg(model()), graph(20)
+    taken = 40 * (_data_bytes(method, one) + _trained_bytes(method))
+    numbers = [choose(method, [one] * 40, cache=int(taken / n)) for n in (1.4, 1.6, 2.4)]
+    assert [made.clients_at_once for made in numbers] == [40, 20, 20]
+
+
 def test_an_optimizer_with_hooks_trains_alone() -> None:
     def hooked(tensors: Any) -> torch.optim.Optimizer:
         made = torch.optim.SGD(tensors, lr=0.1)

@@ -842,11 +842,19 @@ def test_scores_are_a_dict() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=lambda *_: 0.5)  # type: ignore[arg-type,return-value]
 
 
-@pytest.mark.parametrize("spoil", [list.clear, lambda history: history.pop(0)])
-def test_a_callback_may_not_take_rounds_away(spoil: Any) -> None:
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda result: result.history.clear(),
+        lambda result: result.history.pop(0),
+        lambda result: result.history.reverse(),
+        lambda result: setattr(result, "history", tuple(result.history)),
+    ],
+)
+def test_a_callback_may_not_change_the_history(spoil: Any) -> None:
     """The count of rounds is their number: a run would go on for ever."""
-    callbacks = [lambda record, result: spoil(result.history) if record.round else None]
-    with pytest.raises(ValueError, match=r"Round 1, a callback: Expected result.history to keep"):
+    callbacks = [lambda record, result: spoil(result) if record.round else None]
+    with pytest.raises(ValueError, match=r"Round 1, a callback: Expected result.history to stay"):
         fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=callbacks)
 
 

@@ -183,9 +183,10 @@ def run(
             result.history.append(record)
             if folder is not None:
                 folder.save(result)
+            rounds = tuple(result.history)
             with unchanged(*kept(result)):
                 ends = any([callback(record, result) is True for callback in callbacks])
-            _check_history(result, record)
+            _check_history(result, rounds)
             if ends:
                 if folder is not None:
                     folder.stop(len(result.history))
@@ -193,12 +194,14 @@ def run(
     return result
 
 
-def _check_history(result: Result, record: Round) -> None:
-    """A callback may read the rounds; without them a run would not know where it is."""
-    if len(result.history) != record.round + 1 or result.history[-1] is not record:
+def _check_history(result: Result, rounds: Sequence[Round]) -> None:
+    """A callback may read the rounds; a run that loses some does not know where it is."""
+    now = result.history
+    same = isinstance(now, list) and len(now) == len(rounds)
+    if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
         raise ValueError(
-            f"Round {record.round}, a callback: Expected result.history to keep its "
-            f"{record.round + 1} rounds, but got {len(result.history)}"
+            f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
+            f"got other rounds in it"
         )
 
 

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from torch import nn
 
+from ...checks import check_number
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..method import Method
@@ -43,12 +44,12 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """How many clients should train as one batch, from their sizes and those of the model.
 
     What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
-    D its features, its edges and four times what all layers put out for its nodes. There are as
-    many batches as all clients need caches, rounded, so that no small batch is left over. A client
-    whose D alone is a twelfth of the cache keeps the machine busy by itself, and a batch would only
-    leave the cache: it trains alone. A client of many graphs trains alone from three fifths on;
-    below it at least ten share a batch. There products of dense weights take the time, which the
-    cache helps less.
+    D its features, its edges and four times what all layers put out for its nodes, of the client
+    that needs most. There are as many batches as all clients need caches, rounded: a batch may need
+    half a cache more. Where D alone is a twelfth of the cache a client keeps the machine busy by
+    itself, and a batch would only leave the cache: all train one by one. With many graphs a client
+    they do so from three fifths on; below it at least ten share a batch. There products of dense
+    weights take the time, which the cache helps less.
 
     The same inputs are given the same answer on every machine: the cache is a number that stands
     here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
@@ -62,6 +63,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     Returns:
         The `Choice`; 1 means one after the other.
 
+    Raises:
+        ValueError: for a cache that is not above 0.
+
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
@@ -70,6 +74,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         >>> choose(method, [graph] * 5, cache=1_000).clients_at_once
         1
     """
+    if cache is not None:
+        check_number("cache", cache, above=0)
     refused = _refused(method, clients)
     if refused:
         return Choice(1, refused)
@@ -90,7 +96,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
 def _refused(method: Method, clients: Sequence[Graph]) -> str:
     """Why no batch can train, as far as that shows before the first step."""
     if len(clients) < 2:
-        return "one client is no batch"
+        return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
     mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
     if mixing and (len(sizes) > 1 or method.train.batches is not None):
