@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from harness.report import (
 )
 from harness.rows import Row, Table, fedavg, local
 from scipy.stats import wilcoxon
+from speed import asked
 
 from fgl import tasks
 
@@ -181,3 +184,28 @@ def test_gpfl_pools_a_method_over_its_alphas(name: str) -> None:
     for row in made.rows:
         assert row.name.startswith(f"{row.pool}, alpha ")
     assert len({row.pool for row in made.rows}) == 6
+
+
+def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(asked, "RESULTS", tmp_path)
+    cases = {"a": {"auto_over_best": 1.3}, "b": {"auto_over_best": 1.0}}
+    (tmp_path / "at_once.json").write_text(json.dumps({"cases": cases}))
+    (tmp_path / "limits.json").write_text(json.dumps({"cases": {}}))  # some of it is there
+    one = {"gcn_fedavg/K=100/pyg_ms": 179.8, "gcn_fedavg/K=100/loop_ms": 100.0}
+    gpu = {"gcn_fedavg/K=100/batch_ms": 4.0}
+    lines = asked.table({"1 thread": one, "2 threads": {}, "GPU": gpu})
+    cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in lines}
+    assert cells["auto over the best, largest"] == ["<= 1.1", "**1.3**", "", " |"]
+    assert cells["cases above that"] == ["0", "**1**", "", " |"]
+    assert cells["FedAvg, K = 100: loop over PyG"][1] == "**1.798**"  # 1.8 when rounded
+    assert cells["FedAvg, K = 100: batch over PyG on the processor"][3] == "44.95 |"
+    assert cells["FedAvg, K = 10: share of the limit"] == [">= 0.5", "", "", " |"]
+
+
+def test_what_is_asked_is_met_at_the_bound() -> None:
+    assert asked.met(">= 4", 4.0)
+    assert not asked.met(">= 4", 3.9)
+    assert asked.met("<= 1.05", 1.05)
+    assert not asked.met("0", 1)

@@ -34,8 +34,16 @@ COMMANDS = {
     "partitions.py": ["--json", "partitions.json"],
     "arxiv.py": ["--json", "arxiv.json"],
     "products.py": ["--json", "products.json"],
+    "products_sampled.py": ["--json", "products_sampled.json"],
 }
-TABLES = ("sampled.py", "partitions.py", "arxiv.py", "products.py")  # that write their own
+TABLES = (  # that write their own
+    "graph_speed.py",
+    "sampled.py",
+    "partitions.py",
+    "arxiv.py",
+    "products.py",
+    "products_sampled.py",
+)
 
 
 def main() -> None:

@@ -49,7 +49,7 @@ class Run:
     participation: float = 1.0
     """The share of the clients that take part in a round."""
     clients_at_once: int | Literal["all", "auto"] = "auto"
-    """How many clients train as one batch, all of them, or as many as fit the cache."""
+    """How many clients train as one batch, all of them, or as `fgl.federation.choose` says."""
     threads: int = 1
     """The threads of torch; small graphs are fastest on one."""
     patience: int | None = None
