@@ -241,7 +241,8 @@ def write_speed() -> None:
         if found:
             lines += ["", f"## {title}", "", f"{described(found)}.", "", *table(found)]
     if not gpu:
-        lines += ["", "The GPU column is empty: no GPU has been at hand yet. `tests/test_cuda.py` waits for one too."]
+        lines += ["", "The GPU column is empty: no GPU has been at hand yet."]
+        lines += ["`tests/test_cuda.py` waits for one too."]
     publish("speed", "\n".join(lines) + "\n")
     picture(speed, kernels)
 
