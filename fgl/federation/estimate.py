@@ -116,7 +116,8 @@ def estimate(
     The largest client trains for a round, alone or as a batch of two and of four; the server makes
     of their messages what it makes; `evaluate` is asked once. What these take is multiplied: a
     batch and a round grow with the number of clients. A client of millions of nodes and edges is
-    tried at an eighth and at a quarter of its size, and its need goes on along that line.
+    tried at an eighth and at a quarter of its size, and its need goes on along that line. What
+    comes with later messages alone, such as FedGL's pseudo graph, is not seen.
 
     Args:
         method: what will be run.
