@@ -201,12 +201,13 @@ def any_of(found: dict[str, Any], dataset: str, bad: int) -> bool:
 
 
 def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
-    """A panel for each dataset and number of hostile clients that has runs."""
+    """A row for each dataset, a panel for each number of hostile clients."""
     plt = pyplot()
-    shown = [(d, bad) for d in args.datasets for bad in args.bad if any_of(found, d, bad)]
-    figure, axes = plt.subplots(1, len(shown), figsize=(3 + 5 * len(shown), 5.5), squeeze=False,
-                                sharey=True, layout="constrained")  # fmt: skip
-    for panel, (dataset, bad) in zip(axes[0], shown, strict=True):
+    size = (3 + 4.2 * len(args.bad), 1 + 4.6 * len(args.datasets))
+    figure, axes = plt.subplots(len(args.datasets), len(args.bad), figsize=size, squeeze=False,
+                                sharex=True, sharey=True, layout="constrained")  # fmt: skip
+    shown = [(d, bad) for d in args.datasets for bad in args.bad]
+    for panel, (dataset, bad) in zip(axes.flat, shown, strict=True):
         cells = [[score(found, args, dataset, r, a, bad) for a in ATTACKS] for r in RULES]
         values = torch.tensor([[float("nan") if c is None else c for c in row] for row in cells])
         panel.imshow(values, vmin=0, vmax=100, cmap="viridis", aspect="auto")
@@ -218,7 +219,7 @@ def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
         panel.set_xticks(range(len(ATTACKS)), list(ATTACKS), rotation=40, ha="right")
         panel.set_yticks(range(len(RULES)), list(RULES))
         panel.set_title(f"{dataset}, {bad} hostile of {CLIENTS}", fontsize=11)
-    figure.supxlabel(f"test accuracy after {args.rounds} rounds, %; empty cells are not measured")
+    figure.supxlabel(f"test accuracy after {args.rounds} rounds, %; empty cells are refused")
     figure.savefig(ROOT / "docs" / "images" / "byzantine.png", dpi=110)
     plt.close(figure)
 
