@@ -201,7 +201,7 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
     if not same or any(a is not b for a, b in zip(now, rounds, strict=True)):
         raise ValueError(
             f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
-            f"got other rounds in it"
+            "got other rounds in it"
         )
 
 
