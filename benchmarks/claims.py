@@ -20,11 +20,10 @@ from harness.record import load
 from harness.report import by_repetition, gains, publish
 from papers import TABLES
 from papers.claims import CLAIMS, VERDICTS, Claim, Figure
-from reproduce import parsed, scored
+from reproduce import MOST_RUNS, parsed, scored
 
 NAMES = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "acm": "ACM", "dblp": "DBLP"}
 COLORS = dict(zip(VERDICTS, ("#3d8b53", "#c0742c", "#a83232", "#777777"), strict=True))
-MOST_RUNS = 30  # of a row
 
 
 @functools.cache

@@ -6,7 +6,7 @@
 Every finished run is one line of ``benchmarks/results/fgssl.jsonl``; a run that is there is not
 made again, so an interrupted table goes on where it was. ``--shard 0/2`` and ``--shard 1/2`` divide
 the runs between two processes. ``--report`` only writes the table into its page of
-``docs/results`` from what is there.
+``docs/results``, of all runs that are there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from harness.rows import Experiment, Row, spelled
 from papers import TABLES
 
 SEEDS = {"pubmed": 3}
+MOST_RUNS = 15  # of a row; there are ten seeds at most, or three draws of five folds
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ def jobs(name: str, args: argparse.Namespace) -> list[Job]:
     wanted = [
         (row, dataset, clients, table.first + number)
         for dataset in args.datasets or table.datasets
-        for number in range(args.seeds or SEEDS.get(dataset, table.seeds))
+        for number in range(args.seeds or min(table.seeds, SEEDS.get(dataset, table.seeds)))
         for row in table.rows
         if not args.methods or row.name in args.methods
         for cell_dataset, clients in row.paper
@@ -79,7 +80,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     add("table", choices=sorted(TABLES))
     add("--datasets", nargs="+", help="default all of the table's")
     add("--clients", nargs="+", type=int, help="default all of the table's")
-    add("--seeds", type=int, help="how many; default the table's, 3 on pubmed")
+    add("--seeds", type=int, help="how many; default the table's, at most 3 on pubmed")
     add("--methods", nargs="+", metavar="NAME", help="only these rows, e.g. FedAvg FGSSL")
     add("--rounds", type=int, help="default the row's or the table's")
     add("--shard", default="0/1", metavar="I/N")
@@ -91,19 +92,26 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
+def text(args: argparse.Namespace, results: dict[str, dict[str, Any]]) -> str:
+    """The table of the runs that are there, by default of all."""
+    table, most = TABLES[args.table], {}
+    if args.report and not args.seeds and not table.folds:  # GPFL's further draws are a table
+        most = {"seeds": MOST_RUNS}
+    shown = argparse.Namespace(**{**vars(args), "shard": "0/1", "methods": None, **most})
+    found = scored(args.table, results, shown)
+    return markdown(table, found, args.datasets or table.datasets)
+
+
 def main(argv: list[str] | None = None) -> None:
     args = parsed(argv)
-    table = TABLES[args.table]
     if not args.report:
         for job in jobs(args.table, args):
             if job.key not in load(args.results):
                 execute(job.experiment, command(job.experiment, TABLES), args.results)
-    args.shard, args.methods = "0/1", None
-    found = scored(args.table, load(args.results), args)
-    text = markdown(table, found, args.datasets or table.datasets)
+    made = text(args, load(args.results))
     if args.report:
-        publish(args.table, text)
-    sys.stdout.write(text)
+        publish(args.table, made)
+    sys.stdout.write(made)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shlex
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 import reproduce
 from harness.add_keys import old_run, with_key
 from harness.commands import main_of
-from harness.machine import RESULTS
+from harness.machine import RESULTS, ROOT
 from harness.record import load
 from harness.report import scores
 from harness.rows import Experiment, Row, Table, changed, flat, spelled
@@ -200,6 +201,19 @@ def test_a_row_is_before_what_was_tuned_and_a_call_before_both() -> None:
     longer = TABLES["fedego-table2"]
     assert longer.at(longer.row("FedEgo"), "dblp", 10, 0).run.rounds == 300
     assert longer.at(longer.row("FedEgo"), "dblp", 10, 0, rounds=2).run.rounds == 2
+
+
+@functools.cache
+def recorded(name: str) -> dict[str, Any]:
+    return load(RESULTS / name)
+
+
+@pytest.mark.parametrize("table", sorted(TABLES))
+def test_a_page_shows_all_runs_that_are_there(table: str) -> None:
+    args = reproduce.parsed([table, "--report"])
+    shown = "".join(path.read_text() for path in sorted((ROOT / "docs" / "results").glob("*.md")))
+    made = reproduce.text(args, recorded(TABLES[table].results))
+    assert f"<!-- {table} -->\n{made}<!-- end -->" in shown
 
 
 def test_a_run_is_recorded_once(tmp_path: Any, capsys: pytest.CaptureFixture[str]) -> None:

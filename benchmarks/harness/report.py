@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -199,9 +200,13 @@ def spread(values: Mapping[int, float], folds: bool = False) -> str:
 def p_value(values: Mapping[int, float], folds: bool = False) -> float | None:
     """Two-sided Wilcoxon's p of gains; of one repetition there is none."""
     each = by_repetition(values) if folds else list(values.values())
-    if len(each) < 2:
-        return None
-    return float(wilcoxon(each).pvalue) if any(each) else 1.0
+    return wilcoxon_p(tuple(each)) if len(each) > 1 else None
+
+
+@functools.cache
+def wilcoxon_p(gains: tuple[float, ...]) -> float:
+    """Two-sided Wilcoxon's p; a table asks for each twice."""
+    return float(wilcoxon(gains).pvalue) if any(gains) else 1.0
 
 
 def paired(values: Mapping[int, float], folds: bool = False) -> tuple[str, str]:
