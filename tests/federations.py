@@ -42,6 +42,7 @@ def script(path: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # a dataclass looks there for the types of its fields
     spec.loader.exec_module(module)
     return module
 

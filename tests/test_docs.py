@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from federations import script
 from papers import TABLES
 
 import fgl
@@ -91,3 +92,17 @@ def test_every_table_has_one_place() -> None:
     text = "".join(page.read_text() for page in RESULTS)
     assert TABLES
     assert [name for name in sorted(TABLES) if text.count(f"<!-- {name} -->") != 1] == []
+
+
+@pytest.mark.parametrize("page", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
+def test_pictures_of_results_show_runs_and_the_papers_cells(
+    page: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    pictures = script("docs/pictures/results.py")
+    drawn: list[Any] = []
+    monkeypatch.setattr(pictures, "draw", lambda _, panels, *rest: drawn.append(panels))
+    pictures.PAGES[page]()
+    for panels in drawn:
+        points = [p for row in panels for panel in row for p in pictures.points(page, panel)]
+        assert any(paper is not None for _, _, paper, *_ in points)

@@ -37,11 +37,12 @@ class Panel:
     column: str = BEST
 
 
-def rows(page: str, table: str) -> list[dict[str, str]]:
+def rows(page: str, name: str) -> list[dict[str, str]]:
     """The rows of a table of a page, by the heads of its columns."""
     text = (DOCS / "results" / f"{page}.md").read_text()
-    lines = text.split(f"<!-- {table} -->\n")[1].split("<!-- end -->")[0].splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    lines = text.split(f"<!-- {name} -->\n")[1].split("<!-- end -->")[0].splitlines()
+    table = [line for line in lines if line.startswith("|")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in table]
     return [dict(zip(cells[0], line, strict=True)) for line in cells[2:]]
 
 
@@ -90,7 +91,12 @@ def draw_panel(axes: Any, page: str, panel: Panel, colors: dict[str, str]) -> No
 def draw(
     page: str, panels: list[list[Panel]], series: dict[str, str], unit: str, name: str = ""
 ) -> None:
-    """All panels of a page, `name` after its own; `series` says what its values are called."""
+    """All panels of a page that have runs; `series` says what its values are called.
+
+    The picture has the page's name, and `name` after it.
+    """
+    panels = [[p for p in row if points(page, p)] for row in panels]
+    panels = [row for row in panels if row]
     colors = dict(zip(series, COLORS, strict=False))
     columns = max(map(len, panels))
     heights = [max(len(panel.methods) for panel in row) for row in panels]
@@ -125,9 +131,10 @@ def draw(
 def fgssl() -> None:
     methods = ("Global", "FedAvg", "FedProx", "FedOpt", "FGSSL")
     names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed"}
-    panels = [Panel(title, "fgssl-capped-table1", name, methods) for name, title in names.items()]
     series = {"5": "5 clients", "7": "7 clients", "10": "10 clients"}
-    draw("fgssl", [panels], series, "accuracy, %")
+    for table, name in (("fgssl-table1", ""), ("fgssl-capped-table1", "-capped")):
+        panels = [Panel(title, table, dataset, methods) for dataset, title in names.items()]
+        draw("fgssl", [panels], series, "accuracy, %", name)
 
 
 def fedgl() -> None:
@@ -154,11 +161,15 @@ def fedego() -> None:
 def fedvgae() -> None:
     methods = ("Local", "FedAvg", "FedProx", "MOON", "FedVGAE")
     names = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "polblogs": "PolBlogs"}
-    table = "fedvgae-whole-table3"  # until fedvgae-table3 has runs
-    links = [Panel(f"{title}, links", table, name, methods) for name, title in names.items()]
-    names.pop("polblogs")
-    nodes = [Panel(f"{t}, nodes", "fedvgae-table4", name, methods) for name, t in names.items()]
-    draw("fedvgae", [links, nodes], {"": ""}, "AUC or accuracy, %")
+    panels = [
+        [Panel(f"{title}, {what}", table, name, methods) for name, title in names.items()]
+        for table, what in (
+            ("fedvgae-table3", "links"),
+            ("fedvgae-whole-table3", "links, whole graph"),
+            ("fedvgae-table4", "nodes"),
+        )
+    ]
+    draw("fedvgae", panels, {"": ""}, "AUC or accuracy, %")
 
 
 def gpfl() -> None:
@@ -171,8 +182,7 @@ def gpfl() -> None:
                   "test, last round")
             for dataset, clients in where
         ]  # fmt: skip
-        if rows("gpfl", table):  # there are runs
-            draw("gpfl", [each[:2], each[2:]], series, "accuracy, %", name)
+        draw("gpfl", [each[:2], each[2:]], series, "accuracy, %", name)
 
 
 PAGES = {"fgssl": fgssl, "fedgl": fedgl, "fedego": fedego, "fedvgae": fedvgae, "gpfl": gpfl}

@@ -74,7 +74,7 @@ def class_capped_split(
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (3, 1, 2)
 
-    Source: Huang et al., Federated Graph Semantic and Structural Learning, IJCAI 2023
+    Source: the loader of https://github.com/wgc-research/fgssl (the paper itself says 60/20/20)
     """
     if graph.y is None or not graph.num_classes:
         raise ValueError("Expected graph to have labels, but got none")
