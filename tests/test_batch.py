@@ -578,3 +578,52 @@ def test_a_loss_that_is_not_defined_beside_its_parameters(leaks: bool, strict: b
             fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
     else:
         fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
+
+
+def test_padding_in_a_term_that_begins_late_is_refused() -> None:
+    """A penalty of weight 0 in round 0: padding is looked at again in round 1."""
+    net = model(dropout=0.0)
+    base = fedavg(net)
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, new = base.aggregate(inbox, state)
+        count = state.get("count", torch.tensor(0.0)) + 1
+        return {k: {**m, "count": count} for k, m in outbox.items()}, {**new, "count": count}
+
+    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        weight = message.get("count", torch.tensor(0.0))
+        params, context = base.receive({"model": message["model"]}, state, graph)
+        return params, {**context, "weight": weight}
+
+    def loss(params: Any, data: fgl.Graph, context: Any) -> Tensor:
+        logits = torch.func.functional_call(net, params, (data.x, data.adj))
+        return base.loss(params, data, context) + context["weight"] * logits.square().mean()
+
+    ramped = replace(base, aggregate=aggregate, receive=receive, loss=loss)
+    fgl.run(ramped, graphs(), num_rounds=1, clients_at_once="all")
+    with pytest.raises(ValueError, match=r"Round 1, .*leave padding out"):
+        fgl.run(ramped, graphs(), num_rounds=2, clients_at_once="all")
+    found = fgl.run(ramped, graphs(), num_rounds=2)
+    assert not found.history[0].one_by_one
+    assert "leave padding out" in found.history[1].one_by_one
+    alone = fgl.run(ramped, graphs(), num_rounds=2, clients_at_once=1)
+    near(found.outbox[0]["model"], alone.outbox[0]["model"])
+
+
+@pytest.mark.parametrize("clients_at_once", [1, "all"])
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        (lambda loss: loss.detach(), r"the loss to depend on params, but got no gradient"),
+        (lambda loss: loss.expand(2), r"the loss to be a scalar, but got shape \[2\]"),
+        (lambda loss: 0.5, r"the loss to be a scalar tensor, but got 0\.5"),
+        (lambda loss: None, r"the loss to be a scalar tensor, but got None"),
+    ],
+)
+def test_a_loss_that_is_no_scalar_with_a_gradient(
+    clients_at_once: Any, value: Any, error: str
+) -> None:
+    base = fedavg(model(dropout=0.0))
+    wrong = replace(base, loss=lambda *given: value(base.loss(*given)))
+    with pytest.raises((TypeError, ValueError), match=rf"Round 0, .*Expected {error}"):
+        fgl.run(wrong, graphs(), num_rounds=1, clients_at_once=clients_at_once)

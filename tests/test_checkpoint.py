@@ -244,6 +244,22 @@ def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
 
 
+def never(index: int, client: int) -> bool:
+    return False
+
+
+def odd(index: int, client: int) -> bool:
+    return bool(client % 2)
+
+
+def test_another_function_of_dropouts_is_another_run(tmp_path: Path) -> None:
+    method = fedavg(model())
+    for rounds in (1, 2):
+        fgl.run(method, graphs(), num_rounds=rounds, checkpoint=tmp_path, dropouts=never)
+    with pytest.raises(ValueError, match=r"with dropouts='?odd'?, but got '?never"):
+        fgl.run(method, graphs(), num_rounds=3, checkpoint=tmp_path, dropouts=odd)
+
+
 class Factory:
     """An optimiser factory that is an object: its address is not the same in another process."""
 

@@ -11,6 +11,7 @@ import torch_geometric.nn as pyg
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+import fgl.nn
 from fgl.augment import drop_edges
 from fgl.nn import GAT, GCN, GATConv, GCNConv
 from fgl.nn.layers import dropout
@@ -414,3 +415,16 @@ def test_dropout_scales_by_the_share_that_it_keeps(p: float, dtype: torch.dtype)
     scales = kept.unique().tolist()
     assert scales[0] == 0
     assert scales[1:] == pytest.approx([1 / share], rel=1e-6 if dtype == torch.float32 else 1e-12)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GAT", "SAGE", "MLP", "VGAE", "EgoSAGE", "GIN"])
+@pytest.mark.parametrize("dropout", [1.5, -1.0, "0.5"])
+def test_dropout_is_a_share(name: str, dropout: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"^Expected dropout to be a number >= 0 and"):
+        getattr(fgl.nn, name)(4, 8, 2, dropout=dropout)
+
+
+@pytest.mark.parametrize("name", ["GCN", "GAT", "SAGE", "MLP"])
+def test_widths_are_counts(name: str) -> None:
+    with pytest.raises(TypeError, match=r"^Expected hidden_channels to be an integer >= 1, but"):
+        getattr(fgl.nn, name)(4, "8", 2)

@@ -842,6 +842,55 @@ def test_scores_are_a_dict() -> None:
         fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=lambda *_: 0.5)  # type: ignore[arg-type,return-value]
 
 
+@pytest.mark.parametrize("name", ["evaluate", "score", "watch"])
+@pytest.mark.parametrize(
+    ("metrics", "error"),
+    [
+        ({"accuracy": "high"}, r"'accuracy' to be a number, but got 'high'"),
+        ({3: 0.5}, r"to name metrics by strings, but got 3"),
+        ({"accuracy": torch.ones(2)}, r"'accuracy' to be a number, but got tensor"),
+    ],
+)
+def test_metrics_are_numbers_by_names(name: str, metrics: Any, error: str) -> None:
+    with pytest.raises(TypeError, match=rf"Round 0, .*Expected {name}.*{error}"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, **{name: lambda *_: metrics})
+
+
+def test_a_metric_is_said_by_one_alone() -> None:
+    def half(*_: Any) -> dict[str, float]:
+        return {"accuracy": 0.5}
+
+    with pytest.raises(ValueError, match=r"Round 0, .*evaluate to return .* 'accuracy' again"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, score=half, evaluate=half)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Round 0, .*watch to return .* 'accuracy' again"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, watch=half, evaluate=half)
+
+
+@pytest.mark.parametrize(
+    ("given", "error"),
+    [
+        ({"method": nn.Linear(1, 1)}, r"method to be a Method, .*, but got Linear"),
+        (
+            {"clients": fgl.tasks.Nodes()},
+            r"clients .*, but got a Nodes, whose load\(seed=0\) makes",
+        ),
+        ({"start": {}}, r"start to be a run's Result, but got dict"),
+        ({"callbacks": print}, r"callbacks to be a list of functions, but got <built-in"),
+        ({"evaluate": {}}, r"evaluate to be a function, but got {}"),
+    ],
+)
+def test_what_is_easily_mistaken_is_said_before_the_first_round(given: Any, error: str) -> None:
+    options = {"method": fedavg(model()), "clients": graphs(), **given}
+    with pytest.raises(TypeError, match=f"^Expected {error}"):
+        fgl.run(**options, num_rounds=1)
+
+
+@pytest.mark.parametrize("optimizer", [4, "adam", torch.optim.SGD([torch.ones(1)], lr=0.1)])
+def test_an_optimizer_is_a_function_of_tensors(optimizer: Any) -> None:
+    with pytest.raises(TypeError, match=r"^Expected optimizer to make an optimiser .*, but got"):
+        Training(optimizer)
+
+
 @pytest.mark.parametrize(
     "spoil",
     [

@@ -301,9 +301,8 @@ def test_equal_to_the_plain_mean_to_the_last_digit(number: int, bits: int) -> No
 def test_one_client_alone_is_no_sum() -> None:
     with pytest.raises(ValueError, match="threshold to be an integer >= 2, but got 1"):
         secure_sum(tiny(), threshold=1)
-    with pytest.warns(UserWarning, match="keys of at least 2 clients, but got 1"):
-        result = fgl.run(secure_sum(tiny(), threshold=2), lines(1), num_rounds=4)
-    assert same(dict(result.outbox[0]["model"]), tiny().initial())
+    with pytest.raises(ValueError, match="threshold to be at most the 1 clients, but got 2"):
+        fgl.run(secure_sum(tiny(), threshold=2), lines(1), num_rounds=4)
 
 
 def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
@@ -769,6 +768,17 @@ def ragged(sizes: list[int]) -> Method:
         return method.aggregate(inbox, state)
 
     return replace(method, send=send, aggregate=aggregate)
+
+
+@pytest.mark.parametrize("key", ["model", "num_examples"])
+def test_what_is_weighted_is_not_summed_equally(key: str) -> None:
+    with pytest.raises(ValueError, match=f"equally to name keys beside .*, but got '{key}'"):
+        secure_sum(tiny(), threshold=2, equally=[key])
+
+
+def test_a_threshold_above_all_clients_is_refused() -> None:
+    with pytest.raises(ValueError, match="threshold to be at most the 3 clients, but got 4"):
+        fgl.run(secure_sum(tiny(), threshold=4), lines(3), num_rounds=4)
 
 
 @LOST

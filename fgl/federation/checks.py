@@ -1,4 +1,4 @@
-"""Checks of what crosses the wire: keys, shapes, dtypes, finite numbers."""
+"""Checks of what crosses the wire: keys, shapes, dtypes, finite numbers, metrics."""
 
 from __future__ import annotations
 
@@ -127,3 +127,39 @@ def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: s
         )
     if tensor.dtype != want.dtype:
         raise TypeError(f"Expected {name}[{key!r}] to be {want.dtype}, but got {tensor.dtype}")
+
+
+def check_names(what: str, metrics: Any) -> None:
+    """Refuse what is no dict of metrics by their names.
+
+    Args:
+        what: who returned it.
+        metrics: what was returned.
+
+    Raises:
+        TypeError: if it is no mapping, or a name is no string.
+
+    Example:
+        >>> check_names("score", {3: 0.5})
+        Traceback (most recent call last):
+        TypeError: Expected score to name metrics by strings, but got 3
+    """
+    if not isinstance(metrics, Mapping):
+        got = type(metrics).__name__
+        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
+    for key in metrics:
+        if not isinstance(key, str):
+            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
+
+
+def as_number(name: str, value: Any) -> float:
+    """A metric as a float, whatever number or tensor of one number it is.
+
+    Example:
+        >>> as_number("accuracy", torch.tensor(0.5))
+        0.5
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"Expected {name} to be a number, but got {value!r}") from error

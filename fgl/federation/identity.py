@@ -37,7 +37,7 @@ def identity(
     return {
         "seed": seed,
         "participation": participation,
-        "dropouts": "function" if callable(dropouts) else dropouts,
+        "dropouts": _short_name(dropouts) if callable(dropouts) else dropouts,
         "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
         "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
         "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),

@@ -74,6 +74,11 @@ class Training:
     settle_moments: bool = False
 
     def __post_init__(self) -> None:
+        if not callable(self.optimizer):
+            raise TypeError(
+                "Expected optimizer to make an optimiser of a list of tensors, such as "
+                f"functools.partial(torch.optim.SGD, lr=0.1), but got {self.optimizer!r}"
+            )
         if self.num_steps is not None:
             check_number("num_steps", self.num_steps, at_least=0, integer=True)
         if self.num_steps is not None and self.batches is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .checks import as_number, check_names
 from .executors import Answer, Executor, Value
 from .forms import NoMajority
 from .guard import ChangedInPlace, unchanged
@@ -178,10 +179,10 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
         with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, states))
+            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), found)
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            found |= _numbers("watch", plan.watch(result.server_state))
+            found |= _numbers("watch", plan.watch(result.server_state), found)
     return found
 
 
@@ -190,11 +191,15 @@ def kept(result: Result) -> list[Mapping[str, Any]]:
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
-def _numbers(name: str, metrics: Any) -> dict[str, float]:
-    if not isinstance(metrics, Mapping):
-        got = type(metrics).__name__
-        raise TypeError(f"Expected {name} to return a dict of metrics, but got {got}")
-    return {key: float(value) for key, value in metrics.items()}
+def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
+    """Metrics by names that no other has."""
+    check_names(name, metrics)
+    for key in metrics:
+        if key in others:
+            raise ValueError(
+                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
+            )
+    return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
 
 
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:

@@ -119,7 +119,8 @@ def run(
             extra key or a wrong shape, a checkpoint of another run or another format, or a folder
             that another run uses. An error inside a client is raised again with its round, client
             and stage.
-        TypeError: for features of another floating type than the model.
+        TypeError: for features of another floating type than the model, a model in the place of the
+            method, and the like.
         OSError: if a round cannot be saved; what can be known is said before the first round.
 
     An upload that is malformed, not finite, far out or refused by `accept` costs its client the
@@ -138,6 +139,7 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
+    _check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     if on is None:
@@ -236,9 +238,12 @@ def unpacked(
         )
     if isinstance(clients, Sequence):
         return clients, evaluate
-    if not hasattr(clients, "clients"):
+    if not callable(getattr(clients, "evaluate", None)):
         got = type(clients).__name__
-        raise TypeError(f"Expected clients to be a sequence of graphs or a task, but got a {got}")
+        hint = ", whose load(seed=0) makes one" if hasattr(clients, "load") else ""
+        raise TypeError(
+            f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
+        )
     return clients.clients, evaluate or clients.evaluate(method)
 
 
@@ -335,6 +340,20 @@ def check_graphs(clients: Sequence[Graph]) -> None:
                 f"Expected client {client} to have {widths[0]} features as client 0, "
                 f"but got {width}"
             )
+
+
+def _check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> None:
+    """Raise a TypeError for what is easily mistaken, such as a model in a method's place."""
+    if not isinstance(method, Method):
+        got = type(method).__name__
+        raise TypeError(f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}")
+    if start is not None and not isinstance(start, Result):
+        raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
+    if not isinstance(callbacks, Sequence):
+        raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"Expected {name} to be a function, but got {function!r}")
 
 
 def _check(

@@ -153,7 +153,8 @@ def minimise(
         for batch in batches:
             stepper.zero_grad()
             value = loss(layout.turn(local), *batch)
-            _check_scalar(value)
+            check_scalar(value)
+            check_has_gradient(value)
             value.backward()
             check_reached(leaves, value)
             if max_grad_norm is not None:
@@ -172,12 +173,16 @@ def minimise(
     return Trained(layout.turn(ends), history, layout.turn(kept))
 
 
-def _check_scalar(value: Any) -> None:
-    """A loss is one number that has a gradient."""
+def check_scalar(value: Any) -> None:
+    """A loss is one number."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected the loss to be a scalar tensor, but got {value!r}")
     if value.dim():
         raise ValueError(f"Expected the loss to be a scalar, but got shape {list(value.shape)}")
+
+
+def check_has_gradient(value: Tensor) -> None:
+    """Of a loss, or of the losses of many clients."""
     if not value.requires_grad:
         raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..checks import check_count
 from ..sparse import row_softmax, weighted_product
 from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
@@ -111,6 +112,7 @@ class GAT(Stack):
         heads: int = 1,
         dropout: float = 0.5,
     ) -> None:
+        check_count(hidden_channels=hidden_channels, heads=heads)
         if hidden_channels % heads:
             raise ValueError(
                 f"Expected hidden_channels to be a multiple of heads={heads}, "

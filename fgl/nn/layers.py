@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding
 
-from ..checks import check_count
+from ..checks import check_count, check_share
 from ..sparse import SparseMatrix
 
 Features = Tensor | SparseMatrix
@@ -83,6 +83,7 @@ class Stack(nn.Module):
 
     def __init__(self, convs: list[nn.Module], dropout: float, drop_input: bool = False) -> None:
         super().__init__()
+        check_share(dropout=dropout)
         self.convs = nn.ModuleList(convs)
         self.dropout = dropout
         self.drop_input = drop_input
@@ -105,4 +106,5 @@ class Stack(nn.Module):
 def widths(in_channels: int, hidden: int, out_channels: int, num_layers: int) -> list[int]:
     """Channels before, between and after `num_layers` layers."""
     check_count(num_layers=num_layers)
+    check_count(in_channels=in_channels, hidden_channels=hidden, out_channels=out_channels)
     return [in_channels, *[hidden] * (num_layers - 1), out_channels]

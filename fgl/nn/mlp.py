@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from ..checks import check_share
 from .layers import dropout, widths
 
 
@@ -39,6 +40,7 @@ class MLP(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_share(dropout=dropout)
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
         self.lins = nn.ModuleList(nn.Linear(a, b) for a, b in pairwise(sizes))
         self.dropout = dropout

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_share
 from .layers import Edges, Features, adjacency
 from .sage import SAGE, SAGEConv
 
@@ -59,6 +60,7 @@ class NeighbourGenerator(nn.Module):
         dropout: float = 0.5,
     ) -> None:
         super().__init__()
+        check_share(dropout=dropout)
         self.num_neighbours = num_neighbours
         self.dropout = dropout
         self.encoder = nn.ModuleList(

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_share
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
 
@@ -182,6 +183,7 @@ class EgoSAGE(nn.Module):
         linear: bool = False,
     ) -> None:
         super().__init__()
+        check_share(dropout=dropout)
         fanouts = tuple(fanouts)
         if not all(type(fanout) is int for fanout in fanouts):
             raise TypeError(f"Expected fanouts to be integers, but got {tuple(fanouts)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..checks import check_share
 from ..losses import pair_scores
 from .gcn import GCNConv
 from .layers import Edges, Features, adjacency, dropout
@@ -59,6 +60,7 @@ class VGAE(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
+        check_share(dropout=dropout)
         self.conv1 = GCNConv(in_channels, hidden_channels)
         self.conv_mu = GCNConv(hidden_channels, out_channels)
         self.conv_logstd = GCNConv(hidden_channels, out_channels)

@@ -255,6 +255,9 @@ class SparseMatrix:
         return SparseMatrix(pattern, None if self.value is None else self.value[entry])
 
     def to(self, device: torch.device | str) -> SparseMatrix:
+        """The matrix on a device; `astype` changes the type of its values."""
+        if isinstance(device, torch.dtype):
+            raise TypeError(f"Expected device to be a device, but got {device}: see astype")
         value = None if self.value is None else self.value.to(device)
         return SparseMatrix(self.pattern.to(device), value)
 

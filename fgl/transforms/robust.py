@@ -60,6 +60,8 @@ def robust(
         {'model': {'w': tensor(3.)}}
     """
     check_count(bucket=bucket)
+    if not callable(rule):
+        raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
     untouched = frozenset(untouched)
     why = "its server compares the clients' updates, of which a robust mean leaves one for all"
     refuse(method, CLUSTERS, "robust", why)

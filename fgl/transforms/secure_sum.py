@@ -54,8 +54,9 @@ def secure_sum(
         bound made, everybody keeps the old model and a warning says why.
 
     Raises:
-        ValueError: if a number is out of range, or the method needs more than means: every reason
-            is named; when called, if it sends other keys, or `threshold` is not more than half.
+        ValueError: if a number is out of range, `equally` names what is weighted, or the method
+            needs more than means: every reason is named; when called, if it sends other keys, or
+            `threshold` is not more than half of the clients who came, or more than all clients.
 
     Example:
         >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
@@ -69,6 +70,12 @@ def secure_sum(
     check_number("bound", bound, above=0)
     if isinstance(equally, str):
         raise TypeError(f"Expected equally to be several keys, but got the string {equally!r}")
+    weighted = [key for key in equally if key in ("model", "num_examples")]
+    if weighted:
+        raise ValueError(
+            "Expected equally to name keys beside 'model' and 'num_examples', since models are "
+            f"summed with the clients' examples as weights, but got {weighted[0]!r}"
+        )
     terms = Terms(threshold, tuple(equally), bits, float(bound))
     why = why_not_means(method, terms.equally)
     if why:

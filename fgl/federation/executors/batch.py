@@ -52,6 +52,7 @@ class Batch(Loop):
         super().__init__(method, clients, seed=seed, states=states, score=score)
         self.clients_at_once, self._or_alone = clients_at_once, or_alone
         self._checked: set[str] = set()  # kinds of padding that a loss was compared with
+        self._checked_in = -1  # the round in which they were
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
@@ -99,6 +100,9 @@ class Batch(Loop):
         return [made[row] for row in range(len(ready))]
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        if index != self._checked_in and index.bit_count() <= 1:  # a term may begin late
+            self._checked.clear()
+            self._checked_in = index
         members = tuple(one.client for one in ready)
         if members not in self._cohorts:
             self._cohorts[members] = Cohort([one.graph for one in ready], members)

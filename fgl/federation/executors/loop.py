@@ -9,6 +9,7 @@ import torch
 
 from ...graph import Graph
 from ...progress import shown
+from ..checks import as_number, check_names
 from ..guard import OwnTensors, unchanged
 from ..message import Message, Params, compact
 from ..method import Method, State
@@ -83,9 +84,10 @@ class Loop:
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
                 said: Any = self._score(params, graph)
-                if not isinstance(said, Mapping):
-                    got = type(said).__name__
-                    raise TypeError(f"Expected score to return a dict of metrics, but got {got}")
+                check_names("score", said)
+                for name, value in said.items():
+                    for each in value if isinstance(value, tuple) else (value,):
+                        as_number(f"score's {name!r}", each)
                 found[client] = dict(said)
         return found
 

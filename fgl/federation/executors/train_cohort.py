@@ -19,6 +19,7 @@ from ..train import (
     SCALARS,
     Trained,
     change_grads,
+    check_has_gradient,
     check_reached,
     fused,
     load_state,
@@ -134,6 +135,7 @@ def _step(
     how, layout = view.method.train, view.layout
     stepper.zero_grad()
     losses = view.losses(stacks)
+    check_has_gradient(losses)
     losses.sum().backward()
     check_reached(leaves, losses)
     if how.max_grad_norm is not None:

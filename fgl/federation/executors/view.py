@@ -15,7 +15,7 @@ from ..layout import Layout
 from ..message import Params
 from ..method import Method
 from ..minibatches import with_train_mask
-from ..train import named
+from ..train import check_scalar, named
 from .cohort import ONE_BY_ONE, Cohort, Part
 
 Hook = Callable[[Params, Params, Any], Params]
@@ -79,14 +79,11 @@ class View:
             graph = self.cohort.graph(client)
             if mask is not None:
                 graph = with_train_mask(graph, mask)
-            return self.method.loss(self.layout.turn(local), graph, self.context(client))
+            value = self.method.loss(self.layout.turn(local), graph, self.context(client))
+            check_scalar(value)
+            return value
 
-        out: Tensor = self._mapped("loss", loss, stacks)
-        if out.shape != (len(self.cohort),):
-            raise ValueError(
-                f"Expected the loss to be a scalar, but got shape {list(out.shape[1:])}"
-            )
-        return out
+        return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
         """`Training.adjust` or `settle` for all clients: of stacks, with each client's context."""
