@@ -22,7 +22,8 @@ from papers import TABLES
 from papers.claims import CLAIMS, VERDICTS, Claim, Figure
 from reproduce import MOST_RUNS, parsed, scored
 
-NAMES = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "acm": "ACM", "dblp": "DBLP"}
+NAMES = {"cora": "Cora", "citeseer": "CiteSeer", "pubmed": "PubMed", "polblogs": "PolBlogs"}
+NAMES |= {"acm": "ACM", "dblp": "DBLP"}
 COLORS = dict(zip(VERDICTS, ("#3d8b53", "#c0742c", "#a83232", "#777777"), strict=True))
 
 
