@@ -90,6 +90,7 @@ FEDERATION = [
     "executors.flower",
     "round",
     "evaluate",
+    "arguments",
     "run",
     "estimate",
 ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -11,8 +10,9 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from ..checks import check_number, check_share
+from ..checks import check_number
 from ..graph import Graph
+from .arguments import check_kinds, check_numbers
 from .checkpoint import Folder, opened
 from .collector import young_only
 from .executors import Executor
@@ -139,7 +139,7 @@ def run(
         >>> [r.round for r in result.history]
         [0, 1]
     """
-    _check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
+    check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
     if on is None:
@@ -148,7 +148,7 @@ def run(
         _check_dtype(method, graphs)
     else:
         graphs = _none_here(clients, clients_at_once, score, start)
-    _check(num_rounds, participation, dropouts, config)
+    check_numbers(num_rounds, participation, dropouts, config)
     guarded = checked(method)
     check_at_once(clients_at_once)
     at_once = clients_at_once
@@ -340,30 +340,3 @@ def check_graphs(clients: Sequence[Graph]) -> None:
                 f"Expected client {client} to have {widths[0]} features as client 0, "
                 f"but got {width}"
             )
-
-
-def _check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> None:
-    """Raise a TypeError for what is easily mistaken, such as a model in a method's place."""
-    if not isinstance(method, Method):
-        got = type(method).__name__
-        raise TypeError(f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}")
-    if start is not None and not isinstance(start, Result):
-        raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
-    if not isinstance(callbacks, Sequence):
-        raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
-    for name, function in functions.items():
-        if function is not None and not callable(function):
-            raise TypeError(f"Expected {name} to be a function, but got {function!r}")
-
-
-def _check(
-    num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
-) -> None:
-    check_number("num_rounds", num_rounds, at_least=0, integer=True)
-    check_number("participation", participation, above=0, at_most=1)
-    if not callable(dropouts):
-        check_share(dropouts=dropouts)
-    try:
-        json.dumps(dict(config or {}))
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"Expected config to hold JSON's types only, but got {config}") from error
