@@ -491,6 +491,32 @@ def test_two_who_break_the_aggregate_together_cost_the_round_and_not_the_run() -
         fgl.run(lying(0), graphs(), num_rounds=2, clients_at_once=1)
 
 
+@pytest.mark.filterwarnings("ignore:Round .*the server keeps the old model")
+def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
+    tmp_path: Path,
+) -> None:
+    """In the third round in a row the run says so, a resume between them or not."""
+    method = fedavg(model())
+
+    def failing(*rounds: int) -> Method:
+        def aggregate(inbox: Inbox, state: Any) -> Any:
+            if inbox.round in rounds:
+                raise KeyError("cluster")
+            return method.aggregate(inbox, state)
+
+        return replace(method, aggregate=aggregate)
+
+    how: Any = {"clients_at_once": 1, "checkpoint": tmp_path}
+    fgl.run(failing(1, 2, 3), graphs(), num_rounds=3, **how)
+    text = "Round 3, server, aggregate: Expected a new model in one of 3 rounds, .*'cluster'"
+    with pytest.raises(RuntimeError, match=text):
+        fgl.run(failing(1, 2, 3), graphs(), num_rounds=4, **how)
+    kept = fgl.run(failing(1, 2, 4, 5), graphs(), num_rounds=6, clients_at_once=1)
+    assert [len(record.dropped) for record in kept.history] == [0, 4, 4, 0, 4, 4]
+    absent = fgl.run(method, graphs(), num_rounds=5, dropouts=lambda index, client: index > 0)
+    assert [len(record.dropped) for record in absent.history] == [0, 4, 4, 4, 4]
+
+
 def test_the_form_of_uploads_survives_a_checkpoint(tmp_path: Path) -> None:
     """With one client left in the second round, only the first round knows what all send."""
     change = BAD_UPLOADS["extra entry"][0]

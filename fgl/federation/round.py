@@ -27,6 +27,7 @@ from .uploads import Absent, Diverged, reason, sift
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
 Watch = Callable[[State], Mapping[str, float]]
+PATIENCE = 3  # rounds in a row in which `aggregate` may raise for no single client's sake
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
@@ -153,13 +154,29 @@ def _aggregated(
             ((client, made),) = without.items()
             return made, {client: why}
         worked = _most_counted(result) and len(result.history) >= method.exchange
-        if isinstance(error, Diverged) or worked:  # nobody in particular is the cause
-            return None, dict.fromkeys(uploads, _old_model_stays(why))
-        raise
+        if not isinstance(error, Diverged) and not worked:
+            raise
+        _check_goes_on(result, why)
+        return None, dict.fromkeys(uploads, _old_model_stays(why))  # nobody alone is the cause
+
+
+STAYS = "the server keeps the old model: "
 
 
 def _old_model_stays(why: Exception) -> Exception:
-    return RuntimeError(f"the server keeps the old model: {reason(why)}")
+    return RuntimeError(f"{STAYS}{reason(why)}")
+
+
+def _check_goes_on(result: Result, why: Exception) -> None:
+    """The same in several rounds in a row is a mistake in the server: a run must not hide it."""
+    last = result.history[1 - PATIENCE :]
+    if len(last) == PATIENCE - 1 and all(
+        any(each.startswith(STAYS) for each in record.dropped.values()) for record in last
+    ):
+        raise RuntimeError(
+            f"Round {len(result.history)}, server, aggregate: Expected a new model in one of "
+            f"{PATIENCE} rounds, but got none, and no single upload is the cause: {reason(why)}"
+        ) from why
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:

@@ -126,8 +126,8 @@ def run(
     An upload that is malformed, not finite, far out or refused by `accept` costs its client the
     round: it is counted in ``Round.dropped`` with the reason, and warned of. When none is left the
     round keeps the old model; so it does where no form of upload has a majority, and where
-    `aggregate` raises after a round has counted. Where all are malformed it raises, since a mistake
-    in the method looks like that.
+    `aggregate` raises after a round has counted, but in the third round in a row it raises. Where
+    all are malformed it raises too: a mistake in the method looks like that.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
