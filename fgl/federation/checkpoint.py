@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from pathlib import Path
@@ -24,13 +24,13 @@ import torch
 from . import disk
 from .history import Result, Round
 from .inbox import Broadcast
-from .message import to
 
 FORMAT = 2
 HEAD = f"fgl-ckpt {FORMAT}\n".encode()
 HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
 SUM = hashlib.sha256().digest_size
 KEEP = 2
+PARTS = ("outbox", "server_state", "client_states")
 OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
@@ -235,6 +235,7 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
         "client_states": result.client_states,
         "form": json.dumps(result.form),
     }
+    content["on_processor"] = json.dumps(_on_processor(content))
     buffer = io.BytesIO()
     torch.save(content, buffer)
     return buffer.getvalue()
@@ -304,9 +305,34 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
-    outbox = to(content["outbox"], device)
+    stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all go along
+    outbox, server, states = (_placed(content[part], device, stays, part) for part in PARTS)
     if content["shared"]:
         outbox = Broadcast(outbox, content["num_clients"])
-    states = {client: to(state, device) for client, state in content["client_states"].items()}
     form = json.loads(content.get("form", "{}"))  # older files: the next round fixes it
-    return Result(outbox, to(content["server_state"], device), states, history, form)
+    return Result(outbox, server, states, history, form)
+
+
+def _on_processor(content: Mapping[str, Any]) -> list[str]:
+    """The tensors of a run on another device that are on the processor, as a server's own may be.
+
+    None of a run on the processor: gone on with elsewhere, all of it goes along.
+    """
+    found = [pair for part in PARTS for pair in _tensors(content[part], part)]
+    here = [path for path, tensor in found if tensor.device.type == "cpu"]
+    return here if len(here) < len(found) else []
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _tensors(part, f"{path}/{key}")
+    else:
+        yield path, value
+
+
+def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
+    """What was saved, each tensor on the device that it had."""
+    if isinstance(value, Mapping):
+        return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
+    return value if path in stays else value.to(device)

@@ -149,7 +149,7 @@ def marked(
     last, told = None, {}
     for seen, context in steps:
         if context is not last:  # the same context in all steps stays one
-            last, told = context, {**context, "of_own": torch.tensor(of_own)}
+            last, told = context, {**context, "of_own": torch.tensor(of_own, device=seen.device)}
         yield seen, told
 
 

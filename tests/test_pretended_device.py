@@ -1,0 +1,232 @@
+"""What CUDA would refuse, and where the host would wait for it, without any CUDA at hand."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Iterator
+from functools import cache, partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import conformance
+import pytest
+import torch
+from conformance import CASES, ROWS, TASKS
+from federations import end, fedavg, graphs, model, same
+from pretended_device import CUDA, Mixed, PretendedDevice
+from test_recipes import VARIANTS, go
+
+import fgl
+from fgl.federation import Method
+from fgl.federation.message import leaves
+from fgl.tasks import Task
+
+CPU = torch.device("cpu")
+FAST = {  # the others are run with `make conformance`
+    *(("fedavg", task) for task in ("nodes", "gat", "sampled", "ego", "links", "graphs")),
+    *(("fedselect", "nodes"), ("graphfl", "nodes"), ("gcfl plus gradients", "nodes")),
+    *(("fgssl", "nodes"), ("fedgl", "overlapping"), ("fedego", "ego"), ("fedvgae", "own")),
+    *(("gpfl", "graphs"), ("scaffold", "nodes"), ("pfedgraph", "nodes"), ("fedpub", "nodes")),
+}
+RESUMED = (("gcfl plus gradients", "own"), ("fedavg", "graphs"), ("gcfl plus", "graphs"))
+
+
+@pytest.fixture
+def gpu() -> Iterator[PretendedDevice]:
+    with PretendedDevice() as pretended:
+        yield pretended
+
+
+# -- the tool itself
+
+
+def test_what_is_made_of_its_tensors_is_there_too(gpu: PretendedDevice) -> None:
+    x = torch.ones(3, 2).to("cuda")
+    made = [x + 1, x[0], x.t(), torch.zeros(2, device="cuda"), x.new_tensor([1.0])]
+    made += [torch.nn.functional.pad(x, (0, 1)), torch.nn.functional.one_hot(x[0].long())]
+    made += [torch.nn.utils.rnn.pad_sequence([x, x[:1]]), copy.deepcopy(x), torch.rand_like(x)]
+    made += [torch.func.vmap(lambda row: row * 2)(x), x.to(torch.float64)]
+    assert {each.device for each in made} == {CUDA}
+    assert {x.cpu().device, torch.ones(2).device, torch.zeros_like(x, device="cpu").device} == {CPU}
+    net = torch.nn.Linear(2, 1).cuda()
+    net(x).sum().backward()
+    torch.optim.Adam(net.parameters()).step()
+    assert net.weight.device == net.weight.grad.device == CUDA  # type: ignore[union-attr]
+    assert gpu.steps == 1
+
+
+@pytest.mark.parametrize(
+    "mixed",
+    [
+        lambda x, y: x + y,
+        lambda x, y: x @ y.diag(),
+        lambda x, y: torch.stack([x.sum(), y.sum()]),
+        lambda x, y: y[x.long()],
+        lambda x, y: y.sum().add_(x.sum()),
+        lambda x, y: x.index_copy(0, torch.tensor([0]), y[:1]),
+        lambda x, y: torch.func.vmap(lambda a, b: a * b)(x, y),
+        lambda x, y: x.numpy(),
+        lambda x, y: torch.rand(2, generator=torch.Generator(), device="cuda"),
+    ],
+)
+def test_operands_of_two_devices_are_refused(gpu: PretendedDevice, mixed: Any) -> None:
+    with pytest.raises(Mixed, match=r"Expected .* at .*py:\d+"):
+        mixed(torch.zeros(3, device="cuda"), torch.zeros(3))
+    assert len(gpu.mixed) == 1
+
+
+def test_numbers_and_indices_of_the_processor_may_be_operands(gpu: PretendedDevice) -> None:
+    x, number = torch.ones(3, device="cuda"), torch.tensor(2.0)
+    made = [x * number, torch.where(x > 0, x, number), x[torch.tensor([0, 2])], x / number]
+    x[0] = number
+    x[1:] = torch.ones(2, device="cuda")
+    assert {each.device for each in made} == {CUDA}
+    assert not gpu.mixed
+
+
+def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -> None:
+    x = torch.ones(3, device="cuda")
+    fgl.metrics.accuracy(x[:, None], x.long() * 0)
+    x[x > 0].tolist()
+    place = [what for what in gpu.waits if what.startswith("fgl/metrics.py:")]
+    assert place
+    assert all(what.split(":")[1].split()[0].isdigit() for what in place)
+    assert any(what.endswith(" index by a mask") for what in gpu.waits)
+    assert any("test_pretended_device.py" in what and "tolist" in what for what in gpu.waits)
+    x.cpu()
+    assert gpu.copies.total() == 1
+    before = gpu.waits.total()
+    assert torch.ones(3).sum().item() == 3  # of the processor: nothing is waited for
+    assert gpu.waits.total() == before
+
+
+def test_its_numbers_come_from_its_own_generator(gpu: PretendedDevice) -> None:
+    torch.manual_seed(0)
+    first = torch.rand(3, device="cuda")
+    torch.manual_seed(0)
+    torch.rand(5)
+    assert torch.rand(3, device="cuda").equal(first)
+    torch.cuda.manual_seed(7)
+    state = torch.get_rng_state()
+    torch.rand(3, device="cuda")
+    assert torch.get_rng_state().equal(state)
+
+
+def test_nothing_of_it_stays() -> None:
+    names = ("device", "to", "tolist")
+    before = [getattr(torch.Tensor, name) for name in names]
+    with PretendedDevice():
+        assert torch.cuda.is_available()
+        moved = torch.ones(2, device="cuda")
+    assert [getattr(torch.Tensor, name) for name in names] == before
+    assert moved.device == CPU
+
+
+# -- the library there
+
+
+@cache
+def task_there(name: str) -> Task:
+    """A task of the conformance table, its graphs and its model on the device."""
+    return TASKS[name](0.5, torch.float32)
+
+
+def case_there(name: str, task: str, monkeypatch: Any) -> tuple[Method, Task]:
+    cast, first, parts = conformance.cast, conformance.first, conformance.parts_of_nodes
+    monkeypatch.setattr(conformance, "cast", lambda own, dtype: cast(own, dtype).to("cuda"))
+    monkeypatch.setattr(conformance, "first", lambda make, dtype: first(make, dtype).to("cuda"))
+    monkeypatch.setattr(conformance, "parts_of_nodes", lambda: [p.cuda() for p in parts()])
+    made = task_there(task)
+    return ROWS[name].build(made), made
+
+
+def cases(fast: Any = FAST, of: Any = CASES) -> Any:
+    chosen = [
+        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else pytest.mark.slow)
+        for pair in of
+    ]
+    return pytest.mark.parametrize(("name", "task"), chosen)
+
+
+@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
+@cases()
+def test_a_round_mixes_no_devices(
+    name: str, task: str, at_once: Any, gpu: PretendedDevice, monkeypatch: Any
+) -> None:
+    method, made = case_there(name, task, monkeypatch)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Secure sum")
+        result = fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
+    assert not gpu.mixed
+    models = [message["model"] for message in result.outbox.values() if "model" in message]
+    assert {each.device for params in models for _, each in leaves(params)} <= {CUDA}
+
+
+def devices(result: Any) -> list[Any]:
+    """Where all that a run keeps is."""
+    kept = [result.server_state, *result.outbox.values(), *result.client_states.values()]
+    return [(path, tensor.device) for each in kept for path, tensor in every(each)]
+
+
+def every(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    for key, part in value.items():
+        if isinstance(part, torch.Tensor):
+            yield f"{path}/{key}", part
+        else:
+            yield from every(part, f"{path}/{key}")
+
+
+@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
+@cases(RESUMED, [*RESUMED, *((name, row.tasks[0]) for name, row in ROWS.items())])
+def test_a_resume_puts_everything_back_where_it_was(
+    name: str, task: str, at_once: Any, gpu: PretendedDevice, monkeypatch: Any, tmp_path: Path
+) -> None:
+    method, made = case_there(name, task, monkeypatch)
+    go_on = partial(fgl.run, clients_at_once=at_once, seed=1, strict=True)
+    whole = go_on(method, made, num_rounds=3)
+    go_on(method, made, num_rounds=1, checkpoint=tmp_path)
+    resumed = go_on(method, made, num_rounds=3, checkpoint=tmp_path)
+    assert not gpu.mixed
+    assert devices(resumed) == devices(whole)
+    assert same(end(resumed), end(whole))
+
+
+def test_a_run_moves_from_the_processor_to_a_device_and_back(
+    gpu: PretendedDevice, tmp_path: Path
+) -> None:
+    method, data = fedavg(model()), graphs()
+    fgl.run(method, data, num_rounds=1, checkpoint=tmp_path, clients_at_once=1)
+    there = [graph.to("cuda") for graph in data]
+    moved = fgl.run(
+        fedavg(model().cuda()), there, num_rounds=2, checkpoint=tmp_path, clients_at_once=1
+    )
+    assert {device for _, device in devices(moved) if _.startswith("/model")} == {CUDA}
+    back = fgl.run(method, data, num_rounds=3, checkpoint=tmp_path, clients_at_once=1)
+    assert {device for _, device in devices(back)} == {CPU}
+    assert not gpu.mixed
+
+
+RECIPES = {**VARIANTS, "baseline": ("baseline", ["fedprox", "ego-nodes", "--mu", "0.1"])}
+RECIPES["baseline"][1].extend(["--rounds", "2", "--hidden", "8", "--clients", "2"])
+
+
+@pytest.mark.parametrize(
+    ("variant", "at_once"),
+    [
+        pytest.param(*each, marks=() if each == ("fnsc", "1") else pytest.mark.slow)
+        for each in product(RECIPES, ("1", "all"))
+    ],
+)
+def test_a_recipe_runs_and_resumes_there(
+    variant: str, at_once: str, gpu: PretendedDevice, tmp_path: Path
+) -> None:
+    name, flags = RECIPES[variant]
+    flags = [*flags, "--device", "cuda", "--clients-at-once", at_once, "--checkpoint"]
+    whole = go(name, *flags, str(tmp_path / "whole"))[1]
+    go(name, *flags, str(tmp_path / "cut"), "--rounds", "1")
+    resumed = go(name, *flags, str(tmp_path / "cut"))[1]
+    assert not gpu.mixed
+    assert devices(resumed) == devices(whole)
+    assert same(end(resumed), end(whole))
