@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph as pyg_subgraph
 
 from fgl import Graph, SparseMatrix
+from fgl.federation.minibatches import with_train_mask
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 0, 1, 3, 2, 0]])
 TRUE = torch.ones(4, dtype=torch.bool)
@@ -126,6 +128,17 @@ def test_refuses(change: dict[str, Any], error: type[Exception], message: str) -
         graph(**change)
     with pytest.raises(error, match=message):  # a changed copy is checked again
         graph().replace(**change)
+
+
+def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
+    g = graph()
+    assert (g.num_train, g.num_train) == (2, 2)
+    g.train_mask.fill_(True)  # type: ignore[union-attr]
+    assert g.num_train == 4
+    assert copy.deepcopy(g).num_train == 4
+    assert with_train_mask(g, torch.tensor([True, False, False, False])).num_train == 1
+    with torch.inference_mode():
+        assert graph().num_train == 2
 
 
 def test_sizes() -> None:

@@ -57,6 +57,7 @@ FLOORS["experiment"] = {"checks", "federation", "tasks"}
 FEDERATION = [
     "message",
     "collector",
+    "allocator",
     "counter",
     "modes",
     "seeds",
@@ -66,6 +67,7 @@ FEDERATION = [
     "method",
     "pairs",
     "forms",
+    "distances",
     "uploads",
     "layout",
     "minibatches",

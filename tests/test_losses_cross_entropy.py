@@ -13,6 +13,7 @@ from torch.func import grad, vmap
 
 from fgl import losses
 from fgl.losses import cross_entropy, soft_cross_entropy
+from fgl.losses.cross_entropy import _known as known
 
 N, C = 11, 4
 Y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 0, 0, 1])
@@ -204,3 +205,64 @@ def test_labels_and_masks_of_another_kind_are_refused() -> None:
         cross_entropy(logits, torch.zeros(4))
     with pytest.raises(TypeError, match=r"mask to be bool or float weights, but got torch.int64"):
         cross_entropy(logits, torch.zeros(4, dtype=torch.int64), torch.tensor([3, 2, 1, 0]))
+
+
+def composed(z: Tensor, y: Tensor, mask: Tensor | None) -> Tensor:
+    """The formula in operations of torch, whose derivatives are torch's own."""
+    own = y.clamp(min=0)
+    each = z.logsumexp(1) - z.gather(1, own[:, None])[:, 0]
+    weight = torch.ones_like(each) if mask is None else mask.to(each.dtype)
+    return (each * weight).sum() / weight.sum()
+
+
+@pytest.mark.parametrize("mask", [None, MASK, torch.arange(N) / 3], ids=["all", "mask", "weights"])
+def test_further_derivatives_are_those_of_the_formula(mask: Tensor | None) -> None:
+    z = logits()
+    assert torch.autograd.gradgradcheck(lambda z: cross_entropy(z, Y, mask), z)
+    z = z.detach()
+    want = torch.func.hessian(lambda z: composed(z, Y, mask))(z)
+    for how in (torch.func.hessian, lambda f: torch.func.jacrev(torch.func.jacrev(f))):
+        torch.testing.assert_close(how(lambda z: cross_entropy(z, Y, mask))(z), want)
+    one = torch.ones_like(z).cumsum(1)
+    got = torch.func.jvp(lambda z: cross_entropy(z, Y, mask), (z,), (one,))
+    torch.testing.assert_close(got, torch.func.jvp(lambda z: composed(z, Y, mask), (z,), (one,)))
+
+
+def test_weights_that_are_trained_have_a_gradient() -> None:
+    weight = (torch.arange(N).double() / 3).requires_grad_()
+    assert torch.autograd.gradcheck(lambda w: cross_entropy(logits().detach(), Y, w), weight)
+
+
+@pytest.mark.parametrize("dims", [(0, None, 0), (0, 0, None), (1, None, None), (0, 1, 1)])
+def test_under_vmap_it_is_each_alone(dims: Any) -> None:
+    values = logits(), Y, MASK
+    size = 3
+    stacks = [
+        value if dim is None else torch.stack([value.roll(k, 0) for k in range(size)], dim)
+        for value, dim in zip(values, dims, strict=True)
+    ]
+    got = vmap(grad(cross_entropy), dims)(*stacks)
+    for k in range(size):
+        own = [s if d is None else s.select(d, k) for s, d in zip(stacks, dims, strict=True)]
+        torch.testing.assert_close(got[k], grad(composed)(*own))
+
+
+def test_what_is_known_of_a_mask_is_of_these_labels_as_they_are() -> None:
+    z, mask = logits().detach(), MASK.clone()
+    for shift in range(20):  # each of these labels may lie where the last ones lay
+        y = (Y + shift) % C
+        torch.testing.assert_close(cross_entropy(z, y, mask), composed(z, y, mask))
+        del y
+    y = Y.clone()
+    cross_entropy(z, y, mask)
+    y[0], mask[1] = 3, True
+    torch.testing.assert_close(cross_entropy(z, y, mask), composed(z, y, mask))
+    assert cross_entropy(z.float(), y, mask).dtype == torch.float32
+
+
+def test_what_is_known_of_a_mask_goes_with_it() -> None:
+    before, mask = len(known), MASK.clone()
+    cross_entropy(logits(), Y, mask)
+    assert len(known) == before + 1
+    del mask
+    assert len(known) == before

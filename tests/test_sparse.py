@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -510,3 +512,33 @@ def test_normalising_with_negative_weights() -> None:
 def test_a_scipy_matrix_is_no_pattern() -> None:
     with pytest.raises(TypeError, match=r"pattern to be a Pattern, but got csr_array.*from_scipy"):
         SparseMatrix(scipy.sparse.eye_array(3, format="csr"))  # type: ignore[arg-type]
+
+
+def test_values_are_wrapped_for_torch_once_and_again_where_they_change() -> None:
+    A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 0.0]]))
+    x = torch.tensor([[1.0], [10.0]])
+    for _ in range(3):
+        assert (A @ x).flatten().tolist() == [20, 3]
+    pattern, value = A.pattern, A.value
+    assert pattern.csr(value) is pattern.csr(value)  # type: ignore[arg-type]
+    value.add_(1)  # type: ignore[union-attr]
+    assert (A @ x).flatten().tolist() == [30, 4]
+    for number in range(20):  # each of these values may lie where the last ones lay
+        other = torch.full((2,), float(number))
+        assert (A.with_value(other) @ x).flatten().tolist() == [10 * number, number]
+        del other
+
+
+def test_a_matrix_that_was_used_can_be_copied() -> None:
+    A = SparseMatrix.from_dense(torch.eye(3))
+    for _ in range(3):
+        A @ torch.ones(3, 1)
+    for other in (copy.deepcopy(A), copy.copy(A), pickle.loads(pickle.dumps(A))):
+        assert (other @ torch.eye(3)).equal(torch.eye(3))
+
+
+def test_a_matrix_made_in_inference_mode_is_multiplied() -> None:
+    with torch.inference_mode():
+        A = SparseMatrix.from_dense(torch.eye(3))
+        for _ in range(3):
+            assert (A @ torch.eye(3)).equal(torch.eye(3))

@@ -290,3 +290,16 @@ def test_another_vmap_inside(op: str, case: str, heads: int) -> None:
 
     got = mapped(each, parts, padded(value, (heads, *shapes[0])), padded(x, shapes[1]))
     check(got, [each(*one) for one in zip(parts, value, x, strict=True)])
+
+
+def test_constant_values_are_packed_once() -> None:
+    parts = [SparseMatrix.from_dense(torch.eye(n) * (n + 1)) for n in (1, 3)]
+    stack = MatrixStack(parts)
+    assert stack.value is not None
+    assert stack.patterns.pack(stack.value) is stack.patterns.pack(stack.value)
+    for _ in range(2):
+        product = vmap(lambda index: stack.of(Member(index)) @ torch.ones(3, 1))
+        got = product(torch.arange(2)).squeeze(2)
+        assert got.tolist() == [[2, 0, 0], [4, 4, 4]]
+    other = stack.value * 2
+    assert stack.patterns.pack(other).tolist() == [4, 8, 8, 8]

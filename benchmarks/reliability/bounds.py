@@ -29,7 +29,7 @@ from harness.machine import machine, write
 
 import fgl
 from fgl import methods, tasks
-from fgl.federation.uploads import changes
+from fgl.federation.distances import changes
 
 
 def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
@@ -39,9 +39,9 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
         found[name] = max(found.get(name, 0.0), value)
 
     def aggregate(inbox: fgl.federation.Inbox, state: Any) -> Any:
-        moved = [changes(message, inbox.sent.get(k, {})) for k, message in inbox.items()]
+        moved = changes(inbox, inbox.sent)[0].values()
         for key in {key for each in moved for key in each}:
-            far = [each[key] for each in moved if key in each and each[key][0] > 0]
+            far = [each[key] for each in moved if key in each and each[key].moved > 0]
             if far:
                 median = statistics.median_high(value for value, _ in far)
                 for value, was in far:
@@ -61,7 +61,7 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
 
 def sizes(message: Mapping[str, Any]) -> dict[str, float]:
     """Root mean squares of a message's or a state's entries."""
-    return {key: value for key, (value, _) in changes(dict(message), {}).items()}
+    return {key: change.moved for key, change in changes({0: dict(message)}, {})[0][0].items()}
 
 
 def real() -> dict[str, tuple[fgl.Method, Any]]:

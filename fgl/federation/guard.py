@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ..graph import Graph
 from .checks import check_message, check_model
+from .distances import check_jump
 from .inbox import Inbox
 from .message import Message, Params, leaves
 from .method import Method, State
 from .pairs import check_seals
 from .ragged import Ragged
-from .uploads import check_jump
 
 
 class ChangedInPlace(ValueError):

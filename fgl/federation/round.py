@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .checks import as_number, check_names
+from .distances import Diverged
 from .executors import Answer, Executor, Value
 from .forms import NoMajority
 from .guard import ChangedInPlace, unchanged
@@ -22,7 +23,7 @@ from .inbox import Inbox
 from .message import Message, compact, num_bytes
 from .method import Method, State
 from .seeds import fold_in, stage
-from .uploads import Absent, Diverged, reason, sift
+from .uploads import Absent, reason, sift
 
 Dropouts = float | Callable[[int, int], bool]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]

@@ -12,6 +12,7 @@ import torch
 
 from ..checks import check_number
 from ..graph import Graph
+from .allocator import memory_kept
 from .arguments import check_kinds, check_numbers
 from .checkpoint import Folder, opened
 from .collector import young_only
@@ -162,7 +163,7 @@ def run(
         known["clients' data"] = fingerprint(graphs)
         if on is not None:
             known["clients"] = on.num_clients
-    with opened(checkpoint, known) as folder:
+    with opened(checkpoint, known) as folder, memory_kept():
         if folder is not None:
             result = folder.load(_device(method, graphs)) or result
         result.config = with_transforms(method, config)

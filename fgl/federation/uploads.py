@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from .checks import check_message, first_not_finite
+from .checks import check_message
+from .distances import Change, Diverged, changes
 from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common, said
-from .message import Message, Params
+from .message import Message
 from .method import Method, State
 
 LONGEST = 300  # characters of a reason that a history keeps
-
-
-class Diverged(ValueError):
-    """Numbers that are not finite, or far beyond what they were."""
 
 
 class Absent(ValueError):
@@ -72,7 +68,7 @@ def sift(
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
         >>> came = {k: {"model": {"weight": torch.full((1, 1), v)}}
-        ...         for k, v in enumerate((1.0, 2.0, 1e38, math.nan))}
+        ...         for k, v in enumerate((1.0, 2.0, 1e38, float("nan")))}
         >>> sent = dict.fromkeys(came, {"model": {"weight": torch.zeros(1, 1)}})
         >>> found = sift(method, came, sent, {}, {})
         >>> list(found.taken), found.form
@@ -104,11 +100,14 @@ def sift(
             refused[client] = error
     malformed = set(refused)
     taken: dict[int, Message] = {}
-    moved: dict[int, dict[str, tuple[float, float | None]]] = {}
+    moved, wrong = _changes(whole, sent)
+    refused |= wrong
+    counts = _counts(whole)
     for client, message in whole.items():
+        if client in wrong:
+            continue
         try:
-            moved[client] = changes(message, sent.get(client, {}))
-            _check_count(message, method.max_examples)
+            _check_count(message, counts.get(client), method.max_examples)
             method.accept(message, client, state)
             taken[client] = message
         except Exception as error:
@@ -137,83 +136,51 @@ def reason(error: Exception) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
-def _check_count(message: Message, most: float) -> None:
+def _changes(
+    uploads: Mapping[int, Message], sent: Mapping[int, Message]
+) -> tuple[dict[int, dict[str, Change]], dict[int, Exception]]:
+    """How far each upload is from what was sent, and which are not finite or cannot be compared."""
+    wrong: dict[int, Exception] = {}
+    try:
+        moved, diverged = changes(uploads, sent)
+        return moved, {**diverged}
+    except Exception as error:  # of one of them: which?
+        if len(uploads) == 1:
+            return {}, dict.fromkeys(uploads, error)
+    moved = {}
+    for client, message in uploads.items():
+        own, other = _changes({client: message}, sent)
+        moved |= own
+        wrong |= other
+    return moved, wrong
+
+
+def _counts(uploads: Mapping[int, Message]) -> dict[int, list[float]]:
+    """The numbers in each client's `num_examples`, read at once; of nobody where that fails."""
+    counts: dict[int, Any] = {
+        client: message["num_examples"]
+        for client, message in uploads.items()
+        if "num_examples" in message
+    }
+    try:
+        rows = torch.stack(list(counts.values())).flatten(1).tolist() if counts else []
+    except Exception:  # of one of them, which then is refused alone
+        return {}
+    return dict(zip(counts, rows, strict=True))
+
+
+def _check_count(message: Message, known: list[float] | None, most: float) -> None:
     """`num_examples` is a weight."""
-    count: Any = message.get("num_examples", 0)
-    for value in (float(count.min()), float(count.max())) if isinstance(count, Tensor) else ():
+    count: Any = message.get("num_examples")
+    if not isinstance(count, Tensor):
+        return
+    for value in count.flatten().tolist() if known is None else known:
         if not 0 <= value <= most:
             raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
 
-def changes(message: Message, sent: Message) -> dict[str, tuple[float, float | None]]:
-    """How far each entry of an upload is from what was sent: two root mean squares.
-
-    Args:
-        message: what came.
-        sent: what went; where it lacks an entry, it counts as 0.
-
-    Returns:
-        Key to how far it is, and how large it was, None where nothing of it was sent. Keys without
-        a floating-point tensor, and ``"num_examples"``, have none.
-
-    Raises:
-        Diverged: if a number is not finite.
-
-    Example:
-        >>> changes({"model": {"w": torch.tensor([3.0])}}, {"model": {"w": torch.ones(1)}})
-        {'model': (2.0, 1.0)}
-    """
-    found: dict[str, tuple[float, float | None]] = {}
-    for key, value in message.items():
-        new = _floats(value)
-        if not new:
-            continue
-        old = {
-            name: tensor
-            for name, tensor in _floats(sent.get(key, {})).items()
-            if name in new and tensor.shape == new[name].shape
-        }
-        flat = torch.cat([tensor.reshape(-1) for tensor in new.values()])
-        if old:
-            like = [old[n] if n in old else torch.zeros_like(t) for n, t in new.items()]
-            before = torch.cat([tensor.reshape(-1) for tensor in like]).to(flat.device)
-            moved, size = _root_mean_square(flat - before), _root_mean_square(before)
-        else:
-            moved, size = _root_mean_square(flat), None
-        if not math.isfinite(moved):
-            bad = first_not_finite({key: value})
-            if bad is not None:
-                raise Diverged(f"{bad} is not finite")
-        if key != "num_examples":
-            found[key] = moved, size
-    return found
-
-
-def _floats(value: Any) -> Params:
-    """The floating-point numbers of an entry, by name."""
-    inner = value if isinstance(value, Mapping) else {"": value}
-    return {
-        name: tensor if tensor.layout == torch.strided else _values(tensor)
-        for name, tensor in inner.items()
-        if tensor.is_floating_point()
-    }
-
-
-def _values(tensor: Tensor) -> Tensor:
-    return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
-
-
-def _root_mean_square(flat: Tensor) -> float:
-    if not flat.numel():
-        return 0.0
-    length = float(torch.linalg.vector_norm(flat))
-    if not math.isfinite(length):  # or the squares are too large for the dtype
-        length = float(torch.linalg.vector_norm(flat, dtype=torch.float64))
-    return length / math.sqrt(flat.numel())
-
-
 def _too_far(
-    moved: Mapping[int, Mapping[str, tuple[float, float | None]]],
+    moved: Mapping[int, Mapping[str, Change]],
     most: float,
     alike: Collection[str],
 ) -> dict[int, Diverged]:
@@ -227,13 +194,13 @@ def _too_far(
     """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
-        far = {client: each[key][0] for client, each in moved.items() if key in each}
+        far = {client: each[key].moved for client, each in moved.items() if key in each}
         some = sorted(value for value in far.values() if value > 0)
         if not some:
             continue
         median = some[len(some) // 2]
         for client, value in far.items():
-            was = moved[client][key][1]
+            was = moved[client][key].size
             times = most if was is not None or key in alike else most**2
             why = ""
             if value > times * median and value > (1.0 if was is None else was):
@@ -243,36 +210,3 @@ def _too_far(
             if why:
                 found.setdefault(client, Diverged(f"{key} changed by {value:.4g}, which is {why}"))
     return found
-
-
-def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
-    """Raise `Diverged` if a message or a state is not finite, or far larger than it was.
-
-    Args:
-        new: dict of tensors, at most one dict deep.
-        old: what it replaces; what it lacks counts as of size 1.
-        name: what an error calls it.
-        most: by how much a root mean square may grow, beyond 1.
-
-    Example:
-        >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
-        Traceback (most recent call last):
-        fgl.federation.uploads.Diverged: Expected state['w'] to grow by at most 1e+06, but got ...
-    """
-    for key, value in new.items():
-        parts = _floats(value)
-        if not parts:
-            continue
-        size = _root_mean_square(torch.cat([tensor.reshape(-1) for tensor in parts.values()]))
-        if size <= most:
-            continue
-        bad = first_not_finite({key: value})
-        if bad is not None:
-            raise Diverged(f"Expected {name} to be finite, but got {bad} that is not")
-        before = [t.reshape(-1) for t in _floats(old.get(key, {})).values()]
-        last = _root_mean_square(torch.cat(before)) if before else 0.0
-        if size > most * max(last, 1.0):
-            raise Diverged(
-                f"Expected {name}[{key!r}] to grow by at most {most:g}, but got {size:.4g} "
-                f"after {last:.4g}"
-            )

@@ -109,7 +109,15 @@ class Graph:
     @property
     def num_train(self) -> int:
         """Number of training examples; every one where there is no training mask."""
-        return self.num_examples if self.train_mask is None else int(self.train_mask.sum())
+        mask = self.train_mask
+        if mask is None:
+            return self.num_examples
+        if mask.is_inference():  # it counts no changes
+            return int(mask.sum())
+        known = self.__dict__.get("_counted")
+        if known is None or known[0] is not mask or known[1] != mask._version:
+            known = self.__dict__["_counted"] = mask, mask._version, int(mask.sum())
+        return int(known[2])
 
     @property
     def training_mask(self) -> Tensor:

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd import Function
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
 from ..sparse import widened
+from ..sparse.autograd import positional
 from .weighted_mean import weighted_mean
+
+# A mask to what follows from it and from its labels, which each step of a training asks for again.
+_known = WeakTensorKeyDictionary()
 
 
 def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -37,11 +46,99 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
         raise TypeError(f"Expected y to be int64, but got {y.dtype}")
     if mask is not None and mask.dtype != torch.bool and not mask.is_floating_point():
         raise TypeError(f"Expected mask to be bool or float weights, but got {mask.dtype}")
-    if mask is not None:
-        y = torch.where(mask.bool(), y, 0)  # a label of -1, "none", is no index
-    # For a few classes a third of the time of log_softmax, and exact for small losses.
-    loss = (logits - logits.gather(1, y[:, None])).logsumexp(1)
-    return weighted_mean(loss, mask)
+    if mask is not None and mask.requires_grad:
+        target = torch.where(mask.bool(), y, 0)[:, None]
+        return weighted_mean(_shifted(logits, target).logsumexp(1), mask)
+    loss: Tensor = _MaskedMean.apply(logits, y, mask)[0]  # type: ignore[no-untyped-call]
+    return loss
+
+
+def _shifted(logits: Tensor, target: Tensor) -> Tensor:
+    """Logits less that of the label: their `logsumexp` is the loss, exact where it is small.
+
+    For a few classes a third of the time of `log_softmax`.
+    """
+    return logits - logits.gather(-1, target)
+
+
+Targets = tuple[Tensor, Tensor, Tensor]
+
+
+def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
+    """Labels to index with ``[..., n, 1]``, -1 for each, and each row's share of the mean."""
+    key = y if mask is None else mask
+    if key.is_inference() or y.is_inference():  # they count no changes
+        return _made(y, mask, dtype)
+    state = y._version, key._version, dtype
+    labels, known, made = _known.get(key, (None, None, None))
+    if made is None or labels() is not y or known != state:
+        made = _made(y, mask, dtype)
+        _known[key] = weakref.ref(y), state, made
+    found: Targets = made
+    return found
+
+
+@torch.no_grad()
+def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
+    mask = torch.ones_like(y, dtype=torch.bool) if mask is None else mask
+    weight = mask.to(torch.promote_types(dtype, torch.float32))
+    total = weight.sum(-1, keepdim=True)
+    target = torch.where(mask.bool(), y, 0)[..., None]  # a label of -1, "none", is no index
+    minus_one = weight.new_full((), -1, dtype=dtype).expand_as(target)
+    return target, minus_one, weight / (total + (total == 0))
+
+
+def _first(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
+    """The tensor with its batch in front: the very same where it is there, since that is known."""
+    if tensor is None or dim == 0:
+        return tensor
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+
+class _MaskedMean(Function):
+    """Mean cross-entropy over what a mask has, its gradient in closed form: half the operations.
+
+    ``d loss / d logits_v = share_v (softmax(logits_v) - onehot(y_v))``
+    """
+
+    @staticmethod
+    @positional
+    def forward(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        target, _, share = _targets(y, mask, logits.dtype)
+        shifted = _shifted(logits, target)
+        each = shifted.logsumexp(-1)
+        return (each * share).sum(-1).to(logits.dtype), shifted, each
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)  # zeros of those outputs
+        ctx.save_for_backward(*inputs, *output[1:])
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Any, *rest: Any) -> tuple[Tensor | None, None, None]:
+        if grad is None:
+            return None, None, None
+        logits, y, mask, shifted, each = ctx.saved_tensors
+        target, minus_one, share = _targets(y, mask, logits.dtype)
+        if torch.is_grad_enabled():  # a gradient of this gradient
+            shifted = _shifted(logits, target)
+            each = shifted.logsumexp(-1)
+        wrong = (shifted - each.unsqueeze(-1)).exp().scatter_add(-1, target, minus_one)
+        return wrong * (share * grad[..., None]).to(logits.dtype)[..., None], None, None
+
+    @staticmethod
+    def jvp(ctx: Any, moved: Tensor, *rest: Any) -> tuple[Tensor, None, None]:
+        logits, y, mask = ctx.saved_tensors
+        target, _, share = _targets(y, mask, logits.dtype)
+        slope = (logits.softmax(-1) * _shifted(moved, target)).sum(-1)
+        return (slope * share).sum(-1).to(logits.dtype), None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *args: Tensor | None) -> tuple[Any, tuple[int, int, int]]:
+        whole = (_first(arg, dim, info.batch_size) for arg, dim in zip(args, in_dims, strict=True))
+        return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 
 def soft_cross_entropy(logits: Tensor, target: Tensor, mask: Tensor | None = None) -> Tensor:

@@ -37,6 +37,7 @@ class MatrixStack:
             self.parts = [part.astype(dtype) for part in parts]
             values = [p.pattern.ones(dtype) if p.value is None else p.value for p in self.parts]
             self.value = self.patterns.padded(values)
+            self.patterns.constant = self.value
         self._derived: dict[str, MatrixStack] = {}
 
     def of(self, member: Member) -> SparseMatrix:

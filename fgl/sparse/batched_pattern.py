@@ -41,6 +41,8 @@ class PatternStack:
         self.counts = [p.nnz for p in parts]
         self.nnz = max(self.counts)
         self._ones: dict[torch.dtype, Tensor] = {}
+        self.constant: Tensor | None = None  # values [K, nnz] that are packed once
+        self._packed: Tensor | None = None
 
     @property
     def device(self) -> torch.device:
@@ -82,6 +84,15 @@ class PatternStack:
         ones = self._ones.get(value.dtype)
         if ones is not None and ones.data_ptr() == value.data_ptr():
             return self.diagonal.ones(value.dtype)  # known, and so is its transpose
+        constant = self.constant
+        if constant is None or constant.data_ptr() != value.data_ptr() or value.requires_grad:
+            return self._flat(value)
+        if self._packed is None:
+            with outside():
+                self._packed = self._flat(constant)
+        return self._packed
+
+    def _flat(self, value: Tensor) -> Tensor:
         flat = value.flatten()
         return flat if self.slots is None else flat.index_select(0, self.slots)
 

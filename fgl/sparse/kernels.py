@@ -34,14 +34,14 @@ class Torch:
 
     def multiply(self, pattern: Any, value: Tensor, x: Tensor) -> Tensor:
         out = x.new_empty(pattern.shape[0], x.shape[1])
-        matrix = _csr(pattern, value)
+        matrix = pattern.csr(value)
         return torch.addmm(out, matrix, x, beta=0, out=out)  # `@` fills and copies the output first
 
     def sample(self, pattern: Any, left: Tensor, right: Tensor) -> Tensor:
         rows, cols = pattern.shape
         if pattern.nnz > rows * cols:  # of repeated entries; torch's kernel refuses so many
             return (left @ right.t())[pattern.row, pattern.col]
-        matrix = _csr(pattern, pattern.ones(left.dtype))
+        matrix = pattern.csr(pattern.ones(left.dtype))
         left, right = left.contiguous(), right.contiguous()
         out: Tensor = torch.sparse.sampled_addmm(matrix, left, right.t(), beta=0.0).values()
         return out
@@ -103,9 +103,3 @@ def backend(name: str) -> Backend:
     if name not in KINDS:
         raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")
     return KINDS[name]()
-
-
-def _csr(pattern: Any, value: Tensor) -> Tensor:
-    return torch.sparse_csr_tensor(
-        pattern.crow, pattern.col, value, pattern.shape, check_invariants=False
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, wraps
@@ -79,6 +80,7 @@ class Pattern:
         self.backend = backend
         self._ones: dict[torch.dtype, Tensor] = {}
         self._turned: tuple[Tensor, int, Tensor] | None = None
+        self._csr: tuple[weakref.ref[Tensor], int, Tensor | None] | None = None
 
     @property
     def nnz(self) -> int:
@@ -109,6 +111,26 @@ class Pattern:
         ):
             self._turned = (value, value._version, value.index_select(0, order))
         return pattern, self._turned[2]
+
+    def csr(self, value: Tensor) -> Tensor:
+        """The matrix as torch's kernels want it; kept from the second use of the same values."""
+        if value.is_inference():  # it counts no changes
+            return self._made(value)
+        last = self._csr
+        if last is None or last[0]() is not value or last[1] != value._version:
+            self._csr = weakref.ref(value), value._version, None
+            return self._made(value)
+        if last[2] is None:
+            last = self._csr = (*last[:2], self._made(value))
+        return last[2]  # type: ignore[return-value]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_csr": None}  # which torch cannot copy
+
+    def _made(self, value: Tensor) -> Tensor:
+        return torch.sparse_csr_tensor(
+            self.crow, self.col, value, self.shape, check_invariants=False
+        )
 
     @kept
     def loops(self) -> tuple[Pattern, Tensor]:
