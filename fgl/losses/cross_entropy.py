@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
 from ..sparse import widened
-from ..sparse.autograd import positional
+from ..sparse.autograd import mapped, positional
 from .weighted_mean import weighted_mean
 
 # A mask to what follows from it and from its labels, which each step of a training asks for again.
@@ -49,7 +49,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     if mask is not None and mask.requires_grad:
         target = torch.where(mask.bool(), y, 0)[:, None]
         return weighted_mean(_shifted(logits, target).logsumexp(1), mask)
-    loss: Tensor = _MaskedMean.apply(logits, y, mask)[0]  # type: ignore[no-untyped-call]
+    loss: Tensor = mapped(_MaskedMean, logits, y, mask)[0]
     return loss
 
 

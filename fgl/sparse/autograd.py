@@ -11,6 +11,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+from torch._C._functorch import TransformType, _add_batch_dim, _unwrap_batched, unwrap_if_dead
+from torch._functorch.autograd_function import VmapInfo
+from torch._functorch.pyfunctorch import retrieve_current_functorch_interpreter
 
 T = TypeVar("T")
 
@@ -19,13 +22,39 @@ def call(function: Any, *args: Any) -> Any:
     """``function.apply(*args)``, or only its forward where nobody will ask for a gradient."""
     pattern = args[-1]
     if pattern.stack is not None:
-        return function.apply(*pattern.owned(args))
+        return mapped(function, *pattern.owned(args))
     wanted = torch.is_grad_enabled() and any(
         isinstance(a, Tensor) and a.requires_grad for a in args
     )
     if wanted or torch._C._are_functorch_transforms_active():
         return function.apply(*args)
     return function.forward(*args)
+
+
+def mapped(function: Any, *args: Any) -> Any:
+    """``function.apply(*args)``; inside a `vmap` its rule, without a look at the arguments as trees.
+
+    The arguments are tensors or constants, the results one tensor or a tuple of them.
+    """
+    if not torch._C._are_functorch_transforms_active():
+        return function.apply(*args)
+    interpreter: Any = retrieve_current_functorch_interpreter()
+    if interpreter.key() != TransformType.Vmap:
+        return function.apply(*args)
+    level = interpreter.level()
+    pairs = [
+        _unwrap_batched(unwrap_if_dead(arg), level) if isinstance(arg, Tensor) else (arg, None)
+        for arg in args
+    ]
+    values, dims = zip(*pairs, strict=True)
+    if all(dim is None for dim in dims):
+        return function.apply(*args)
+    with interpreter.lower():
+        info = VmapInfo(interpreter.batch_size(), interpreter.randomness())
+        out, dim = function.vmap(info, dims, *values)
+    if isinstance(out, Tensor):
+        return _add_batch_dim(out, dim, level)
+    return tuple(_add_batch_dim(each, d, level) for each, d in zip(out, dim, strict=True))
 
 
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
