@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -69,8 +70,12 @@ def said(tensor: Tensor) -> str:
         >>> said(torch.zeros(2, 3))
         'torch.float32 [2, 3]'
     """
-    layout = "" if tensor.layout == torch.strided else f" {tensor.layout}"
-    return f"{tensor.dtype} {list(tensor.shape)}{layout}"
+    return _said(tensor.dtype, tensor.shape, tensor.layout)
+
+
+@lru_cache(maxsize=1024)
+def _said(dtype: torch.dtype, shape: torch.Size, layout: torch.layout) -> str:
+    return f"{dtype} {list(shape)}" + ("" if layout == torch.strided else f" {layout}")
 
 
 def most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
@@ -79,7 +84,7 @@ def most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
     Raises:
         NoMajority: if another one has as many.
     """
-    spelled = {client: _spelled(form) for client, form in forms.items()}
+    spelled = _all_spelled(forms)
     counts, known = Counter(spelled.values()), _spelled(fixed)
     agreed = len(counts) == 1 and len(forms) > 1  # as where a method changes what it sends
     if fixed:
@@ -98,9 +103,20 @@ def _spelled(form: Form) -> str:
     return json.dumps(form, sort_keys=True)
 
 
+def _all_spelled(forms: Mapping[int, Form]) -> dict[int, str]:
+    """Each client's form as a string; most are those of the client before."""
+    out: dict[int, str] = {}
+    last, spelled = None, ""
+    for client, form in forms.items():
+        if form != last:
+            last, spelled = form, _spelled(form)
+        out[client] = spelled
+    return out
+
+
 def all_differ(forms: Mapping[int, Form]) -> bool:
     """Whether each client has a form of its own: no hostile one makes that so, but a method may."""
-    return len({_spelled(form) for form in forms.values()}) == len(forms) > 2
+    return len(set(_all_spelled(forms).values())) == len(forms) > 2
 
 
 def _no_majority(one: Form, other: Form) -> str:

@@ -109,17 +109,16 @@ def unchanged(*messages: Any) -> Iterator[None]:
         fgl.federation.guard.ChangedInPlace: Expected the message and the state to stay ...
     """
     once = {id(message): message for message in messages if isinstance(message, Mapping)}
-    held = [tensor for message in once.values() for _, tensor in _tensors(message)]  # ids stay
-    before = {key: _versions(message) for key, message in once.items()}
+    held = {key: _tensors(message) for key, message in once.items()}  # so that ids stay theirs
+    before = {key: _versions(tensors) for key, tensors in held.items()}
     yield
-    del held
     for key, message in once.items():
-        now, then = _versions(message), before[key]
-        changed = [path for path in then | now if then.get(path) != now.get(path)]
-        if changed:
+        now, then = _versions(_tensors(message)), before[key]
+        if now != then:
+            changed = next(place for place in then | now if then.get(place) != now.get(place))
             raise ChangedInPlace(
-                f"Expected the message and the state to stay as they are, but got {changed[0]!r} "
-                "changed in place: others see it too, make a copy"
+                "Expected the message and the state to stay as they are, but got "
+                f"{'/'.join(changed)!r} changed in place: others see it too, make a copy"
             )
 
 
@@ -159,17 +158,32 @@ def _check_outbox(
         check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)
 
 
-def _tensors(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+Place = tuple[str, ...]  # of a tensor: its key, and its name inside of an entry
+
+
+def _tensors(message: Mapping[str, Any]) -> dict[Place, Tensor]:
     """The tensors of a message, a state or a context, which may hold more than tensors."""
-    for path, value in leaves(message):
-        inside = value.values if isinstance(value, Ragged) else value
-        if isinstance(inside, Tensor):
-            yield path, inside
+    found: dict[Place, Any] = {}
+    for key, value in message.items():
+        if isinstance(value, Tensor):
+            found[key,] = value
+        elif isinstance(value, Mapping):
+            found |= {(key, name): _inside(inner) for name, inner in value.items()}
+        else:
+            found[key,] = _inside(value)
+    return {place: value for place, value in found.items() if isinstance(value, Tensor)}
 
 
-def _versions(message: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
+def _inside(value: Any) -> Any:
+    return value.values if isinstance(value, Ragged) else value
+
+
+def _versions(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[int, int]]:
     """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
-    return {path: (id(t), t.is_inference() or t._version) for path, t in _tensors(message)}
+    return {
+        place: (id(tensor), tensor.is_inference() or tensor._version)
+        for place, tensor in tensors.items()
+    }
 
 
 class OwnTensors:

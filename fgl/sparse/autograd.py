@@ -32,7 +32,7 @@ def call(function: Any, *args: Any) -> Any:
 
 
 def mapped(function: Any, *args: Any) -> Any:
-    """``function.apply(*args)``; inside a `vmap` its rule, without a look at the arguments as trees.
+    """``function.apply(*args)``; inside a `vmap` its rule, without sorting the arguments as trees.
 
     The arguments are tensors or constants, the results one tensor or a tuple of them.
     """

@@ -1,0 +1,147 @@
+"""Rounds of this checkout beside those of another one: processor time, in alternated pairs.
+
+    git worktree add ../before 5e9f272
+    python benchmarks/speed/versus.py ../before --json benchmarks/results/versus.json
+    python benchmarks/speed/versus.py --report
+
+Each number is the median round of a process of its own, after three rounds; the processes of the
+two checkouts take turns. A ratio above 1 says that this checkout is faster; its range is over the
+pairs. Also the share of the processor time of a round that checks of uploads take, on one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+NAME, ROUNDS = "versus.json", 20
+CASES = (
+    ("gcn_fedavg/K=10", "1"),
+    ("gcn_fedavg/K=10", "all"),
+    ("gcn_fedavg/K=100", "1"),
+    ("gcn_fedavg/K=100", "auto"),
+    ("gcn_fedavg/K=100", "all"),
+    ("fgssl/K=10", "all"),
+    ("clients=1000", "auto"),
+    ("nodes=10000", "1"),
+    ("dense", "all"),
+    ("NCI1", "auto"),
+)
+
+
+def one(case: str, at_once: str) -> dict[str, float]:
+    """Milliseconds of a round here, and the share of the checks of uploads."""
+    import torch
+    from speed.cases import CASES
+
+    import fgl
+    from fgl.federation import round as play
+
+    torch.set_num_threads(1)
+    method, clients = CASES[case]()
+    stamps: list[float] = []
+    checks = [0.0]
+    sift = play.sift
+
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.process_time()
+        made = sift(*args, **kwargs)
+        checks[0] += time.process_time() - start
+        return made
+
+    def stamp(record: Any, result: Any) -> None:
+        stamps.append(time.process_time())
+        if record.round == 2:
+            checks[0] = 0.0
+
+    play.sift = timed
+    number: Any = int(at_once) if at_once.isdigit() else at_once
+    fgl.run(method, clients, clients_at_once=number, num_rounds=ROUNDS + 3, callbacks=[stamp])
+    rounds = [b - a for a, b in itertools.pairwise(stamps[2:])]
+    share = checks[0] / (stamps[-1] - stamps[2])
+    return {"ms": 1e3 * statistics.median(rounds), "checks": share}
+
+
+def there(folder: Path, case: str, at_once: str) -> dict[str, float]:
+    """The same in a process that runs the code of a checkout."""
+    command = [sys.executable, str(Path(__file__)), "--one", case, at_once]
+    done = subprocess.run(
+        command,
+        env={**os.environ, "PYTHONPATH": str(folder.resolve())},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def compared(here: Path, before: Path, case: str, at_once: str, pairs: int) -> dict[str, Any]:
+    runs = [(there(here, case, at_once), there(before, case, at_once)) for _ in range(pairs)]
+    ratios = sorted(old["ms"] / new["ms"] for new, old in runs)
+    return {
+        "ms": round(statistics.median(new["ms"] for new, _ in runs), 2),
+        "before_ms": round(statistics.median(old["ms"] for _, old in runs), 2),
+        "faster": round(statistics.median(ratios), 3),
+        "least": round(ratios[0], 3),
+        "most": round(ratios[-1], 3),
+        "checks": round(statistics.median(new["checks"] for new, _ in runs), 4),
+        "checks_before": round(statistics.median(old["checks"] for _, old in runs), 4),
+    }
+
+
+def table(found: dict[str, Any]) -> list[str]:
+    out = ["| case | at once | ms | before | faster | pairs | checks | before |", "|---" * 8 + "|"]
+    for name, each in found["cases"].items():
+        shares = [f"{100 * each[key]:.1f} %" for key in ("checks", "checks_before")]
+        cells = [each["ms"], each["before_ms"], f"{each['faster']}x"]
+        cells += [f"{each['least']} to {each['most']}", *shares]
+        out.append(f"| {' | '.join([*name.split(), *map(str, cells)])} |")
+    return out
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("before", nargs="?", type=Path, help="the other checkout")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the numbers there")
+    parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
+    parser.add_argument("--one", nargs=2, metavar=("CASE", "AT_ONCE"), help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one:
+        print(json.dumps(one(*args.one)))
+        return
+    from harness.machine import RESULTS, ROOT, kept, machine, write
+    from harness.report import publish
+
+    if args.report:
+        found = kept(RESULTS / NAME)
+        publish("versus", "\n".join(table(found)) + "\n")
+        return
+    if args.before is None:
+        parser.error("Expected before to be the folder of another checkout, but got none")
+    revision = ["git", "-C", str(args.before), "rev-parse", "--short", "HEAD"]
+    before = subprocess.run(revision, capture_output=True, text=True, check=True).stdout.strip()
+    report: dict[str, Any] = {"benchmark": "versus", "machine": machine(), "before": before}
+    report["cases"] = {}
+    for case, at_once in CASES:
+        found = compared(ROOT, args.before, case, at_once, args.pairs)
+        report["cases"][f"{case} {at_once}"] = found
+        print(case, at_once, found, flush=True)
+        write(report, args.json)
+
+
+if __name__ == "__main__":
+    main()
