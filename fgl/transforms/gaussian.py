@@ -76,7 +76,7 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    made = counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+    made = counted(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
     return outermost(made, method, "local_gaussian", **values, unprotected=unprotected)
 
 
