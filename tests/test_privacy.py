@@ -115,7 +115,9 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_clipped_gradients_on_a_grid_have_an_exact_sum(dtype: torch.dtype) -> None:
+def test_clipped_gradients_on_a_grid_have_an_exact_sum(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     g = torch.Generator().manual_seed(1)
     params = {"w": torch.randn(4, 3, generator=g).to(dtype), "b": torch.ones(3).to(dtype)}
     x, y = torch.randn(9, 4, generator=g).to(dtype), torch.randn(9, 3, generator=g).to(dtype)
@@ -132,10 +134,23 @@ def test_clipped_gradients_on_a_grid_have_an_exact_sum(dtype: torch.dtype) -> No
     assert max(lengths) <= 4.0 and sum(length > 3.999 for length in lengths) >= 2
     assert same(made, {n: torch.stack([each[n] for each in alone[::-1]]).sum(0) for n in made})
     assert bool(((flat(made) / grid_step(1.3)).frac() == 0).all())
+    module = sys.modules["fgl.privacy.clip"]
+    monkeypatch.setattr(module, "CACHED", 25)  # two examples of "w" at once, eight of "b"
+    assert same(made, privacy.clipped_gradient(squares, params, (x, y), **how))
     none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), **how)
     assert all(value.dtype == torch.float64 and not value.any() for value in none.values())
     with pytest.raises(ValueError, match="Expected sigma"):
         privacy.clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
+
+
+def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
+    def loss(params: Any, x: torch.Tensor) -> torch.Tensor:
+        return params["s"] * x.sum()
+
+    rows = torch.tensor([[3.0, 4.0], [0.25, 0.25]])
+    how: dict[str, Any] = {"length": 1.0, "sigma": 1.0}
+    made = privacy.clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
+    assert 1.5 - 2**-19 < float(made["s"]) <= 1.5
 
 
 def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:

@@ -12,6 +12,7 @@ from ..checks import check_number
 from .gaussian import grid_step, truncated
 
 F64 = torch.float64
+CACHED = 2**18  # entries
 
 
 def length_of(update: Mapping[str, Tensor]) -> Tensor:
@@ -130,16 +131,32 @@ def clipped_gradient(
     each: Any = torch.func.vmap(torch.func.grad(loss), in_dims=dims, randomness="different")(
         dict(params), *examples
     )
-    parts = [torch.linalg.vector_norm(g.flatten(1), dim=1, dtype=F64) for g in each.values()]
-    norms = torch.linalg.vector_norm(torch.stack(parts), dim=0)
+    norms = torch.linalg.vector_norm(torch.stack([_lengths(g) for g in each.values()]), dim=0)
     fine = norms.isfinite() if counts is None else norms.isfinite() & counts
     factor = torch.where(norms > length, length / norms * (1 - 2 * torch.finfo(F64).eps), 1.0)
-    total = {}
-    for name, grads in each.items():
-        clipped = torch.where(_like(fine, grads), grads * _like(factor, grads), 0)
-        on = clipped if sigma is None else truncated(clipped, grid_step(sigma))
-        total[name] = on.sum(0).to(grads.dtype if sigma is None else F64)
-    return total
+    step = None if sigma is None else grid_step(sigma)
+    return {name: _total(grads, factor, fine, step) for name, grads in each.items()}
+
+
+def _lengths(grads: Tensor) -> Tensor:
+    """The L2 length of each example's part of the gradient, float64 ``[B]``."""
+    parts = (few.reshape(len(few), -1) for few in grads.split(_at_once(grads)))
+    return torch.cat([torch.linalg.vector_norm(few, dim=1, dtype=F64) for few in parts])
+
+
+def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
+    """The sum of the examples that are fine, each times its factor; with a step, on its grid."""
+    total: Any = 0
+    size = _at_once(grads)
+    for few, times, kept in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
+        clipped = torch.where(_like(kept, few), few, 0) * _like(times, few)
+        total = total + (clipped if step is None else truncated(clipped, step)).sum(0)
+    return total.to(grads.dtype) if step is None else total  # type: ignore[no-any-return]
+
+
+def _at_once(grads: Tensor) -> int:
+    """Examples that are turned into float64 at once: all of them would not fit a cache."""
+    return max(1, CACHED // max(grads[0].numel(), 1))
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:
