@@ -42,15 +42,14 @@ def per_example_gaussian(
     such as FedProx's, is in each of them. Each of the client's training examples is in B with
     probability q, drawn from the operating system too; the task's minibatches are not used.
 
-    Epsilon is for **adding or removing one example**. So the number of a client's examples is
-    private, and nothing that leaves it depends on it but the noisy sum: b is an argument, the same
-    for all clients, every client weighs the same, and clients are silent: they tell neither losses
-    nor numbers of examples, and a history's losses are NaN. Replacing an example is one step of
-    each kind: twice epsilon, at ``(1 + e^epsilon) delta``.
+    Epsilon is for **adding or removing one example**. So a client's number of examples is private:
+    b is an argument and the same for all clients, all of them weigh the same, and they are silent.
+    They tell neither losses nor numbers of examples, and a history's losses are NaN. Replacing one
+    example costs at most twice epsilon, at ``(1 + e^epsilon) delta``.
 
-    The clipped gradients and the noise lie on one grid, so their sum is exact (`fgl.privacy`), and
-    dropout is drawn from the operating system. What follows, the division and the optimiser's step,
-    reads the noisy sum and nothing else of the client.
+    Clipped gradients and noise lie on one grid, so their sum is exact (`fgl.privacy.gaussian`).
+    Dropout is drawn from the operating system too. The division and the optimiser's step see the
+    noisy sum and nothing else of the client.
 
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
     A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
