@@ -13,6 +13,7 @@ import pytest
 import torch
 from conformance import case
 from federations import SGD, end, fedavg, graphs, model, same
+from test_transforms_privacy import BESIDE, sized
 
 import fgl
 from fgl.metrics import hit_rows
@@ -313,6 +314,34 @@ def test_other_threads_and_other_versions_are_refused_by_name(
             f"the server's {what}, {ours[what]() if client == 1 else ours[what]}, but got 77"
             in (dropped[client])
         )
+
+
+NOTE = {"run", "seed", "round", "client", "base", "names", "keeps", "losses", "num_examples"}
+
+
+@pytest.mark.parametrize("name", BESIDE)
+def test_every_field_of_an_answer_with_noise_is_known_before(name: str) -> None:
+    """Beside the message: what a client says is what any other client would say."""
+    (wrap, silent), (made, clients) = BESIDE[name], sized()
+    method, replies = wrap(made.fedavg), []
+
+    def heard(kind: str, node: int, times: int, reply: Any) -> Any:
+        replies.append(reply)
+        return reply
+
+    grid = Grid(apps(method, clients), fault=heard)
+    fgl.run(method, on=flower(grid), num_rounds=1)
+    for client, reply in enumerate(replies):
+        assert set(reply.content) == {"note", "message"}
+        note = dict(reply.content.config_records["note"])
+        assert set(note) == NOTE
+        assert (note["round"], note["client"], note["base"]) == ("0", str(client), "-1")
+        number = 1 if silent else clients[client].num_train
+        assert note["num_examples"] == str(number)
+        assert len(note["losses"]) == (0 if silent else made.fedavg.train.num_steps)
+    for name in ("run", "seed", "names", "keeps"):
+        assert len({reply.content.config_records["note"][name] for reply in replies}) == 1
+    assert len(replies) == len(clients)
 
 
 def test_a_run_goes_on_from_its_checkpoint(tmp_path: Any) -> None:

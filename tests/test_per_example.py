@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from fgl.transforms import per_example_gaussian, privacy_spent
 SGD = Training(partial(torch.optim.SGD, lr=0.2))
 NONE = torch.zeros(2, 0, dtype=torch.int64)
 HOW: dict[str, Any] = {"length": 2.0, "sample_rate": 0.5, "num_steps": 3}
+HOW |= {"expected_batch_size": 12}  # of the 24 rows that a client has
 
 
 class Rows(torch.nn.Module):
@@ -70,7 +70,7 @@ def private(noise: float, net: Rows | None = None, **how: Any) -> fgl.Method:
 
 def test_one_step_is_the_sum_of_clipped_gradients() -> None:
     """Of all rows, since each is drawn; the noise is next to nothing."""
-    method, own = private(1e-9, sample_rate=1.0, num_steps=1), rows()
+    method, own = private(1e-9, sample_rate=1.0, num_steps=1, expected_batch_size=24), rows()
     start = method.initial()
     params, context = method.receive({"model": start}, {}, own)
     done = train(method, params, own, context, seed=0).params
@@ -108,8 +108,7 @@ def test_loop_is_batch_and_a_rehearsal_repeats() -> None:
 
 
 def test_a_client_from_whom_nothing_is_drawn_takes_steps_of_noise() -> None:
-    # The noise is divided by the rows that are expected: a huge step, which a server would refuse.
-    method = replace(private(1.0, sample_rate=1e-9), max_change=math.inf)
+    method = private(1.0, sample_rate=1e-9)
     result = fgl.run(method, [rows()], num_rounds=1)
     moved: Any = result.outbox[0]["model"]
     assert all(value.isfinite().all() for value in moved.values())
@@ -174,6 +173,7 @@ def test_graphs_are_clipped_as_one_backward_each_would() -> None:
     assert own.train_mask is None or not own.train_mask.all()
     own = own.replace(train_mask=torch.arange(own.num_graphs) % 3 > 0)
     how: Any = {"noise_multiplier": 1e-9, "sample_rate": 1.0, "num_steps": 1}
+    how["expected_batch_size"] = own.num_train
     got = one_step(per_example_gaussian(plain, length=2.5, **how), own)
     close(got, by_one_backward_each(plain, own, 2.5, 0.2), atol=1e-6)
 
@@ -210,6 +210,7 @@ def same_loss_or_refused(name: str, task: str) -> bool:
     plain = replace(plain, train=replace(plain.train, optimizer=partial(torch.optim.SGD, lr=0.2)))
     how: Any = {"noise_multiplier": 1e-9, "sample_rate": 1.0, "num_steps": 1, "length": 1e3}
     own = made.clients[1]
+    how["expected_batch_size"] = own.num_train
     try:
         method = per_example_gaussian(plain, **how)
         fgl.run(method, made.clients, num_rounds=2, seed=0)
@@ -238,6 +239,7 @@ def test_a_term_that_looks_at_no_example_is_in_each_of_them() -> None:
     """FedProx's, after a step that has moved: its gradient is 0 before."""
     own, plain = rows(), fgl.fedavg(model(), train=SGD)
     how: Any = {**HOW, "noise_multiplier": 1e-9, "sample_rate": 1.0, "length": 1e3}
+    how["expected_batch_size"] = 24
     far, near = (
         one_step(per_example_gaussian(m, **how), own) for m in (plain, fedprox(plain, mu=2))
     )

@@ -16,7 +16,7 @@ from federations import close, same
 
 from fgl import privacy
 from fgl.privacy import accountant
-from fgl.privacy.gaussian import grid_step, standard_normal
+from fgl.privacy.gaussian import grid_step, seed_from_system, standard_normal
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -114,6 +114,45 @@ def test_clipped_gradient_is_that_of_a_loop() -> None:
     close(privacy.clipped_gradient(squares, params, again, **how), made)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_clipped_gradients_on_a_grid_have_an_exact_sum(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = torch.Generator().manual_seed(1)
+    params = {"w": torch.randn(4, 3, generator=g).to(dtype), "b": torch.ones(3).to(dtype)}
+    x, y = torch.randn(9, 4, generator=g).to(dtype), torch.randn(9, 3, generator=g).to(dtype)
+    how: dict[str, Any] = {"length": 4.0, "sigma": 1.3}
+    made = privacy.clipped_gradient(squares, params, (x, y), **how)
+    assert all(value.dtype == torch.float64 for value in made.values())
+    close(made, {n: v.double() for n, v in privacy.clipped_gradient(
+        squares, params, (x, y), length=4.0).items()}, atol=1e-4)  # fmt: skip
+    alone = [
+        privacy.clipped_gradient(squares, params, (x, y), counts=torch.arange(9) == i, **how)
+        for i in range(9)
+    ]
+    lengths = [math.sqrt(math.fsum(v**2 for v in flat(each).tolist())) for each in alone]
+    assert max(lengths) <= 4.0 and sum(length > 3.999 for length in lengths) >= 2
+    assert same(made, {n: torch.stack([each[n] for each in alone[::-1]]).sum(0) for n in made})
+    assert bool(((flat(made) / grid_step(1.3)).frac() == 0).all())
+    module = sys.modules["fgl.privacy.clip"]
+    monkeypatch.setattr(module, "CACHED", 25)  # two examples of "w" at once, eight of "b"
+    assert same(made, privacy.clipped_gradient(squares, params, (x, y), **how))
+    none = privacy.clipped_gradient(squares, params, (x[:0], y[:0]), **how)
+    assert all(value.dtype == torch.float64 and not value.any() for value in none.values())
+    with pytest.raises(ValueError, match="Expected sigma"):
+        privacy.clipped_gradient(squares, params, (x, y), length=4.0, sigma=0.0)
+
+
+def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
+    def loss(params: Any, x: torch.Tensor) -> torch.Tensor:
+        return params["s"] * x.sum()
+
+    rows = torch.tensor([[3.0, 4.0], [0.25, 0.25]])
+    how: dict[str, Any] = {"length": 1.0, "sigma": 1.0}
+    made = privacy.clipped_gradient(loss, {"s": torch.tensor(2.0)}, (rows,), **how)
+    assert 1.5 - 2**-19 < float(made["s"]) <= 1.5
+
+
 def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
     params = {"w": torch.ones(2, 1), "b": torch.ones(1)}
     x, y = torch.tensor([[1.0, 2.0], [math.nan, 1.0]]), torch.zeros(2, 1)
@@ -145,6 +184,25 @@ def test_noise_of_extreme_bits(monkeypatch: pytest.MonkeyPatch) -> None:
     far = scipy.stats.norm.isf(0.5 / 2**64)
     close(standard_normal(torch.Size([4])), torch.tensor([-far, far, 0.0, 0.0]).double())
     assert far > 9
+
+
+def test_every_bit_of_a_state_from_the_system_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 32 bits, as a seed has on the CPU, all can be tried."""
+    words = np.random.default_rng(0).integers(2**64, size=624, dtype=np.uint64)
+
+    def drawn(*, word: int = 0, flip: int = 0) -> torch.Tensor:
+        given = words.copy()
+        given[word] ^= np.uint64(flip)
+        monkeypatch.setattr("os.urandom", lambda count: given.tobytes()[:count])
+        with torch.random.fork_rng():
+            seed_from_system(torch.device("cpu"))
+            return torch.randint(2**31, (1300,))
+
+    first = drawn()
+    assert first.equal(drawn())
+    for word in (0, 1, 300, 623):
+        assert not first.equal(drawn(word=word, flip=1 << 63))
+    assert first.float().mean().div(2**30).sub(1).abs() < 0.1
 
 
 def test_the_last_bits_of_a_sum_tell_nothing() -> None:

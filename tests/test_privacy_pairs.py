@@ -32,7 +32,7 @@ from fgl.transforms import (
     secure_sum,
 )
 
-STEPS: dict[str, Any] = {"sample_rate": 0.9, "num_steps": 1}
+STEPS: dict[str, Any] = {"sample_rate": 0.9, "expected_batch_size": 6, "num_steps": 1}
 TRANSFORMS: dict[str, Callable[[Method], Method]] = {
     "clipped": partial(clipped, length=0.5),
     "local": partial(local_gaussian, length=0.5, noise_multiplier=1.0),

@@ -328,8 +328,8 @@ TOLD: dict[str, Any] = {
     "per_example_gaussian": (
         per_example_gaussian,
         {"length": 0.5, "noise_multiplier": 1.0, "delta": 1e-5}
-        | {"sample_rate": 0.5, "num_steps": 1, "unprotected": False},
-        {"sample_rate": 0.25},
+        | {"sample_rate": 0.5, "expected_batch_size": 8, "num_steps": 1, "unprotected": False},
+        {"expected_batch_size": 4},
     ),
     "secure_sum": (
         secure_sum,
@@ -391,6 +391,54 @@ def test_other_noise_in_the_rounds_before_is_refused(kind: str) -> None:
     again = private(noise_multiplier=0.1)
     more = fgl.run(again, clients, num_rounds=1, start=first, watch=privacy_spent)
     assert more.history[-1].metrics["epsilon"] > first.history[-1].metrics["epsilon"]
+
+
+BESIDE: dict[str, Any] = {  # what wraps a method, and whether its clients keep to themselves
+    "clipped": (partial(clipped, length=0.5), False),
+    "central": (partial(central_gaussian, length=0.5, noise_multiplier=1.0), False),
+    "local": (partial(local_gaussian, length=0.5, noise_multiplier=1.0), True),
+    "examples": (partial(per_example_gaussian, **TOLD["per_example_gaussian"][1]), True),
+    "secure": (partial(secure_sum, threshold=3), True),
+}
+
+
+def sized(dtype: torch.dtype = F32) -> tuple[Any, list[fgl.Graph]]:
+    """A task without edges, and clients of other sizes, one of them without an example."""
+    made = without_edges(task(dtype))
+    own = made.clients[0]
+    empty = own.replace(train_mask=torch.zeros_like(own.train_mask))
+    return made, [*made.clients, empty]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("name", BESIDE)
+def test_what_stands_beside_a_message(name: str, at_once: Any) -> None:
+    """Losses and numbers of examples, of everybody whose message does not hide them."""
+    (wrap, silent), (made, clients) = BESIDE[name], sized()
+    method = wrap(made.fedavg)
+    first: Any = {"model": method.initial()}
+    outbox = dict.fromkeys(range(len(clients)), first)
+    executor: Any = fgl.federation.Loop(method, clients, seed=0)
+    if at_once == "all":
+        executor = fgl.federation.Batch(method, clients, len(clients), seed=0)
+    answers = [answer for _, answer in sorted(executor.train(0, outbox, range(len(clients))))]
+    told = [(len(answer.losses), answer.num_examples) for answer in answers]
+    if silent:
+        assert told == [(0, 1)] * len(clients)
+    else:
+        steps = made.fedavg.train.num_steps
+        assert told == [(steps, own.num_train) for own in clients] and told[-1] == (steps, 0)
+    forms = [fgl.federation.forms.form_of(answer.message, frozenset()) for answer in answers]
+    assert all(form == forms[0] for form in forms)
+    if name != "secure":  # which says its keys first
+        assert [int(answer.message["num_examples"]) for answer in answers] == [1] * len(clients)
+
+
+@pytest.mark.parametrize("name", ["local", "examples"])
+def test_a_history_tells_nothing_that_noise_hides(name: str) -> None:
+    made, clients = sized()
+    (record,) = fgl.run(BESIDE[name][0](made.fedavg), clients, num_rounds=1).history
+    assert math.isnan(record.loss) and record.zero_weight == [] and record.dropped == {}
 
 
 def test_before_the_first_sum_nothing_is_spent() -> None:

@@ -50,7 +50,8 @@ NAMES = {  # as they are written, where not as they are called
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
-    "central-gaussian": "central noise", "fedsage-plus-generators": "FedSage+ (generators)",
+    "central-gaussian": "central noise", "per-example-gaussian": "DP-SGD",
+    "fedsage-plus-generators": "FedSage+ (generators)",
     "gcfl-plus-gradients": "GCFL+ (gradients)",
 }  # fmt: skip
 
@@ -87,9 +88,13 @@ def cases() -> dict[str, tuple[Make, str]]:
         "central-gaussian": (
             lambda t: transforms.central_gaussian(t.fedavg, **noise), "louvain-nodes"
         ),
+        "per-example-gaussian": (
+            lambda t: transforms.per_example_gaussian(t.fedavg, **noise, **STEPS), "graphs"
+        ),
     }  # fmt: skip
 
 
+STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_steps": 1}
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
@@ -118,21 +123,25 @@ def gpfl(task: Task) -> Method:
 
 
 EXACT = "read as it is"
+ONE_OF_ALL = "nothing, it is 1; the true number stands beside the message"
 READS: dict[str, str] = {  # by direction and key, or by method, direction and key
     "up model": "which features the client's nodes have (`leaks.py`); of few examples the labels",
     "local-gaussian up model": "little, by as much as epsilon says",
+    "per-example-gaussian up model": "of one graph little, by as much as epsilon says",
     "central-gaussian up model": "by the server as much as without noise: it is trusted here",
     "clipped up model": "as much as without clipping",
     "fedego up model": "the reduction layer alone: which features the client's nodes have",
     "fedstar up model": "the channel of structure alone: of features nothing, of degrees something",
     "fedvgae up model": "the encoder: which features the client's nodes have",
     "up num_examples": "how many training examples the client has, exactly",
-    "fedego up num_examples": "nothing, it is 1",
-    "own-models up num_examples": "nothing, it is 1",
-    "scaffold up num_examples": "whether the client has a training example: 1 or 0",
-    "clipped up num_examples": "nothing, it is 1",
+    "fedego up num_examples": ONE_OF_ALL,
+    "own-models up num_examples": ONE_OF_ALL,
+    "scaffold up num_examples": "whether the client has a training example: 1 or 0; the true "
+    "number stands beside the message",
+    "clipped up num_examples": ONE_OF_ALL,
     "local-gaussian up num_examples": "nothing, it is 1",
-    "central-gaussian up num_examples": "nothing, it is 1",
+    "per-example-gaussian up num_examples": "nothing, it is 1",
+    "central-gaussian up num_examples": ONE_OF_ALL,
     "up gradient_norm": "how far the client is from done",
     "up shift": "a gradient at a model that the server knows: as much as the model tells",
     "up own": "which weights moved most: in the first layer they name features",

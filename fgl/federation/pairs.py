@@ -14,6 +14,7 @@ from .method import Method
 
 CLUSTERS = "clusters"
 CONTROL = "control variates"
+MASKED = "masked uploads"
 PASSES = "passes over the steps"
 
 

@@ -30,12 +30,15 @@ def epsilon(
 
     Args:
         noise_multiplier: the noise's standard deviation over the most that one party can change
-            the sum that it is added to (the sensitivity); 0 protects nothing.
+            the sum that it is added to (the sensitivity); 0 protects nothing. Epsilon is for the
+            neighbours that this change is between: adding or removing a party, or replacing its
+            data, which may change a sum by twice as much.
         rounds: how often the party took part.
         delta: the probability with which the bound may fail, in (0, 1); far below one over the
             number of parties.
         sample_rate: probability with which a party takes part in a round, drawn where nobody sees
-            it; default 1. A run's `participation` is drawn from its seed, and is no such sampling.
+            it; default 1. Below 1 neighbours add or remove a party. A run's `participation` is
+            drawn from its seed, and is no such sampling.
         orders: a, to take the best of; default Opacus' 151 and five larger ones, which an epsilon
             below 1 needs. Where the series of a sampled one at
             a broken order does not converge, that order is left out: epsilon is no smaller for it.

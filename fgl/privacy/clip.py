@@ -9,6 +9,10 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number
+from .gaussian import grid_step, truncated
+
+F64 = torch.float64
+CACHED = 2**18  # entries
 
 
 def length_of(update: Mapping[str, Tensor]) -> Tensor:
@@ -82,12 +86,16 @@ def clipped_gradient(
     *,
     length: float,
     counts: Tensor | None = None,
+    sigma: float | None = None,
 ) -> dict[str, Tensor]:
     """The sum of the gradients of all examples, each clipped: ``sum_i clip(grad loss(x_i))``.
 
     One ``torch.func.vmap(grad)`` over the examples, each with its own draws of dropout. It says
     nothing of examples that a loss sees through each other, as nodes do through edges, nor of a
-    model with batch normalisation.
+    model with batch normalisation. With a `sigma` every clipped gradient is put on the grid of the
+    noise to come (`on_grid`). The sum is then exact, so an example changes it by its own clipped
+    gradient and by nothing else. What is not covered: a gradient's last bits depend on how many
+    examples are mapped together.
 
     Args:
         loss: ``(params, *example) -> scalar``, of a single example.
@@ -95,13 +103,14 @@ def clipped_gradient(
         examples: tensors ``[B, ...]``, the first dimension being the examples.
         length: the bound of each example's gradient, above 0.
         counts: bool ``[B]``, which examples count; default all.
+        sigma: standard deviation of the noise that will be added, above 0; default none.
 
     Returns:
-        Name to ``[...]``; zeros where there is no example. An example whose gradient is not finite
-        counts for nothing.
+        Name to ``[...]``, in float64 with a `sigma`; zeros where there is no example. An example
+        whose gradient is not finite counts for nothing.
 
     Raises:
-        ValueError: if `length` is not positive.
+        ValueError: if `length` or `sigma` is not positive.
 
     Example:
         >>> def loss(params, x):
@@ -113,20 +122,41 @@ def clipped_gradient(
     Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
     """
     check_number("length", length, above=0)
+    if sigma is not None:
+        check_number("sigma", sigma, above=0)
     if not len(examples[0]):
-        return {name: torch.zeros_like(value) for name, value in params.items()}
+        dtype = None if sigma is None else torch.float64
+        return {name: torch.zeros_like(value, dtype=dtype) for name, value in params.items()}
     dims = (None, *[0] * len(examples))
     each: Any = torch.func.vmap(torch.func.grad(loss), in_dims=dims, randomness="different")(
         dict(params), *examples
     )
-    flat = torch.cat([grads.flatten(1) for grads in each.values()], 1)
-    norms = torch.linalg.vector_norm(flat, dim=1)
+    norms = torch.linalg.vector_norm(torch.stack([_lengths(g) for g in each.values()]), dim=0)
     fine = norms.isfinite() if counts is None else norms.isfinite() & counts
-    factor = torch.where(fine, (length / norms).clamp(max=1.0), 0.0)
-    return {
-        name: torch.where(_like(fine, grads), grads * _like(factor, grads), 0).sum(0)
-        for name, grads in each.items()
-    }
+    factor = torch.where(norms > length, length / norms * (1 - 2 * torch.finfo(F64).eps), 1.0)
+    step = None if sigma is None else grid_step(sigma)
+    return {name: _total(grads, factor, fine, step) for name, grads in each.items()}
+
+
+def _lengths(grads: Tensor) -> Tensor:
+    """The L2 length of each example's part of the gradient, float64 ``[B]``."""
+    parts = (few.reshape(len(few), -1) for few in grads.split(_at_once(grads)))
+    return torch.cat([torch.linalg.vector_norm(few, dim=1, dtype=F64) for few in parts])
+
+
+def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> Tensor:
+    """The sum of the examples that are fine, each times its factor; with a step, on its grid."""
+    total: Any = 0
+    size = _at_once(grads)
+    for few, times, kept in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
+        clipped = torch.where(_like(kept, few), few, 0) * _like(times, few)
+        total = total + (clipped if step is None else truncated(clipped, step)).sum(0)
+    return total.to(grads.dtype) if step is None else total  # type: ignore[no-any-return]
+
+
+def _at_once(grads: Tensor) -> int:
+    """Examples that are turned into float64 at once: all of them would not fit a cache."""
+    return max(1, CACHED // max(grads[0].numel(), 1))
 
 
 def _like(row: Tensor, tensor: Tensor) -> Tensor:

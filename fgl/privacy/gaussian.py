@@ -17,6 +17,7 @@ from ..checks import check_number
 from ..client_network import project_to_simplex
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE
+TWISTER = slice(24, 24 + 624 * 8)  # where torch keeps the words of a generator's state on the CPU
 UNPROTECTED = (
     "Expected noise from the operating system, but got a generator: whoever knows its seed "
     "subtracts the noise. This run protects nothing"
@@ -84,11 +85,20 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
         {'w': tensor([1., -0.], dtype=torch.float64)}
     """
     check_number("sigma", sigma, above=0)
-    step = grid_step(sigma)
     for name, value in tensors.items():
         if not value.isfinite().all():
             raise ValueError(f"Expected {name} to be finite, but got an entry that is not")
-    return {name: (value.double() / step).trunc() * step for name, value in tensors.items()}
+    return {name: truncated(value, grid_step(sigma)) for name, value in tensors.items()}
+
+
+def truncated(value: Tensor, step: float) -> Tensor:
+    """The multiples of a step nearest to the entries, on the side of 0; float64.
+
+    Example:
+        >>> truncated(torch.tensor([0.7, -0.7]), 0.5)
+        tensor([ 0.5000, -0.5000], dtype=torch.float64)
+    """
+    return (value.double() / step).trunc() * step
 
 
 def grid_step(sigma: float) -> float:
@@ -134,6 +144,32 @@ def uniform(shape: torch.Size, unprotected: torch.Generator | None = None) -> Te
     """
     bits = _bits(math.prod(shape), unprotected)
     return torch.from_numpy((bits >> np.uint64(11)).astype(np.float64) * 2.0**-53).view(shape)
+
+
+def seed_from_system(device: torch.device) -> None:
+    """Set torch's generator to a state of the operating system: no seed tells what it draws next.
+
+    On the CPU all 19,937 bits of the Mersenne twister are set. ``torch.manual_seed`` uses the last
+    32 bits of a seed there, which are few enough to try them all.
+
+    Args:
+        device: whose generator.
+
+    Example:
+        >>> with torch.random.fork_rng():
+        ...     seed_from_system(torch.device("cpu"))
+        ...     one = torch.rand(4)
+        ...     seed_from_system(torch.device("cpu"))
+        ...     bool(one.equal(torch.rand(4)))
+        False
+    """
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(int(_bits(1, None)[0] >> np.uint64(1)))
+    state = torch.Generator().manual_seed(0).get_state()
+    words = state[TWISTER].view(torch.int64)  # 624 words of 32 bits, each in a place of 64
+    words.copy_(torch.from_numpy((_bits(len(words), None) >> np.uint64(32)).astype(np.int64)))
+    torch.set_rng_state(state)
 
 
 def _bits(count: int, unprotected: torch.Generator | None) -> Any:

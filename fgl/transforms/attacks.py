@@ -14,7 +14,7 @@ from ..federation import Inbox, Message, Method, Params
 from ..federation.checks import first_not_finite
 from ..federation.identity import spelled
 from ..federation.method import State
-from ..federation.pairs import sealed
+from ..federation.pairs import MASKED, sealed
 from ..graph import Graph
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
@@ -64,7 +64,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     told = {"attackers": sorted(int(k) for k in attackers), "attack": spelled(attack)}
     made = replace(method, aggregate=aggregate)
     by, whole = method.seals.get("aggregate", ("attacked", method.aggregate))
-    if whole is method.aggregate and not method.silent:  # on the wire, which no transform covers
+    if whole is method.aggregate and MASKED not in method.traits:  # it stands on the wire
         made = sealed(made, by, "aggregate")
     return replace(made, settings=(*method.settings, {"name": "attacked", **told}))
 

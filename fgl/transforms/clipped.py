@@ -24,7 +24,8 @@ def clipped(method: Method, *, length: float) -> Method:
 
     The length is that of the trained tensors together, from the model that the server sent. A
     buffer, such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"``
-    says 1: a client's number is data too. It protects nothing alone; noise needs it.
+    says 1: a client's number is data too, though it still stands beside the message for a history
+    (`Method.silent`). It protects nothing alone; noise needs it.
 
     Args:
         method: its messages have ``"model"`` and ``"num_examples"``, and nothing else.

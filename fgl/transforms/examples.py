@@ -20,26 +20,29 @@ NOT_ALONE = (
     "without edges are, but got a graph with edges: a node is in the gradients of all nodes that "
     "see it, and so is an edge, one that is to be predicted too"
 )
-PUBLIC = ("num_nodes", "num_features", "num_classes", "num_graphs", "num_train", "num_examples")
+PUBLIC = ("num_features", "num_classes", "device")
+COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
 class Unseen:
-    """A client's graph of which only sizes can be read, so that nothing else gets into a message.
+    """A client's graph of which only its form can be read, so that no example gets into a message.
+
+    Every number of examples or nodes is 1: how many there are is private too.
 
     Args:
         graph: the client's.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 2), torch.zeros(2, 0, dtype=torch.int64))
-        >>> Unseen.of(graph).num_train
-        3
+        >>> Unseen.of(graph).num_features, Unseen.of(graph).num_train
+        (2, 1)
         >>> Unseen.of(graph).x
         Traceback (most recent call last):
         ValueError: Expected a method whose receive and send do not ask what a client's examples ...
     """
 
     def __init__(self, graph: Graph) -> None:
-        self._sizes = {name: getattr(graph, name) for name in (*PUBLIC, "device")}
+        self._form = {**{name: getattr(graph, name) for name in PUBLIC}, **dict.fromkeys(COUNTS, 1)}
 
     @classmethod
     def of(cls, graph: Graph) -> Any:
@@ -49,12 +52,12 @@ class Unseen:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
             raise AttributeError(name)
-        if name not in self._sizes:
+        if name not in self._form:
             raise ValueError(
                 "Expected a method whose receive and send do not ask what a client's examples say, "
                 f"since clipping and noise cover its training alone, but got one that reads {name}"
             )
-        return self._sizes[name]
+        return self._form[name]
 
 
 def alone(graph: Graph, which: Tensor) -> Graph:
@@ -129,7 +132,8 @@ def check_alone(method: Method, graph: Graph, context: Any, examples: Tensor) ->
     """Raise unless the loss of some examples is the mean of the losses of each alone.
 
     Asked in evaluation mode, at parameters where no term is 0 by chance. Torch's random state stays
-    as it was.
+    as it was. Losses that are not finite are not compared: such an example counts for nothing, and
+    must not stop a client. An error tells no loss, since a server may read it.
 
     Args:
         method: its loss.
@@ -161,13 +165,12 @@ def check_alone(method: Method, graph: Graph, context: Any, examples: Tensor) ->
                 "Expected a method whose loss can be asked of one example alone, with what it "
                 f"received, since each one's gradient is clipped, but got {why}"
             ) from error
-    mean = torch.stack(each).double().mean()
-    if not torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR):
+    whole, mean = whole.double(), torch.stack(each).double().mean()
+    finite = whole.isfinite() and mean.isfinite()
+    if finite and not torch.isclose(whole, mean, rtol=NEAR, atol=NEAR):
         raise ValueError(
             "Expected a method whose loss is the mean of its examples' losses, since each one's "
-            "gradient is clipped alone, but got one that compares them, adapts to them or draws: "
-            f"{float(whole):.6g} for {len(few)} examples whose own losses have a mean of "
-            f"{float(mean):.6g}"
+            "gradient is clipped alone, but got one that compares them, adapts to them or draws"
         )
 
 

@@ -36,9 +36,11 @@ def local_gaussian(
     """The method whose clients clip their updates and add noise before they send them.
 
     ``sent + clip(model - sent) + N(0, (2 length noise_multiplier)^2)``. The server need not be
-    trusted: with two data sets a client's clipped updates differ by ``2 length`` at most, and that
-    is what the noise hides (`fgl.privacy.gaussian`). Any server may follow, since what it makes of
-    noisy uploads tells no more than they do. It costs much: the mean of K clients has the noise
+    trusted. Epsilon is for **replacing all data of one client**: with any two data sets its clipped
+    updates differ by ``2 length`` at most, and that is what the noise hides
+    (`fgl.privacy.gaussian`). Clients are silent: they tell neither losses nor numbers of examples
+    beside the message, and a history's losses are NaN. Any server may follow, since what it makes
+    of noisy uploads tells no more than they do. It costs much: the mean of K clients has the noise
     of one over ``sqrt(K)``.
 
     Args:
@@ -76,7 +78,7 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    made = counted(replace(base, send=send), noise_multiplier=told, delta=delta)
+    made = counted(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
     return outermost(made, method, "local_gaussian", **values, unprotected=unprotected)
 
 
@@ -92,8 +94,10 @@ def central_gaussian(
 
     ``(sum_k clip(update_k) + N(0, (length noise_multiplier)^2)) / K`` over the K who are here.
     Clients clip, and the server clips again, since its noise hides no more than `length`: what one
-    client adds to the sum. It protects a client against everybody who sees what the server sends,
-    not against the server. The inner method gets this mean as everybody's model, as with `robust`.
+    client adds to the sum. Epsilon is for **one client's update or zeros in its place**; how many
+    clients are here is known. It protects a client against everybody who sees what the server
+    sends, not against the server. The inner method gets this mean as everybody's model, as with
+    `robust`.
 
     Args:
         method: as for `clipped`; its server sends everybody one mean of the models.
@@ -140,7 +144,8 @@ def privacy_spent(state: State) -> dict[str, float]:
 
     Epsilon is that of the client who took part most often. At client level it bounds what all
     messages together tell of all the data of one client; with `per_example_gaussian` what they
-    tell of one example. What is written beside them, losses and scores, is not covered.
+    tell of one example. Each transform says which neighbours it compares. Scores are not covered,
+    nor are losses with `central_gaussian`.
 
     Args:
         state: the server's, of a method of `local_gaussian` and its like.

@@ -12,6 +12,7 @@ from ..checks import check_number
 from ..federation import Method
 from ..federation.history import Round
 from ..federation.method import State
+from ..federation.pairs import MASKED
 from .clipped import outermost
 from .needs_means import why_not_means
 from .secure_client import Client, of_seed
@@ -96,6 +97,7 @@ def secure_sum(
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
+    changed["traits"] = method.traits | {MASKED}
     made = replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
     told = {"threshold": threshold, "equally": list(terms.equally), "bits": bits, "bound": bound}
     how = {**told, "unprotected": unprotected}
