@@ -95,10 +95,15 @@ def seconds(function: Callable[[], Any], device: str = "cpu") -> float:
 
 def alternated(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:
     """Median of what each function returns (its seconds), all called in turn after a warm-up."""
+    return {name: statistics.median(v) for name, v in in_turn(functions, repeats).items()}
+
+
+def in_turn(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str, list[float]]:
+    """What each function returns in each turn, all called after a warm-up."""
     for function in functions.values():
         function()
     found: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
             found[name].append(function())
-    return {name: statistics.median(values) for name, values in found.items()}
+    return found

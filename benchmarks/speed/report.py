@@ -31,9 +31,16 @@ def rounds_table(speed: dict[str, Any], method: str) -> list[str]:
         if f"{key}pyg_ms" not in speed:
             continue
         cells = [str(speed.get(f"{key}{v}_ms", "")) for v in variants]
-        ratios = [f"{speed[f'{key}{v}_over_pyg']}x" for v in ("loop", "batch")]
+        ratios = [_ratio(speed, f"{key}{variant}_over_pyg") for variant in ("loop", "batch")]
         out.append(f"| {num_clients} | {' | '.join(cells + ratios)} |")
     return out
+
+
+def _ratio(speed: dict[str, Any], key: str) -> str:
+    """A ratio of medians, and its range over the turns where it was kept."""
+    if f"{key}_least" not in speed:
+        return f"{speed[key]}x"
+    return f"{speed[key]}x ({speed[f'{key}_least']} to {speed[f'{key}_most']})"
 
 
 def kernels_table(kernels: dict[str, Any]) -> list[str]:
