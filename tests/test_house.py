@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import re
 import subprocess
 import sys
 from functools import cache
@@ -143,6 +145,17 @@ def test_no_circles() -> None:
         TopologicalSorter({name: imports(name) for name in MODULES}).prepare()
     except CycleError as error:
         pytest.fail(f"circular imports: {' -> '.join(error.args[1])}")
+
+
+def test_what_is_skipped_for_want_of_an_extra_is_run_again() -> None:
+    """By `make more`: so where `make test` comes first, as for a newcomer, nothing is forgotten."""
+    needing = re.search("NEEDING = (.+)", (ROOT / "Makefile").read_text())
+    assert needing is not None
+    for path in (ROOT / "tests").glob("test_*.py"):
+        text = path.read_text(encoding="utf-8")
+        modules = re.findall(r"""importorskip\(["'](\w+)""", text)
+        if any(importlib.util.find_spec(module) is None for module in modules):
+            assert re.search(needing[1], text), path.name
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice
+from .root import root
 
 Params = dict[str, Tensor]
 
@@ -92,7 +93,7 @@ def server_step(
         second[name] = v = _second_moment(rule, v, delta.square(), beta2)
         if bias_correction:
             m, v = m / (1 - beta1**t), v / (1 - beta2**t)
-        new[name] = old + lr * m / (v.sqrt() + tau)
+        new[name] = old + lr * m / (root(v) + tau)
     steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
     return new, {"m": first} | ({"v": second} if second else {}) | steps
 
