@@ -167,7 +167,8 @@ def locale_of(language: tuple[str, str], folder: Path) -> str | None:
 
 def prepared(setting: Setting, folder: Path) -> tuple[dict[str, str], list[str]]:
     """The environment of a setting, and what of it this machine lacks."""
-    env, lacks = {**os.environ, "PYTHONPATH": str(ROOT), **setting.env}, []
+    paths = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+    env, lacks = {**os.environ, "PYTHONPATH": paths, **setting.env}, []
     if setting.maker:
         library = believing(setting.maker, folder)
         env |= {"LD_PRELOAD": str(library)} if library else {}
