@@ -14,7 +14,6 @@ import fgl
 # machine two threads that wait for each other take eight times the work of one.
 THREADS = int(os.environ.get("FGL_TEST_THREADS", "1"))
 torch.set_num_threads(THREADS)
-torch.manual_seed(0)  # for parameters of tests, which are made before any test
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
 ROOM = "fgl/federation"
 NEEDS = {  # whose examples, or whose import, need an extra
@@ -29,6 +28,12 @@ collect_ignore = [
 ]
 hypothesis.settings.register_profile("fgl", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fgl")
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a file draws when it is imported is the same with other files and without."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
 
 
 @pytest.fixture(autouse=True)

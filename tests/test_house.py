@@ -103,7 +103,7 @@ def imports(name: str) -> set[str]:
     path = MODULES[name]
     package = name.split(".") if path.name == "__init__.py" else name.split(".")[:-1]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -136,7 +136,9 @@ def test_a_federation_file_imports_only_those_before_it(name: str) -> None:
 
 
 def test_one_file_imports_tyro() -> None:
-    found = [name for name, path in MODULES.items() if "import tyro" in path.read_text()]
+    found = [
+        name for name, path in MODULES.items() if "import tyro" in path.read_text(encoding="utf-8")
+    ]
     assert found == ["fgl.experiment.cli"]
 
 
@@ -149,7 +151,7 @@ def test_no_circles() -> None:
 
 def test_what_is_skipped_for_want_of_an_extra_is_run_again() -> None:
     """By `make more`: so where `make test` comes first, as for a newcomer, nothing is forgotten."""
-    needing = re.search("NEEDING = (.+)", (ROOT / "Makefile").read_text())
+    needing = re.search("NEEDING = (.+)", (ROOT / "Makefile").read_text(encoding="utf-8"))
     assert needing is not None
     for path in (ROOT / "tests").glob("test_*.py"):
         text = path.read_text(encoding="utf-8")
@@ -170,13 +172,15 @@ def test_import_loads_nothing_heavy() -> None:
 
 @pytest.mark.parametrize(("folder", "limit"), [("fgl", 360), ("examples", 100)])
 def test_files_are_short(folder: str, limit: int) -> None:
-    lines = {f: len(f.read_text().splitlines()) for f in (ROOT / folder).rglob("*.py")}
+    lines = {
+        f: len(f.read_text(encoding="utf-8").splitlines()) for f in (ROOT / folder).rglob("*.py")
+    }
     assert not {str(f.relative_to(ROOT)): n for f, n in lines.items() if n > limit}
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda f: str(f.relative_to(ROOT)))
 def test_no_unsafe_read(path: Path) -> None:
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     for bad in ("pickle.load(", "allow_pickle=True", "weights_only=False"):
         assert bad not in text
 
@@ -185,7 +189,7 @@ def test_no_unsafe_read(path: Path) -> None:
 def named(path: Path) -> set[str]:
     """What a file defines or imports, and the files beside a package's `__init__`."""
     found = {other.stem for other in path.parent.glob("*.py") if path.name == "__init__.py"}
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
             found.add(node.name)
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -204,7 +208,7 @@ def test_benchmarks_import_what_is_there() -> None:
     stems = {path.stem for path in files}
     for path in files:
         folders = [path.parent, *path.parent.glob("*_app"), *SEARCHED]
-        for node in ast.parse(path.read_text()).body:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 place = node.module.replace(".", "/")
                 found = [
