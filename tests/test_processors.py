@@ -1,4 +1,4 @@
-"""Processors that are not at hand: the settings, their table, and that models come out nearly equal."""
+"""Processors that are not at hand: the settings, their table, and models that are nearly equal."""
 
 from __future__ import annotations
 
