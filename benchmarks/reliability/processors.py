@@ -8,10 +8,10 @@
 A setting is an environment, in which all tests are run: kernels of torch (`ATEN_CPU_CAPABILITY`),
 of oneDNN (`ONEDNN_MAX_CPU_ISA`) and of MKL for other processors, more threads, another seed of
 hashes, another number of workers, an empty home, no datasets, another folder, another language,
-another order of the tests. MKL asks who made the processor, and has other kernels for those of its maker:
-a library that is loaded first answers for it, which needs a C compiler. A setting that --json
-already has for this commit is not run again. Each also trains a few methods, and says how far their
-models are from those of the plain setting.
+another order of the tests. MKL asks who made the processor, and has other kernels for those of its
+maker: a library that is loaded first answers for it, which needs a C compiler. A setting that
+--json already has for this commit is not run again. Each also trains a few methods, and says how
+far their models are from those of the plain setting.
 """
 
 from __future__ import annotations
@@ -216,7 +216,9 @@ def run(name: str, files: list[str], workers: int, folder: Path) -> dict[str, An
     start = time.perf_counter()
     away = folder if setting.away else ROOT
     command = command_of(setting, files, workers)
-    done = subprocess.run(command, env=env, cwd=away, capture_output=True, text=True)
+    done = subprocess.run(
+        command, env=env, cwd=away, capture_output=True, text=True, errors="replace"
+    )
     failed = re.findall(r"^(?:FAILED|ERROR) (.+?)(?: - .*)?$", done.stdout, re.M)
     ended: dict[str, Any] = {
         word: int(count) for count, word in re.findall(r"(\d+) (passed|skipped)", done.stdout)
