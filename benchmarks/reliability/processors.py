@@ -98,12 +98,26 @@ SETTINGS = {
 QUICK = ("intel, two threads", "not Intel")  # whoever made the processor at hand, one is new to it
 QUICK_FILES = tuple(  # those that compare bits, and those that compare numbers with loops
     f"tests/test_{name}.py"
-    for name in (
-        "aggregate aggregate_bits aggregate_robust attention client_network cohort hooks "
-        "losses_cross_entropy losses_model_contrast losses_node_contrast "
-        "losses_reconstruction_loss losses_structure_distillation methods nn personalize run "
-        "train transforms"
-    ).split()
+    for name in [
+        "aggregate",
+        "aggregate_bits",
+        "aggregate_robust",
+        "attention",
+        "client_network",
+        "cohort",
+        "hooks",
+        "losses_cross_entropy",
+        "losses_model_contrast",
+        "losses_node_contrast",
+        "losses_reconstruction_loss",
+        "losses_structure_distillation",
+        "methods",
+        "nn",
+        "personalize",
+        "run",
+        "train",
+        "transforms",
+    ]
 )
 OFFLINE = {f"{kind}_proxy": "http://127.0.0.1:9" for kind in ("http", "https")}  # nobody answers
 TRAINED = ("nodes", "gat", "sage", "overlapping", "own", "links", "graphs")  # FedAvg's
