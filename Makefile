@@ -6,14 +6,16 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test conformance lint types docs check clean
+.PHONY: help demo federation processes test more conformance processors lint types docs check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
 	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
 	@echo "make processes  eight methods on Flower in real processes, and simulated; takes minutes"
 	@echo "make test    the tests and every example in a docstring"
+	@echo "make more    tests that make test skips, since they need an extra or a public dataset"
 	@echo "make conformance  what make test leaves out, mostly methods on further tasks, since it takes minutes"
+	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
@@ -41,6 +43,17 @@ conformance: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m slow \
 	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
 	  tests/test_data_tu.py tests/test_data_text.py tests/test_crash.py tests/test_pretended_device.py
+
+# Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
+NEEDING = importorskip..(flwr|ray|matplotlib|torch_sparse)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
+SKIPPING = $(shell grep -lE '$(NEEDING)' tests/test_*.py) fgl/federation/executors
+EXTRAS ?= examples flower
+
+more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(SKIPPING)
+
+processors: .venv/extra-test
+	$(BIN)/python benchmarks/reliability/processors.py $(ARGS)
 
 lint: .venv/extra-lint
 	$(BIN)/ruff check

@@ -12,15 +12,16 @@ import fgl
 
 # One thread, here and in the processes that tests start: the tensors are small, and on a busy
 # machine two threads that wait for each other take eight times the work of one.
-torch.set_num_threads(1)
-torch.manual_seed(0)  # for parameters of tests, which are made before any test
-os.environ["OMP_NUM_THREADS"] = "1"
-NEEDS = {  # whose examples need an extra
-    "safetensors": ["packed.py", "executors/node.py", "executors/nodes.py"],
-    "flwr": ["executors/flower.py"],
+THREADS = int(os.environ.get("FGL_TEST_THREADS", "1"))
+torch.set_num_threads(THREADS)
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
+ROOM = "fgl/federation"
+NEEDS = {  # whose examples, or whose import, need an extra
+    "safetensors": [f"{ROOM}/packed.py", f"{ROOM}/executors/node.py", f"{ROOM}/executors/nodes.py"],
+    "flwr": [f"{ROOM}/executors/flower.py", "tests/flower_grid.py"],
 }
 collect_ignore = [
-    f"fgl/federation/{file}"
+    file
     for module, files in NEEDS.items()
     if importlib.util.find_spec(module) is None
     for file in files
@@ -29,7 +30,14 @@ hypothesis.settings.register_profile("fgl", derandomize=True, deadline=None, max
 hypothesis.settings.load_profile("fgl")
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """What a file draws when it is imported is the same with other files and without."""
+    if isinstance(collector, pytest.Module):
+        torch.manual_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def _seed(doctest_namespace: dict[str, Any]) -> None:
     torch.manual_seed(0)
+    torch.set_num_threads(THREADS)  # a recipe sets it
     doctest_namespace.update(torch=torch, fgl=fgl)

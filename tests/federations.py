@@ -81,6 +81,11 @@ def graphs(sizes: Sequence[int] = (12, 20, 31, 17)) -> list[fgl.Graph]:
     return [graph(size, seed=client) for client, size in enumerate(sizes)]
 
 
+def double(clients: Sequence[fgl.Graph]) -> list[fgl.Graph]:
+    """The same clients in double, where rounding is far below any tolerance."""
+    return [own.replace(x=own.x.double()) for own in clients]  # type: ignore[union-attr]
+
+
 def without_training_nodes(num_nodes: int = 20, *, seed: int = 0) -> fgl.Graph:
     return graph(num_nodes, seed=seed, train_mask=torch.zeros(num_nodes, dtype=torch.bool))
 

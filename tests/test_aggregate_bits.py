@@ -17,6 +17,7 @@ from torch import Tensor
 
 from fgl import SparseMatrix
 from fgl.aggregate import mean, mix, server_step
+from fgl.aggregate.root import root
 
 DTYPES = [torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.int64, torch.uint8]
 SHAPES = [(), (0,), (1,), (7,), (3, 5), (2, 0), (64, 33), (2, 3, 4), (300, 301), (70_000,)]
@@ -195,16 +196,54 @@ def test_mean_is_this_sum(clients: int, kind: Any) -> None:
     assert got.tolist() == [float(x) for x in want]
 
 
+@pytest.mark.parametrize("rule", ["sgd", "adam", "yogi", "adagrad"])
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_server_step_is_this_arithmetic(rule: Any, kind: Any) -> None:
+    """Sums, products, ratios and roots of IEEE arithmetic: the same on every processor."""
+    old, new = (drawn(2, (3001,), torch.float64).numpy().astype(kind)[i] for i in range(2))
+    beta1, beta2, tau, lr = 0.9, 0.99, 1e-3, 0.3
+    w, m, v = old, np.zeros_like(old), np.full_like(old, tau**2)
+    got, kept = {"w": torch.from_numpy(old)}, {}
+    for target in (new, old - new):
+        got, kept = server_step(got, {"w": torch.from_numpy(target)}, kept, rule=rule, lr=lr)
+        delta = target - w
+        m = beta1 * m + (delta if rule == "sgd" else (1 - beta1) * delta)
+        square = delta * delta
+        if rule == "adam":
+            v = beta2 * v + (1 - beta2) * square
+        elif rule == "yogi":
+            v = v - (1 - beta2) * square * np.sign(v - square)
+        elif rule == "adagrad":
+            v = v + square
+        w = w + (lr * m if rule == "sgd" else lr * m / (1 / (1 / np.sqrt(v)) + tau))
+        np.testing.assert_array_equal(got["w"].numpy(), w)
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_root_is_this_arithmetic(kind: Any) -> None:
+    value = drawn(1, (50_001,), torch.float64).abs().numpy().astype(kind)[0]
+    got = root(torch.from_numpy(value)).numpy()
+    np.testing.assert_array_equal(got, 1 / (1 / np.sqrt(value)))
+    np.testing.assert_allclose(got, np.sqrt(value), rtol=2 * np.finfo(kind).eps)
+
+
 PRINT = """
 import hashlib, torch
-from fgl.aggregate import mean, mix, server_step
+from fgl.aggregate import mean, mix, robust, server_step
 torch.manual_seed(0)
 for dtype in (torch.float32, torch.float64):
     w, b, matrix = (torch.rand(37, n, dtype=torch.float64) - 0.3 for n in (1159, 7, 37))
     w, b = w.to(dtype), b.to(dtype)
     found = mean({"w": w, "b": b}, torch.arange(1, 38))
     found["mix"] = mix({"w": w}, matrix, self_weight=0.1)["w"]
-    found["step"] = server_step({"w": w[0]}, {"w": w[1]}, {}, rule="yogi")[0]["w"]
+    for rule in ("sgd", "adam", "yogi", "adagrad"):
+        found[rule] = server_step({"w": w[0]}, {"w": w[1]}, {}, rule=rule)[0]["w"]
+    few = {"w": w[:11]}
+    for rule in ("median", "trimmed_mean", "krum", "multi_krum", "geometric_median"):
+        found[rule] = getattr(robust, rule)(few, bad=2)["w"]
+    found["nearest_means"] = robust.nearest_means(few, bad=2)["w"]
+    found["norm_bound"] = robust.norm_bound(few)["w"]
+    found["centred_clipping"] = robust.centred_clipping(few)["w"]
     for name, value in [*found.items(), ("given", w)]:
         print(name, hashlib.sha256(value.contiguous().numpy().tobytes()).hexdigest())
 """

@@ -93,14 +93,14 @@ def twins(method: Method, clients: Sequence[fgl.Graph], *, at_once: Any = "all",
     """The run in batches, checked against the run one by one."""
     how = {"num_rounds": 10, **how}
     got = fgl.run(method, clients, clients_at_once=at_once, **how)
-    parity(got, fgl.run(method, clients, **how))
+    parity(got, fgl.run(method, clients, clients_at_once=1, **how))
     return got
 
 
 @cache
 def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple[Method, Result]:
     method = METHODS[name](model(getattr(fgl.nn, kind), dropout=0.0).to(dtype))
-    return method, fgl.run(method, ragged(features, dtype), num_rounds=4)
+    return method, fgl.run(method, ragged(features, dtype), num_rounds=4, clients_at_once=1)
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_nan_stays_with_its_client(name: str, kind: Any, limit: Any, how: str) -
     clients = copy.deepcopy(ragged("sparse" if how == "sparse features" else "dense"))
     method = METHODS[name](model(kind, dropout=0.0), replace(SGD, max_grad_norm=limit))
     options: Any = {"num_rounds": 2, "dropouts": lambda index, client: client == 2}
-    want = fgl.run(method, clients, **options)
+    want = fgl.run(method, clients, clients_at_once=1, **options)
     x: Any = clients[2].x
     if how == "loss":
         method = poisoned(method, clients[2].num_nodes)

@@ -52,7 +52,7 @@ def test_runs_are_appended_once_and_read_back(small: None, tmp_path: Path) -> No
     for _ in range(2):
         byzantine.main(flags)
         found = load(path)
-        assert len(found) == len(path.read_text().splitlines()) == 4
+        assert len(found) == len(path.read_text(encoding="utf-8").splitlines()) == 4
     assert all(len(run["hostile"]) in (0, 2) for run in found.values())
     assert {run["now"].split(" --")[1] for run in found.values()} == {
         "rules FedAvg",
@@ -73,7 +73,7 @@ def test_every_rule_makes_a_round(small: None, rule: str, tmp_path: Path) -> Non
 def test_published_runs_are_cells_of_the_grid() -> None:
     path = RESULTS / "byzantine.jsonl"
     cells = {spelled(each) for each in keys()}
-    for line in path.read_text().splitlines():
+    for line in path.read_text(encoding="utf-8").splitlines():
         run = json.loads(line)
         assert spelled(run["key"]) in cells
         assert len(run["curves"]["test_accuracy"]) == run["key"]["rounds"] == 30

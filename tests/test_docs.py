@@ -18,7 +18,9 @@ import fgl
 
 ROOT = Path(__file__).parents[1]
 ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.name.startswith("_")]
-REFERENCE = re.findall(r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(), re.MULTILINE)
+REFERENCE = re.findall(
+    r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
+)
 PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.exists()]
 
 
@@ -70,7 +72,9 @@ def test_top_level_names_exist() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The ```python blocks of a page run from top to bottom, as one script."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
     if page.name == "README.md":
         assert blocks
     monkeypatch.chdir(tmp_path)
@@ -83,13 +87,13 @@ RESULTS = sorted((ROOT / "docs" / "results").glob("*.md"))
 @pytest.mark.parametrize("page", RESULTS, ids=lambda page: page.stem)
 def test_every_table_of_results_ends_before_the_next_begins(page: Path) -> None:
     """Writing a table replaces all from its marker to the next end."""
-    marks = re.findall(r"^<!-- (.+) -->$", page.read_text(), re.MULTILINE)
+    marks = re.findall(r"^<!-- (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert marks and "end" not in marks[::2]
     assert set(marks[1::2]) == {"end"} and len(marks) % 2 == 0
 
 
 def test_every_table_has_one_place() -> None:
-    text = "".join(page.read_text() for page in RESULTS)
+    text = "".join(page.read_text(encoding="utf-8") for page in RESULTS)
     assert TABLES
     assert [name for name in sorted(TABLES) if text.count(f"<!-- {name} -->") != 1] == []
 

@@ -103,7 +103,7 @@ def double(graphs: list[fgl.Graph]) -> list[fgl.Graph]:
 def test_batch_is_the_loop(name: str) -> None:
     made = partial(method, name, dtype=torch.double)
     options: Any = {"num_rounds": 2, "seed": 1}
-    one = fgl.run(made(), double(CLIENTS), **options)
+    one = fgl.run(made(), double(CLIENTS), clients_at_once=1, **options)
     all_ = fgl.run(made(), double(CLIENTS), clients_at_once="all", **options)
     for client in range(4):
         close(all_.client_states[client]["model"], one.client_states[client]["model"], atol=1e-7)

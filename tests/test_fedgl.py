@@ -80,8 +80,9 @@ def test_batch_is_the_loop(name: str, sparse: bool) -> None:
     # In double: a threshold and the s largest turn rounding into other labels and edges.
     data = clients(sparse, torch.float64)
     build = partial(method, dtype=torch.float64, **OPTIONS[name])
-    one = fgl.run(build(), data, num_rounds=10, seed=1, participation=0.7)
-    all_ = fgl.run(build(), data, num_rounds=10, seed=1, participation=0.7, clients_at_once="all")
+    options: Any = {"num_rounds": 10, "seed": 1, "participation": 0.7}
+    one = fgl.run(build(), data, clients_at_once=1, **options)
+    all_ = fgl.run(build(), data, clients_at_once="all", **options)
     for client in range(3):
         close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=1e-7)
 

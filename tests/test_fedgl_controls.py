@@ -66,7 +66,7 @@ def changed(data: list[fgl.Graph]) -> list[fgl.Graph]:
 def test_batch_is_the_loop(build: Any) -> None:
     data, options = clients(dtype=torch.float64), {"seed": 1, "participation": 0.7}
     made = partial(build, dtype=torch.float64)
-    one = fgl.run(made(), data, num_rounds=6, **options)
+    one = fgl.run(made(), data, num_rounds=6, clients_at_once=1, **options)
     all_ = fgl.run(made(), data, num_rounds=6, clients_at_once="all", **options)
     for client in range(3):
         close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=1e-7)

@@ -320,7 +320,7 @@ BATCHES = [graph_minibatches, partial(graph_minibatches, batch_size=3, num_epoch
 def test_batch_equals_loop(batches: Any) -> None:
     clients, _ = federation(43)
     made = method(gin(0.0), batches)
-    loop = run(made, clients)
+    loop = run(made, clients, clients_at_once=1)
     batch = run(made, clients, clients_at_once="all")
     close(models(loop), models(batch), atol=1e-5)
     close(loop.server_state["network"], batch.server_state["network"], atol=1e-4)

@@ -60,11 +60,11 @@ def test_hooks_are_the_same_in_a_batch(
     """Minibatches of different counts: a client that has none left stays where it is."""
     how = Training(OPTIMIZERS[rule], num_steps=2, max_grad_norm=1.0, **HOOKS[hooks])
     method = fedavg(model(dropout=0.0), minibatches(how, batch_size))
-    loop = fgl.run(method, clients(features), num_rounds=2)
+    loop = fgl.run(method, clients(features), num_rounds=2, clients_at_once=1)
     batch = fgl.run(method, clients(features), num_rounds=2, clients_at_once="all")
     close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
     plain = fedavg(model(dropout=0.0), replace(method.train, adjust=None, settle=None))
-    without = fgl.run(plain, clients(features), num_rounds=2)
+    without = fgl.run(plain, clients(features), num_rounds=2, clients_at_once=1)
     assert not same(dict(without.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
 
 

@@ -76,7 +76,7 @@ def test_a_line_is_written_after_one_that_was_cut(tmp_path: Path) -> None:
     for seed in (1, 2):
         append({"key": {"seed": seed}}, path)
     assert [run["key"]["seed"] for run in matrix.load(path).values()] == [1, 2]
-    assert len(path.read_text().splitlines()) == 3
+    assert len(path.read_text(encoding="utf-8").splitlines()) == 3
 
 
 def recorded(name: str, task: str, index: int, seed: int, val: float, test: float) -> Any:

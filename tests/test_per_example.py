@@ -99,9 +99,10 @@ def test_rows_without_a_training_mask_do_not_train() -> None:
 def test_loop_is_batch_and_a_rehearsal_repeats() -> None:
     clients = [rows(count, seed=count) for count in (9, 24, 16)]
     method = private(0.3, unprotected=True)
-    one, again = (fgl.run(method, clients, num_rounds=2, seed=1) for _ in range(2))
+    options: Any = {"num_rounds": 2, "seed": 1}
+    one, again = (fgl.run(method, clients, clients_at_once=1, **options) for _ in range(2))
     assert same(dict(one.outbox[0]), dict(again.outbox[0]))
-    all_ = fgl.run(method, clients, num_rounds=2, seed=1, clients_at_once="all")
+    all_ = fgl.run(method, clients, clients_at_once="all", **options)
     close(dict(all_.outbox[0]), dict(one.outbox[0]), atol=1e-5)
     real = [fgl.run(private(0.3), clients, num_rounds=1, seed=1).outbox[0] for _ in range(2)]
     assert not same(*real)

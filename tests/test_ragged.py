@@ -79,7 +79,7 @@ def test_marked_is_the_loops_loss(batches: Any, clients: Any) -> None:
     method = learner(partial(batches, marked=True))
     if clients is graphs:
         clients = lambda: [g for g in graphs() if g.num_train > 6]  # noqa: E731
-    loop = fgl.run(method, clients(), num_rounds=2)
+    loop = fgl.run(method, clients(), num_rounds=2, clients_at_once=1)
     batch = fgl.run(method, clients(), num_rounds=2, clients_at_once="all")
     assert [r.loss for r in batch.history] == pytest.approx(
         [r.loss for r in loop.history], rel=1e-5
@@ -135,7 +135,7 @@ def test_an_entry_that_no_loss_reads_may_have_any_shape() -> None:
     wide = received(lambda data: torch.ones(data.num_nodes))
     kinds = received(lambda data: None if data.num_nodes == 12 else object())
     for method in (wide, kinds):
-        loop = fgl.run(method, graphs(), num_rounds=1)
+        loop = fgl.run(method, graphs(), num_rounds=1, clients_at_once=1)
         batch = fgl.run(method, graphs(), num_rounds=1, clients_at_once="all")
         close(dict(batch.outbox[0]["model"]), dict(loop.outbox[0]["model"]))
 
@@ -177,7 +177,7 @@ def test_a_cohort_is_split_where_keys_differ() -> None:
 
     own = replace(method, receive=receive, loss=loss, send=send)
     options: Any = {"num_rounds": 4, "participation": 0.6}
-    loop = fgl.run(own, graphs((12, 20, 31, 17, 9)), **options)
+    loop = fgl.run(own, graphs((12, 20, 31, 17, 9)), clients_at_once=1, **options)
     batch = fgl.run(own, graphs((12, 20, 31, 17, 9)), clients_at_once="all", **options)
     first, second = (set(record.participants) for record in loop.history[:2])
     assert second & first

@@ -21,7 +21,11 @@ from papers import TABLES
 import fgl
 from fgl.experiment.flags import build, flags_of, preset_for, presets_of
 
-LINES = [json.loads(line) for p in RESULTS.glob("*.jsonl") for line in p.read_text().splitlines()]
+LINES = [
+    json.loads(line)
+    for p in RESULTS.glob("*.jsonl")
+    for line in p.read_text(encoding="utf-8").splitlines()
+]
 NOT_COMPARED = {"seed", "threads", "json", "checkpoint", "recipe", "config", "dataset"}
 
 
@@ -211,7 +215,10 @@ def recorded(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize("table", sorted(TABLES))
 def test_a_page_shows_all_runs_that_are_there(table: str) -> None:
     args = reproduce.parsed([table, "--report"])
-    shown = "".join(path.read_text() for path in sorted((ROOT / "docs" / "results").glob("*.md")))
+    shown = "".join(
+        path.read_text(encoding="utf-8")
+        for path in sorted((ROOT / "docs" / "results").glob("*.md"))
+    )
     made = reproduce.text(args, recorded(TABLES[table].results))
     assert f"<!-- {table} -->\n{made}<!-- end -->" in shown
 
@@ -229,5 +236,5 @@ def test_a_run_is_recorded_once(tmp_path: Any, capsys: pytest.CaptureFixture[str
             reproduce.main(["small", *flags])
     finally:
         del TABLES["small"]
-    assert len(path.read_text().splitlines()) == len(load(path)) == 1
+    assert len(path.read_text(encoding="utf-8").splitlines()) == len(load(path)) == 1
     assert "| synthetic | 2 | FedAvg |" in capsys.readouterr().out

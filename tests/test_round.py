@@ -467,7 +467,7 @@ def test_an_optimiser_of_another_age_trains_beside_others() -> None:
     method = fedavg(model(dropout=0.0), how)
     clients = graphs((12, 20, 31, 17, 9))
     options: Any = {"num_rounds": 4, "participation": 0.6}
-    loop = fgl.run(method, clients, **options)
+    loop = fgl.run(method, clients, clients_at_once=1, **options)
     batch = fgl.run(method, clients, clients_at_once="all", **options)
     ages = {float(s["optimizer"]["step/convs.0.bias"]) for s in loop.client_states.values()}
     assert len(ages) > 1

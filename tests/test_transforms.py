@@ -304,7 +304,8 @@ def test_a_server_around_an_attack_is_refused(around: Callable[[Method], Method]
 def test_no_attacker_here_is_no_attack() -> None:
     made = task()
     gone = lambda index, client: client == 2  # noqa: E731
-    got = fgl.run(attacked(made.fedavg, [2], negated_models), made, num_rounds=2, dropouts=gone)
+    options: Any = {"num_rounds": 2, "dropouts": gone, "clients_at_once": 1}
+    got = fgl.run(attacked(made.fedavg, [2], negated_models), made, **options)
     want = by_hand(made.fedavg, made.clients, 2, absent=gone)
     assert same(dict(got.outbox), want.outbox)
 

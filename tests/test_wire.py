@@ -31,7 +31,7 @@ def known_as(name: str) -> str:
 @cache
 def table() -> dict[str, set[tuple[str, str]]]:
     """Method to the directions and keys of its rows, as the page has them."""
-    text = PAGE.read_text().split("<!-- wire -->")[1].split("<!-- end -->")[0]
+    text = PAGE.read_text(encoding="utf-8").split("<!-- wire -->")[1].split("<!-- end -->")[0]
     found: dict[str, set[tuple[str, str]]] = {}
     names: list[str] = []
     for line in text.strip().splitlines()[2:]:

@@ -250,7 +250,9 @@ def _renewed(entry: dict[str, Any]) -> dict[str, Any]:
 
 def main() -> None:
     for path in sorted(RESULTS.glob("*.jsonl")):
-        entries = [with_key(json.loads(line)) for line in path.read_text().splitlines()]
+        entries = [
+            with_key(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()
+        ]
         path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
         print(path.name, len(entries))
 

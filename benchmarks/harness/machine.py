@@ -74,12 +74,14 @@ def write(report: dict[str, Any], path: Path | None) -> None:
     """A report as JSON, if it is wanted."""
     if path is not None:
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(json.dumps(report, indent=1) + "\n")
+        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def kept(path: Path | None) -> Any:
     """What `write` has written there; an empty dict where nothing is."""
-    return json.loads(path.read_text()) if path is not None and path.exists() else {}
+    return (
+        json.loads(path.read_text(encoding="utf-8")) if path is not None and path.exists() else {}
+    )
 
 
 def seconds(function: Callable[[], Any], device: str = "cpu") -> float:

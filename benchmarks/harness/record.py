@@ -18,7 +18,7 @@ def load(path: Path) -> dict[str, dict[str, Any]]:
     Of runs with the same key the first counts: they were asked for in two ways.
     """
     found: dict[str, dict[str, Any]] = {}
-    for line in path.read_text().splitlines() if path.exists() else []:
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
         with contextlib.suppress(json.JSONDecodeError):
             entry = json.loads(line)
             found.setdefault(spelled(entry["key"]), entry)

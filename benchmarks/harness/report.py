@@ -28,10 +28,12 @@ Scored = dict[tuple[str, str, int], dict[int, dict[str, float]]]
 def publish(name: str, text: str) -> None:
     """Put a text between ``<!-- name -->`` and ``<!-- end -->``, on the page that has them."""
     mark = f"<!-- {name} -->\n"
-    page = next(p for p in sorted((ROOT / "docs").rglob("*.md")) if mark in p.read_text())
-    before, rest = page.read_text().split(mark)
+    page = next(
+        p for p in sorted((ROOT / "docs").rglob("*.md")) if mark in p.read_text(encoding="utf-8")
+    )
+    before, rest = page.read_text(encoding="utf-8").split(mark)
     after = rest.split("<!-- end -->", 1)[1]
-    page.write_text(f"{before}{mark}{text}<!-- end -->{after}")
+    page.write_text(f"{before}{mark}{text}<!-- end -->{after}", encoding="utf-8")
 
 
 def scores(table: Table, entry: dict[str, Any]) -> dict[str, float]:

@@ -218,7 +218,7 @@ SPLITS = ((2.0, 0.5), (1.0, 0.5))  # GCFL's eps1 and eps2, in FedAvg's norms: at
 @functools.cache
 def norms(task: str, lr: float) -> tuple[float, float]:
     """FedAvg's norms where GCFL may split: of the mean update, and of the longest."""
-    found = json.loads(NORMS.read_text())["tasks"][task][f"{lr:g}"]
+    found = json.loads(NORMS.read_text(encoding="utf-8"))["tasks"][task][f"{lr:g}"]
     return found["mean"], found["longest"]
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice
+from .root import root
 
 Params = dict[str, Tensor]
 
@@ -89,10 +90,10 @@ def server_step(
             continue
         v = state["v"][name] if state else torch.full_like(old, 0.0 if bias_correction else tau**2)
         first[name] = m = beta1 * m + (1 - beta1) * delta
-        second[name] = v = _second_moment(rule, v, delta.square(), beta2)
+        second[name] = v = _second_moment(rule, v, delta * delta, beta2)
         if bias_correction:
             m, v = m / (1 - beta1**t), v / (1 - beta2**t)
-        new[name] = old + lr * m / (v.sqrt() + tau)
+        new[name] = old + lr * m / (root(v) + tau)
     steps = {"t": {"t": torch.tensor(t)}} if bias_correction else {}
     return new, {"m": first} | ({"v": second} if second else {}) | steps
 

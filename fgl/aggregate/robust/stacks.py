@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...checks import check_number
 from ..mean import checked, exact, folded
+from ..root import root
 
 Stack = Mapping[str, Tensor | Sequence[Tensor]]
 
@@ -77,7 +78,7 @@ def lengths(rows: Tensor) -> Tensor:
     """The Euclidean norm of each row, ``[K]``, summed in an order that memory does not change."""
     if not rows.shape[1]:
         return rows.new_zeros(len(rows))
-    return folded((rows * rows).mT).sqrt()
+    return root(folded((rows * rows).mT))
 
 
 def distances(rows: Tensor) -> Tensor:

@@ -1,0 +1,69 @@
+"""Processors that are not at hand: the settings, their table, and models that are nearly equal."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from reliability import processors
+from reliability.processors import QUICK, QUICK_FILES, ROOT, SETTINGS, Setting
+
+ASKED = {
+    "ATEN_CPU_CAPABILITY": {"default", "avx2", "avx512"},
+    "ONEDNN_MAX_CPU_ISA": {"SSE41", "AVX2", "AVX512_CORE"},
+    "MKL_CBWR": {"COMPATIBLE", None},
+    "FGL_TEST_THREADS": {"2", None},
+    "PYTHONHASHSEED": {"1", "7", None},
+}
+
+
+def test_every_value_is_in_a_setting() -> None:
+    for name, values in ASKED.items():
+        assert {setting.env.get(name) for setting in SETTINGS.values()} >= values
+    assert {setting.maker for setting in SETTINGS.values()} == {None, "Intel", "another"}
+    assert {setting.workers for setting in SETTINGS.values()} >= {None, 1, 3}
+    assert sum(setting.away for setting in SETTINGS.values()) == 1
+    assert sum(setting.shuffled for setting in SETTINGS.values()) == 1
+    assert len(QUICK) == 2 and set(QUICK) <= set(SETTINGS)
+    assert all((ROOT / file).exists() for file in QUICK_FILES)
+
+
+def test_another_processor_and_two_threads_train_nearly_the_same(tmp_path: Path) -> None:
+    fewest = {**SETTINGS["no vectors"].env, "FGL_TEST_THREADS": "2"}
+    setting = Setting("", fewest)
+    found = processors.moved(processors.prepared(setting, tmp_path)[0], tmp_path)
+    assert 0 < found["float32"] < 1e-5  # 0: it would have trained with the same kernels
+    assert 0 < found["float64"] < 1e-5
+
+
+@pytest.fixture
+def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = {"float32": 3e-7, "float64": 2e-8}
+    monkeypatch.setattr(processors, "moved", lambda env, folder: far)
+
+
+def test_what_fails_is_named_and_what_is_known_is_not_run_again(
+    quickly: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, path = tmp_path / "test_it.py", tmp_path / "found.json"
+    file.write_text(
+        "import os, torch\n"
+        "def test_threads(): assert os.environ.get('OMP_NUM_THREADS') == '1'\n"
+        "def test_kernels(): assert torch.backends.cpu.get_cpu_capability() != 'DEFAULT'\n"
+    )
+    flags = ["--files", str(file), "--workers", "0", "--json", str(path)]
+    for _ in range(2):
+        assert processors.main([*flags, "--settings", "no vectors"]) == 1
+    found = json.loads(path.read_text())["settings"]
+    assert list(found) == ["no vectors"] and found["no vectors"]["passed"] == 1
+    (failed,) = found["no vectors"]["failed"]
+    assert failed.endswith("::test_kernels")
+    assert "no vectors: known" in capsys.readouterr().out
+    assert "| no vectors | " in processors.table(json.loads(path.read_text()))
+
+
+def test_a_run_that_does_not_come_to_an_end_has_failed(quickly: None, tmp_path: Path) -> None:
+    found: Any = processors.run("plain", [str(tmp_path / "nowhere.py")], 0, tmp_path)
+    assert found["passed"] == 0 and "nowhere.py" in found["failed"][0]
