@@ -80,9 +80,9 @@ class Graph:
                 with drawing():
                     again = func(*args, **kwargs)
                 for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
-                    if isinstance(old, Tensor) and old.layout == torch.strided and old.numel():
-                        if old.data_ptr() != new.data_ptr():
-                            old.copy_(new)
+                    dense = isinstance(old, Tensor) and old.layout == torch.strided
+                    if dense and old.numel() and old.data_ptr() != new.data_ptr():
+                        old.copy_(new)
 
     def reset(self) -> None:
         self.calls.clear()

@@ -1,4 +1,4 @@
-"""Under `torch.autocast` dense products are in bfloat16 and sparse ones in float32, nothing mixed."""
+"""Under `torch.autocast` dense products are in bfloat16, sparse ones in float32: nothing mixes."""
 
 from __future__ import annotations
 

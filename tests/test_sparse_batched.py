@@ -264,7 +264,9 @@ def test_gradient_inside_vmap(case: str) -> None:
         check(got, [each[index] for each in want])
 
 
-@pytest.mark.parametrize("op", ["row_sum", "softmax", "log softmax", "product", "sampled", "pair sum"])
+@pytest.mark.parametrize(
+    "op", ["row_sum", "softmax", "log softmax", "product", "sampled", "pair sum"]
+)
 @pytest.mark.parametrize("case", ["ragged", "equal nnz"])
 def test_values_and_operands_that_no_client_owns(op: str, case: str) -> None:
     """The same numbers for all clients, made inside: only the pattern is the client's own."""

@@ -67,10 +67,11 @@ def test_vmap_equals_the_loop(dims: tuple[Any, Any]) -> None:
         return grad(lambda each: gather_rows(each, index).pow(3).sum())(x)
 
     for function in (one, slope):
-        want = [
-            function(*(t if d is None else t.select(d, k) for t, d in ((x, dims[0]), (index, dims[1]))))
+        each = [
+            [t if d is None else t.select(d, k) for t, d in zip((x, index), dims, strict=True)]
             for k in range(size)
         ]
+        want = [function(*own) for own in each]
         torch.testing.assert_close(vmap(function, dims)(x, index), torch.stack(want))
 
 
@@ -79,7 +80,7 @@ def test_under_vmap_an_index_out_of_range_names_no_row_of_another_client(bad: in
     x, index = draw(2, 4, 1), torch.tensor([[0, 1], [2, bad]])
     with pytest.raises(IndexError, match=rf"Expected index to be in \[0, 4\), but got {bad}"):
         vmap(gather_rows)(x, index)
-    with PretendedDevice() as gpu, pytest.raises(IndexError):  # of the next kernel
+    with PretendedDevice(), pytest.raises(IndexError):  # of the next kernel
         vmap(gather_rows)(x.cuda(), index.cuda())
 
 
