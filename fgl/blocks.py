@@ -50,7 +50,8 @@ def logits_in_blocks(
     """
     check_count(block_size=block_size)
     if graph.num_nodes <= block_size:
-        whole: Tensor = functional_call(model, dict(params), graph.inputs)
+        x, *rest = graph.inputs
+        whole: Tensor = functional_call(model, dict(params), (x.to(graph.device), *rest))
         return whole
     if not isinstance(model, Stack):
         raise TypeError(
@@ -58,20 +59,22 @@ def logits_in_blocks(
             f"but got {type(model).__name__}"
         )
     sampler = NeighbourSampler(graph, (-1,))
-    blocks = torch.arange(graph.num_nodes, device=graph.device).split(block_size)
+    starts = range(0, graph.num_nodes, block_size)
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
     h: Any = graph.x
-    with shown("inference", len(blocks) * len(model.convs), unit="blocks") as advance:
+    with shown("inference", len(starts) * len(model.convs), unit="blocks") as advance:
         for depth, conv in enumerate(model.convs):
             prefix = f"convs.{depth}."
             own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
             last = depth == len(model.convs) - 1
             out: Any = None
-            for block in blocks:
+            for start in starts:
+                block = nodes[start : start + block_size]
                 drawn = sampler.draw(block)
                 seen = rows_of(h, drawn[0].long()), sampler.matrix(*drawn)
                 made = functional_call(conv, own, seen)[: len(block)]
                 out = made.new_empty(graph.num_nodes, made.shape[1]) if out is None else out
-                out[block[0] : block[-1] + 1] = made if last else made.relu()
+                out[start : start + block_size] = made if last else made.relu()
                 advance(1)
             h = out
     logits: Tensor = h

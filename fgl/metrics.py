@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .checks import check_length
+from .transfer import to_host
 
 
 def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
@@ -27,11 +28,35 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
         >>> accuracy(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
         0.5
     """
-    _check_rows(logits, y, mask)
-    hit = hit_rows(logits, y)
-    if mask is not None:
-        hit = hit[mask]
-    return float(hit.double().mean()) if hit.numel() else float("nan")
+    return share(*to_host(hit_counts(logits, y, mask)))
+
+
+def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What `accuracy` is made of, on the device: how many are right, and how many there are.
+
+    Args:
+        logits, y, mask: as for `accuracy`.
+
+    Returns:
+        int64 ``[2]``, for `share`.
+
+    Example:
+        >>> hit_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        tensor([1, 2])
+    """
+    logits, y, mask = _rows(logits, y, mask)
+    return torch.stack([(hit_rows(logits, y) & mask).sum(), mask.sum()])
+
+
+def share(counts: Tensor) -> float:
+    """The first count over the second; ``nan`` over nothing.
+
+    Example:
+        >>> share(torch.tensor([1, 2]))
+        0.5
+    """
+    part, whole = counts.tolist()
+    return part / whole if whole else float("nan")
 
 
 def hit_rows(logits: Tensor, y: Tensor) -> Tensor:
@@ -67,7 +92,8 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Raises:
         TypeError: if `mask` is not bool.
-        ValueError: if `y` or `mask` does not have one entry per row of `logits`.
+        ValueError: if `y` or `mask` does not have one entry per row of `logits`, or a masked label
+            is no class.
 
     Example:
         >>> macro_f1(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
@@ -75,15 +101,58 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
     Source: Manning, Raghavan, Schuetze 2008, section 13.6, https://nlp.stanford.edu/IR-book
     """
-    _check_rows(logits, y, mask)
-    if mask is not None:
-        logits, y = logits[mask], y[mask]
+    return f1_of(*to_host(class_counts(logits, y, mask)))
+
+
+def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """What `macro_f1` is made of, on the device.
+
+    Args:
+        logits, y, mask: as for `macro_f1`.
+
+    Returns:
+        int64 ``[3, num_classes + 1]``, for `f1_of`: of each class how many are right, predicted and
+        labelled so; at the end of the last row how many labels are no class.
+
+    Example:
+        >>> class_counts(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([0, 0]))
+        tensor([[1, 0, 0],
+                [1, 1, 0],
+                [2, 0, 0]])
+    """
+    logits, y, mask = _rows(logits, y, mask)
     classes = logits.shape[1]
-    hits = torch.bincount(y[hit_rows(logits, y)], minlength=classes).double()
-    clean = ~logits.isnan().any(1)
-    predicted = torch.bincount(logits.argmax(1)[clean], minlength=classes)
-    named = torch.bincount(y, minlength=classes) + predicted
-    return float((2 * hits / named)[named > 0].mean()) if y.numel() else float("nan")
+    none = 3 * (classes + 1)  # a row that nobody reads
+    clean = mask & ~logits.isnan().any(1)
+    predicted = logits.argmax(1)
+    label = torch.where((y >= 0) & (y < classes), y, classes)
+    places = (
+        torch.where(clean & (predicted == y), predicted, none),
+        torch.where(clean, predicted + classes + 1, none),
+        torch.where(mask, label + 2 * (classes + 1), none),
+    )
+    place = torch.cat(places)
+    counts = place.new_zeros(none + 1).scatter_add_(0, place, torch.ones_like(place))
+    return counts[:none].view(3, classes + 1)
+
+
+def f1_of(counts: Tensor) -> float:
+    """The macro F1 of `class_counts`, on the processor.
+
+    Raises:
+        ValueError: if a label is no class.
+
+    Example:
+        >>> f1_of(torch.tensor([[1, 0, 0], [1, 1, 0], [2, 0, 0]]))
+        0.3333333333333333
+    """
+    classes = counts.shape[1] - 1
+    if int(counts[2, -1]):
+        raise ValueError(f"Expected y to be in [0, {classes}), but got another label")
+    hits, predicted, labelled = counts[:, :-1]
+    named = predicted + labelled
+    each = (2 * hits.double() / named)[named > 0]
+    return float(each.mean()) if labelled.any() else float("nan")
 
 
 def auc(scores: Tensor, y: Tensor) -> float:
@@ -108,11 +177,7 @@ def auc(scores: Tensor, y: Tensor) -> float:
 
     Source: Fawcett 2006, https://doi.org/10.1016/j.patrec.2005.10.010
     """
-    hits, seen = _by_threshold(scores, y)
-    hits, misses = hits.double(), (seen - hits).double()
-    steps = misses.diff(prepend=misses.new_zeros(1))
-    height = hits - hits.diff(prepend=hits.new_zeros(1)) / 2
-    return float((steps * height).sum() / (hits[-1] * misses[-1]))
+    return _area(*_by_threshold(scores, y))
 
 
 def average_precision(scores: Tensor, y: Tensor) -> float:
@@ -137,38 +202,76 @@ def average_precision(scores: Tensor, y: Tensor) -> float:
 
     Source: Davis and Goadrich 2006, https://doi.org/10.1145/1143844.1143874
     """
-    hits, seen = _by_threshold(scores, y)
+    return _precision(*_by_threshold(scores, y))
+
+
+def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
+    """`auc` and `average_precision` of one sort.
+
+    Args:
+        scores, y: as for `auc`.
+
+    Raises:
+        ValueError: as `auc`.
+
+    Example:
+        >>> scores, y = torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1])
+        >>> auc_and_average_precision(scores, y)
+        (0.75, 0.8333333333333333)
+    """
+    counts = _by_threshold(scores, y)
+    return _area(*counts), _precision(*counts)
+
+
+def _area(hits: Tensor, seen: Tensor) -> float:
+    hits, misses = hits.double(), (seen - hits).double()
+    steps = misses.diff(prepend=misses.new_zeros(1))
+    height = hits - hits.diff(prepend=hits.new_zeros(1)) / 2
+    return float((steps * height).sum() / (hits[-1] * misses[-1]))
+
+
+def _precision(hits: Tensor, seen: Tensor) -> float:
     hits, seen = hits.double(), seen.double()
     steps = hits.diff(prepend=hits.new_zeros(1))
     return float((steps * (hits / seen)).sum() / hits[-1])
 
 
-def _check_rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> None:
+def _rows(logits: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What counts, and a mask of it: on a GPU all rows, since their number would be waited for."""
     check_length(len(logits), y=y, mask=mask)
     if mask is not None and mask.dtype != torch.bool:
         raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    if mask is not None and logits.is_cuda:
+        return logits, y, mask
+    if mask is not None:
+        logits, y = logits[mask], y[mask]
+    return logits, y, torch.ones_like(y, dtype=torch.bool)
 
 
 def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Positives, and all, that score at least as high, for each distinct score from the largest."""
+    """Positives, and all, that score at least as high, for each distinct score from the largest.
+
+    Sorted where the scores are; the rest is done on the processor.
+    """
     if scores.dim() != 1 or y.shape != scores.shape:
         raise ValueError(
             f"Expected scores and y to have shape [n], but got {list(scores.shape)} "
             f"and {list(y.shape)}"
         )
     positive = y == 1
-    if not (positive | (y == 0)).all():
+    ordered, order = scores.sort(descending=True)
+    last = torch.ones_like(positive)  # of a run of equal scores
+    last[:-1] = ordered[1:] != ordered[:-1]
+    other, absent = (~(positive | (y == 0))).any(), scores.isnan().any()
+    hits, last, other, absent = to_host(positive[order].cumsum(0), last, other, absent)
+    if other:
         raise ValueError("Expected y to be 0 or 1, but got another value")
-    if scores.isnan().any():
+    if absent:
         raise ValueError("Expected scores to be numbers, but got NaN")
-    count = int(positive.sum())
+    count = int(hits[-1]) if len(hits) else 0
     if not 0 < count < y.numel():
         raise ValueError(
             f"Expected y to have positives and negatives, but got {count} and {y.numel() - count}"
         )
-    ordered, order = scores.sort(descending=True)
-    last = torch.ones_like(positive)  # of a run of equal scores
-    last[:-1] = ordered[1:] != ordered[:-1]
     ends = last.nonzero().squeeze(1)
-    hits = positive[order].cumsum(0)[ends]
-    return hits, ends + 1
+    return hits[ends], ends + 1

@@ -95,8 +95,9 @@ def interpolate(
 
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
-    if not 0 <= float(weight) <= 1:
-        raise ValueError(f"Expected weight to be in [0, 1], but got {float(weight)}")
+    share = float(weight)  # asked once: a GPU is waited for
+    if not 0 <= share <= 1:
+        raise ValueError(f"Expected weight to be in [0, 1], but got {share}")
     if own.keys() != other.keys():
         raise ValueError(f"Expected other to have keys {list(own)}, but got {list(other)}")
     mixed = {}
@@ -110,9 +111,9 @@ def interpolate(
             raise TypeError(
                 f"Expected other[{name!r}] to be {value.dtype}, but got {other[name].dtype}"
             )
-        if not value.is_floating_point() or float(weight) == 0:
+        if not value.is_floating_point() or share == 0:
             mixed[name] = value.clone()
-        elif float(weight) == 1:
+        elif share == 1:
             mixed[name] = other[name].clone()
         else:
             mixed[name] = torch.lerp(value, other[name], torch.as_tensor(weight).to(value))
@@ -152,10 +153,12 @@ def label_distribution(y: Tensor, num_classes: int, mask: Tensor | None = None) 
             raise ValueError(
                 f"Expected mask to have shape {list(y.shape)}, but got {list(mask.shape)}"
             )
-        y = y[mask]
-    if y.numel() and (int(y.min()) < 0 or int(y.max()) >= num_classes):
+    times = torch.ones_like(y) if mask is None else mask.to(y.dtype)
+    y = y * times  # who is left out counts 0 times in class 0
+    low, high = torch.stack(y.aminmax()).tolist() if y.numel() else (0, -1)
+    if low < 0 or high >= num_classes:
         raise ValueError(f"Expected y to be in [0, {num_classes}), but got {y.unique().tolist()}")
-    count = torch.bincount(y, minlength=num_classes).to(torch.get_default_dtype())
+    count = times.new_zeros(num_classes).scatter_add_(0, y, times).to(torch.get_default_dtype())
     return count / count.sum().clamp(min=1)
 
 
@@ -166,7 +169,8 @@ def is_distribution(share: Tensor) -> bool:
         >>> is_distribution(torch.tensor([0.75, 0.25])), is_distribution(torch.tensor([3.0, 1.0]))
         (True, False)
     """
-    return not bool((share < 0).any()) and abs(float(share.sum()) - 1) <= 1e-3
+    below, total = torch.stack([(share < 0).any().double(), share.sum().double()]).tolist()
+    return not below and abs(total - 1) <= 1e-3
 
 
 def earth_mover(p: Tensor, q: Tensor) -> Tensor:

@@ -24,6 +24,9 @@ class NeighbourSampler:
     node with no more than the fan-out keeps all of them. A node is expanded once, at the hop that
     first reaches it, and is one node of the batch. An edge of weight 0 is never drawn.
 
+    The features may stay in the processor's memory (`Graph.to`): then the rows of a batch are
+    gathered there and copied to where the edges are.
+
     A batch is a `Graph`: the seeds, in their order, then what each hop adds. Its `train_mask` is
     the seeds, `node_id` says which nodes it has, and `adj` has the drawn edges.
 
@@ -87,12 +90,18 @@ class NeighbourSampler:
             ValueError: if it has another shape, a repeat, or a seed is no node of the graph.
         """
         check_index("seeds", seeds, (None,), self.graph.num_nodes)
+        if len(seeds.unique()) < len(seeds):
+            raise ValueError("Expected seeds to be without repeats, but got a node twice")
+        return self.unchecked(seeds, generator=generator)
+
+    def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
+        """The batch of seeds that are known to be nodes without repeats."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(
         self, seeds: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a batch is made of, unchecked but for repeats.
+        """What a batch is made of, unchecked.
 
         Returns:
             The nodes, int32 ``[n]``; how many neighbours the first of them drew, int64; and of each
@@ -101,10 +110,8 @@ class NeighbourSampler:
         """
         frontier = seeds.int()
         nodes, counts, entries, sources = [frontier], [], [], []
-        known = self._add(frontier, 0)
         try:
-            if len(known) < len(seeds):
-                raise ValueError("Expected seeds to be without repeats, but got a node twice")
+            self._place.scatter_(0, seeds, self._numbers(0, len(seeds)))
             for fanout in self.fanouts:
                 begin, degree = self.table.index_select(0, frontier).unbind(1)
                 count, entry = drawn(begin, degree, fanout, generator)
@@ -124,9 +131,12 @@ class NeighbourSampler:
         finally:
             self._place.index_fill_(0, torch.cat(nodes).long(), NOBODY)
 
+    def _numbers(self, start: int, stop: int) -> Tensor:
+        return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
+
     def _add(self, nodes: Tensor, known: int) -> Tensor:
         """Those of some nodes that are new, once each, now numbered from `known` in this order."""
-        number = torch.arange(known, known + len(nodes), dtype=torch.int32, device=nodes.device)
+        number = self._numbers(known, known + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first one, in any order
         new = nodes.masked_select(self._place.index_select(0, nodes) == number)
@@ -246,11 +256,10 @@ def drawn(
     """
     count = degree if fanout < 0 else degree.clamp(max=fanout)
     total = count.cumsum(0)
-    size = int(total[-1]) if len(total) else 0
+    size, many = _where_more(total, degree > count)
     shift = begin - (total - count)
     place = torch.arange(size, device=begin.device)
     entry = (shift.repeat_interleave(count, output_size=size) + place).int()
-    many = (degree > count).nonzero().squeeze(1)
     if many.numel():
         rest = degree.index_select(0, many).long() - fanout
         draws = torch.randint(
@@ -270,6 +279,16 @@ def drawn(
         chosen += begin.index_select(0, many)
         entry.scatter_(0, where.flatten(), chosen.flatten().int())
     return count.long(), entry
+
+
+def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
+    """How many entries there are in all, and which rows have more; a GPU is waited for once."""
+    if not len(total):
+        return 0, total
+    if not total.is_cuda:
+        return int(total[-1]), more.nonzero().squeeze(1)
+    size, count = torch.stack([total[-1], more.sum()]).tolist()
+    return size, torch.nonzero_static(more, size=count).squeeze(1)
 
 
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:

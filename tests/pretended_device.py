@@ -8,9 +8,9 @@
 A tensor is on the pretended device if its storage is tagged; the tensors themselves are plain, so
 all of torch works on them. A function mode takes `cuda` out of what is called, a dispatch mode sees
 every operation below autograd and `vmap`, tags what it makes, raises where CUDA refuses operands of
-two devices, and counts the places where the host waits for the device. Not emulated: the order of
-additions of its kernels, streams and graphs, limits of its libraries, memory, and gradients that
-flow from one device to the other.
+two devices, and counts the places where the host waits for the device. Streams and graphs are
+those of `pretended_streams`. Not emulated: the order of additions of its kernels, limits of its
+libraries, memory, time, and gradients that flow from one device to the other.
 
     PYTHONPATH=tests python -m pretended_device benchmarks/speed/rounds.py --device cuda
     PYTHONPATH=tests python -m pretended_device -m pytest tests/test_cuda.py
@@ -28,15 +28,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from pretended_streams import Capture, Event, Graph, NotCaptured, Stream
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 from torch.utils._device import _device_constructors
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 CUDA, CPU = torch.device("cuda", 0), torch.device("cpu")
 ROOT = Path(__file__).parents[1]
+PASSED_OVER = f"{ROOT}/fgl/transfer.py"  # whoever calls it has a reason
 WATCHED = tuple(f"{ROOT / folder}/" for folder in ("fgl", "examples", "benchmarks"))
 SPARSE = {torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc}
 REAL_DEVICE, REAL_GENERATOR = torch._C.TensorBase.device, torch.Generator
@@ -51,6 +56,7 @@ NOT_DETERMINISTIC = {"cumsum", "cumsum_", "cumprod", "histc", "kthvalue", "_ctc_
 NEW = ("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided")
 LIKE = {f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")}
 MOVERS = {"copy_", "set_", "_to_copy"}
+OF_DATA = ("tensor", "as_tensor", "new_tensor")  # made by the host, then copied
 UNORDERED = {"index_add", "index_add_", "scatter_add", "scatter_add_"}
 
 
@@ -83,6 +89,7 @@ class Tags:
 
 
 TAGS = Tags()
+PINNED = Tags()  # of the processor, from where the device copies while the host goes on
 UNDECIDED = Tags()  # made inside of torch for a tensor that we do not see: wherever the next one is
 
 
@@ -122,8 +129,9 @@ class PretendedDevice(TorchDispatchMode):
 
     `mixed` lists what CUDA would refuse, with its place; it is raised as well, but a round takes an
     error of the server's function for a spoilt upload. `waits` counts, by place and operation,
-    where the host waits for the device; `copies` what crosses between them; `unordered` sums whose
-    order CUDA does not fix. `steps` counts steps of optimisers.
+    where the host waits for the device, for copies too; `copies` what crosses between them;
+    `unordered` sums whose order CUDA does not fix. `steps` counts steps of optimisers, and `gaps`
+    has what was waited for between two steps in a row of the same optimiser.
     """
 
     def __init__(self) -> None:
@@ -133,7 +141,9 @@ class PretendedDevice(TorchDispatchMode):
         self.waits: Counter[str] = Counter()
         self.copies: Counter[str] = Counter()
         self.unordered: Counter[str] = Counter()
+        self.gaps: list[Counter[str]] = []
         self.steps = 0
+        self.capturing: Graph | None = None
         self.target: Any = None  # the device that the function now called names
         self.undo: list[Callable[[], None]] = []
 
@@ -153,6 +163,20 @@ class PretendedDevice(TorchDispatchMode):
         self.mixed.append(said)
         raise Mixed(said)
 
+    def wait(self, for_what: str) -> None:
+        """Note that the host waits, which no graph can hold."""
+        self.waits[f"{place()} {for_what}"] += 1
+        if self.capturing is not None:
+            raise NotCaptured(f"Expected a graph without waits, but got {for_what} at {place()}")
+
+    def crossed(self, name: str, source: Tensor, inside: bool, in_passing: bool = False) -> None:
+        """Note a copy from one device to the other; the host waits unless it is in passing."""
+        self.copies[f"{place()} {name}"] += 1
+        if self.capturing is not None and not (inside and in_passing and source in PINNED):
+            raise NotCaptured(f"Expected a graph without copies, but got one at {place()}")
+        if not (inside and in_passing):
+            self.wait(name)
+
     # -- every operation, below autograd and vmap
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -167,8 +191,14 @@ class PretendedDevice(TorchDispatchMode):
         if not inside and not undecided:
             return func(*args, **kwargs)
         old = {storage._cdata for value in given for storage in storages(value)}
-        with self._drawing(func, args, kwargs):
+        drawing = partial(self._drawing, func, args, kwargs)
+        noted = self.capturing if func.namespace != "profiler" else None
+        if noted is not None:
+            noted.remember(written(func, args, kwargs))
+        with drawing():
             made = func(*args, **kwargs)
+        if noted is not None:
+            noted.calls.append((func, args, kwargs, made, drawing))
         for value in tree_leaves(made):
             new = isinstance(value, Tensor) and value not in TAGS
             if new and not any(storage._cdata in old for storage in storages(value)):
@@ -190,13 +220,13 @@ class PretendedDevice(TorchDispatchMode):
         if name in INDEXED:  # indices may be on the processor, and a value that is one number
             if not here[0] or any(v.dim() and v not in TAGS for v in args[2:3]):
                 self.refuse(words)
-            self.copies[f"{place()} an index or a number of the processor"] += 1
+            self.crossed("an index or a number of the processor", given[-1], True)
             return
         if name.startswith("_foreach") and self._pairs_agree(args):
             return
         alone = [value.dim() for value, on in zip(given, here, strict=True) if not on]
         takes_numbers = torch.Tag.pointwise in func.tags or name in SCALARS
-        writes = any(a.alias_info and a.alias_info.is_write for a in func._schema.arguments[:1])
+        writes = any(value is given[0] for value in written(func, args[:1], {}))
         if any(alone) or not takes_numbers or (writes and not here[0]):
             self.refuse(words)
 
@@ -210,9 +240,10 @@ class PretendedDevice(TorchDispatchMode):
         )
         repeats = name == "repeat_interleave" and kwargs.get("output_size") is None
         if name in WAITS or by_mask or repeats:
-            self.waits[f"{place()} {name}{' by a mask' if by_mask else ''}"] += 1
+            self.wait(f"{name}{' by a mask' if by_mask else ''}")
         if name == "copy_" and (args[0] in TAGS) != (args[1] in TAGS):
-            self.copies[f"{place()} copy_"] += 1
+            in_passing = bool(kwargs.get("non_blocking") or args[2:3] == (True,))
+            self.crossed("copy_", args[1], args[0] in TAGS, in_passing)
         if name in UNORDERED and args[0].is_floating_point() and _repeats(args[2], args[1]):
             self.unordered[f"{place()} {name}"] += 1
 
@@ -251,7 +282,7 @@ class PretendedDevice(TorchDispatchMode):
 
         def tolist(tensor: Tensor) -> Any:
             if tensor in TAGS:
-                self.waits[f"{place()} tolist"] += 1
+                self.wait("tolist")
             return plain_list(tensor)
 
         def numpy(tensor: Tensor, **how: Any) -> Any:
@@ -270,7 +301,8 @@ class PretendedDevice(TorchDispatchMode):
         put("tolist", tolist)
         put("numpy", numpy)
         put("__deepcopy__", deepcopy)
-        put("pin_memory", lambda tensor: tensor)
+        put("pin_memory", lambda tensor: _pinned(tensor.clone()))
+        put("is_pinned", lambda tensor: tensor in PINNED)
         for name in ("to", "cuda", "cpu"):
             put(name, _moves(self, name, plain_to))
         for name in NEW:
@@ -298,15 +330,46 @@ class PretendedDevice(TorchDispatchMode):
             "mem_get_info": lambda *_: (2**37, 2**37),
             "max_memory_allocated": lambda *_: 0,
             "reset_peak_memory_stats": lambda *_: None,
-            "synchronize": lambda *_: self.waits.update([f"{place()} synchronize"]),
+            "empty_cache": lambda: None,
+            "synchronize": lambda *_: self.wait("synchronize"),
+            "Stream": partial(Stream, self),
+            "Event": partial(Event, self),
+            "current_stream": lambda *_: Stream(self),
+            "default_stream": lambda *_: Stream(self),
+            "stream": lambda stream: stream or nullcontext(),
+            "CUDAGraph": partial(Graph, self),
+            "graph": partial(Capture, self),
+            "is_current_stream_capturing": lambda: self.capturing is not None,
         }.items():
             self._put(torch.cuda, name, new)
+        self._put(Tensor, "record_stream", lambda *_: None)
+        last: list[Any] = [None, None]
 
-        def stepped(*_: Any) -> None:
+        def begins(optimizer: Any, *_: Any) -> None:
+            apt = all(group.get("capturable") for group in optimizer.param_groups)
+            if self.capturing is not None and not apt:
+                raise NotCaptured("Expected the optimizer's groups to be capturable")
+
+        def stepped(optimizer: Any, *_: Any) -> None:
             self.steps += 1
+            if last[0] is optimizer:
+                self.gaps.append(self.waits - last[1])
+            last[:] = optimizer, self.waits.copy()
 
-        hook = register_optimizer_step_post_hook(stepped)
-        self.undo.append(hook.remove)
+        for hook in (
+            register_optimizer_step_pre_hook(begins),
+            register_optimizer_step_post_hook(stepped),
+        ):
+            self.undo.append(hook.remove)
+
+
+def written(func: Any, args: Any, kwargs: Any) -> list[Tensor]:
+    """The tensors that an operation writes into."""
+    found: list[Any] = []
+    for place_, arg in enumerate(func._schema.arguments):
+        if arg.alias_info and arg.alias_info.is_write:
+            found.append(args[place_] if place_ < len(args) else kwargs.get(arg.name))
+    return [value for value in tree_leaves(found) if isinstance(value, Tensor)]
 
 
 def _decided(given: list[Tensor]) -> list[bool]:
@@ -330,14 +393,19 @@ def _named(gpu: PretendedDevice, plain: Any, like: bool = False) -> Any:
         device = kwargs.get("device")
         if device is None:
             device = args[0].device if like else CPU
+        pinned = kwargs.pop("pin_memory", False)
         outer, gpu.target = gpu.target, device
         try:
             out = plain(*args, **{**kwargs, "device": CPU})
         finally:
             gpu.target = outer
         if is_cuda(device):
+            data = args[plain.__name__ == "new_tensor"] if args else None
+            there = isinstance(data, Tensor) and data in TAGS
+            if plain.__name__ in OF_DATA and not there:
+                gpu.crossed(f"{plain.__name__} to cuda", out, True)
             TAGS.add(out)
-        return out
+        return _pinned(out) if pinned else out
 
     return made
 
@@ -347,9 +415,9 @@ def _moves(gpu: PretendedDevice, name: str, plain: Any) -> Any:
 
     def moved(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         copy, device = kwargs.pop("copy", False), {"cuda": CUDA, "cpu": CPU}.get(name)
-        dtype = layout = None
+        dtype, layout, in_passing = None, None, kwargs.get("non_blocking", False)
         if name == "to":
-            device, dtype, _, layout = torch._C._nn._parse_to(*args, **kwargs)
+            device, dtype, in_passing, layout = torch._C._nn._parse_to(*args, **kwargs)
             other = args[0] if args and isinstance(args[0], Tensor) else kwargs.get("other")
             device = device if other is None else other.device
         how: dict[str, Any] = {} if layout is None else {"memory_format": layout}
@@ -358,7 +426,7 @@ def _moves(gpu: PretendedDevice, name: str, plain: Any) -> Any:
         after = before if device is None else is_cuda(device)
         if before == after:
             return plain(tensor, copy=copy, **how)  # type: ignore[no-any-return]
-        gpu.copies[f"{place()} to {'cuda' if after else 'cpu'}"] += 1
+        gpu.crossed(f"to {'cuda' if after else 'cpu'}", tensor, after, in_passing)
         outer, gpu.target = gpu.target, CUDA if after else CPU
         try:
             made: Tensor = plain(tensor, copy=True, **how)
@@ -386,6 +454,11 @@ class _Instead:
         torch.default_generator.set_state(self.own)
 
 
+def _pinned(tensor: Tensor) -> Tensor:
+    PINNED.add(tensor)
+    return tensor
+
+
 def _repeats(index: Tensor, dim: int) -> bool:
     at = index if index.dim() == 1 else index.movedim(dim, -1)
     ordered = at.sort(-1).values
@@ -396,7 +469,8 @@ def frames() -> Iterator[Any]:
     """The frames of the library that lead here, the innermost first."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__file__", "").startswith(WATCHED):
+        file = frame.f_globals.get("__file__", "")
+        if file.startswith(WATCHED) and file != PASSED_OVER:
             yield frame
         frame = frame.f_back
 

@@ -104,7 +104,7 @@ def test_the_batched_step_can_be_captured_as_a_cuda_graph() -> None:
     ("recipe", "words"),
     [
         ("fgssl", []),
-        ("fedgl", ["--clients", "6"]),
+        ("fedgl", ["--proportions", "0.3", "0.4", "0.5"]),
         ("fedego", ["--fanouts", "2", "2"]),
         ("fedvgae", ["links"]),
         ("fedvgae", ["nodes", "--clients-at-once", "all"]),

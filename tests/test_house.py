@@ -23,16 +23,18 @@ MODULES = {
 FLOORS: dict[str, set[str]] = {
     "checks": set(),
     "progress": set(),
+    "transfer": set(),
     "sparse": {"checks"},
-    "aggregate": {"checks"},
+    "aggregate": {"checks", "transfer"},
     "personalize": {"checks"},
-    "metrics": {"checks"},
+    "metrics": {"checks", "transfer"},
     "losses": {"checks", "sparse"},
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
+    "transfer",
     "sparse",
     "graph",
 }
@@ -40,11 +42,12 @@ FLOORS["data"] = FLOORS["data"] | {"progress"}
 FLOORS["blocks"] = {"checks", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
-FLOORS["privacy"] = {"checks", "client_network"}
+FLOORS["privacy"] = {"checks", "transfer", "client_network"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {
     "checks",
     "progress",
+    "transfer",
     "sparse",
     "graph",
     "losses",

@@ -12,10 +12,12 @@ from typing import Any
 
 import conformance
 import pytest
+import test_cuda
 import torch
 from conformance import CASES, ROWS, TASKS
-from federations import end, fedavg, graphs, model, same
+from federations import METHODS, end, fedavg, graphs, model, same
 from pretended_device import CUDA, Mixed, PretendedDevice
+from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
 
 import fgl
@@ -89,6 +91,7 @@ def test_numbers_and_indices_of_the_processor_may_be_operands(gpu: PretendedDevi
 def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -> None:
     x = torch.ones(3, device="cuda")
     fgl.metrics.accuracy(x[:, None], x.long() * 0)
+    assert gpu.waits.total() == gpu.copies.total() == 1
     x[x > 0].tolist()
     place = [what for what in gpu.waits if what.startswith("fgl/metrics.py:")]
     assert place
@@ -96,10 +99,87 @@ def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -
     assert any(what.endswith(" index by a mask") for what in gpu.waits)
     assert any("test_pretended_device.py" in what and "tolist" in what for what in gpu.waits)
     x.cpu()
-    assert gpu.copies.total() == 1
+    assert gpu.copies.total() == 2
     before = gpu.waits.total()
     assert torch.ones(3).sum().item() == 3  # of the processor: nothing is waited for
     assert gpu.waits.total() == before
+
+
+def test_the_host_waits_for_copies_unless_they_are_pinned_and_in_passing(
+    gpu: PretendedDevice,
+) -> None:
+    x = torch.ones(3)
+    x.to("cuda")
+    torch.tensor([1.0], device="cuda")
+    assert gpu.waits.total() == 2
+    assert x.pin_memory().is_pinned()
+    assert not x.is_pinned()
+    there = x.pin_memory().to("cuda", non_blocking=True)
+    held = torch.empty(3, pin_memory=True)
+    torch.empty(3, device="cuda").copy_(held, non_blocking=True)
+    assert gpu.waits.total() == 2
+    there.cpu()
+    assert (gpu.waits.total(), gpu.copies.total()) == (3, 5)
+
+
+def test_what_is_waited_for_between_two_steps_is_kept_apart(gpu: PretendedDevice) -> None:
+    x = torch.ones(3, device="cuda", requires_grad=True)
+    one, other = (torch.optim.SGD([x], lr=0.1) for _ in range(2))
+    for optimizer in (one, one, other):
+        optimizer.zero_grad()
+        x.sum().backward()
+        float(x.detach().sum())
+        optimizer.step()
+    assert [gap.total() for gap in gpu.gaps] == [1]
+
+
+def trained(capturable: bool, device: str = "cuda") -> tuple[torch.Tensor, Any, Any]:
+    """A parameter, its Adam, and a step of it that draws."""
+    weight = torch.ones(3, device=device, requires_grad=True)
+    adam = torch.optim.Adam([weight], lr=0.1, capturable=capturable, foreach=False)
+
+    def step() -> None:
+        adam.zero_grad()
+        (weight * torch.rand(3, device=device)).square().sum().backward()
+        adam.step()
+
+    return weight, adam, step
+
+
+def test_a_graph_repeats_what_was_captured_on_the_same_tensors(gpu: PretendedDevice) -> None:
+    torch.cuda.manual_seed(0)
+    want, _, plain = trained(capturable=True)
+    for _ in range(5):
+        plain()
+    torch.cuda.manual_seed(0)
+    got, adam, step = trained(capturable=True)
+    step()
+    graph = torch.cuda.CUDAGraph()
+    before = got.detach().clone()
+    with torch.cuda.graph(graph):
+        step()
+    assert got.equal(before)  # nothing runs while it is captured
+    for _ in range(4):
+        graph.replay()
+    torch.testing.assert_close(got, want)
+    assert float(adam.state[got]["step"]) == 5
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: x.sum().item(),
+        lambda x: x[x > 0],
+        lambda x: x + torch.ones(3).to("cuda"),
+        lambda x: trained(capturable=False)[2](),
+    ],
+    ids=["a number", "a mask", "a copy", "steps on the host"],
+)
+def test_a_graph_refuses_what_the_host_has_a_part_in(gpu: PretendedDevice, call: Any) -> None:
+    x = torch.ones(3, device="cuda")
+    with pytest.raises(NotCaptured), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        call(x)
+    assert not torch.cuda.is_current_stream_capturing()
 
 
 def test_its_numbers_come_from_its_own_generator(gpu: PretendedDevice) -> None:
@@ -160,8 +240,51 @@ def test_a_round_mixes_no_devices(
         warnings.filterwarnings("ignore", message="Secure sum")
         result = fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
     assert not gpu.mixed
+    assert not gpu.unordered  # so that a run has the same bits every time
     models = [message["model"] for message in result.outbox.values() if "model" in message]
     assert {each.device for params in models for _, each in leaves(params)} <= {CUDA}
+
+
+@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
+@pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
+def test_no_sum_is_without_an_order_where_a_gpu_must_repeat_its_bits(
+    kind: Any, at_once: Any, gpu: PretendedDevice
+) -> None:
+    """The runs of `test_cuda.test_reductions_are_deterministic`."""
+    method = METHODS["fgssl"](model(kind).cuda())
+    fgl.run(method, test_cuda.clients(), num_rounds=2, clients_at_once=at_once)
+    assert gpu.steps
+    assert not gpu.unordered
+
+
+@cases(
+    (("gpfl", "graphs"), ("pfedgraph", "nodes"), ("fedavg", "gat"), ("fedavg", "sampled")),
+    [
+        *((name, row.tasks[0]) for name, row in ROWS.items()),
+        *(("fedavg", "gat"), ("fedavg", "sampled")),
+    ],
+)
+def test_nothing_raises_under_deterministic_algorithms(
+    name: str, task: str, gpu: PretendedDevice, monkeypatch: Any
+) -> None:
+    method, made = case_there(name, task, monkeypatch)
+    torch.use_deterministic_algorithms(True)
+    try:
+        fgl.run(method, made, num_rounds=2, clients_at_once="all", strict=True)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert not gpu.mixed
+
+
+def test_shares_are_projected_under_deterministic_algorithms(gpu: PretendedDevice) -> None:
+    rows = torch.randn(5, 7)
+    want = fgl.client_network.project_to_simplex(rows)
+    torch.use_deterministic_algorithms(True)
+    try:
+        got = fgl.client_network.project_to_simplex(rows.cuda()).cpu()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    torch.testing.assert_close(got, want)
 
 
 def devices(result: Any) -> list[Any]:

@@ -23,6 +23,7 @@ from torch_geometric.utils import add_remaining_self_loops, to_dense_adj
 from fgl.sparse import (
     Pattern,
     SparseMatrix,
+    pair_sum,
     row_log_softmax,
     row_softmax,
     row_sum,
@@ -130,6 +131,13 @@ def test_row_sum(A: SparseMatrix) -> None:
 
 
 @cases
+def test_pair_sum(A: SparseMatrix) -> None:
+    left, right = draw(A.shape[0]), draw(A.shape[1], seed=2)
+    want = [float(left[r] + right[c]) for r, c in entries(A)]
+    torch.testing.assert_close(pair_sum(A.pattern, left, right), torch.tensor(want, dtype=D))
+
+
+@cases
 def test_row_softmax(A: SparseMatrix) -> None:
     logit = draw(A.nnz)
     torch.testing.assert_close(row_softmax(A.pattern, logit), softmax_loops(A, logit))
@@ -178,6 +186,10 @@ OPS: dict[str, tuple[Callable[[SparseMatrix], Op], Callable[[SparseMatrix], list
         lambda A: [(A.shape[0], WIDTH), (A.shape[1], WIDTH)],
     ),
     "row_sum": (lambda A: lambda value: row_sum(A.pattern, value), lambda A: [(A.nnz,)]),
+    "pair_sum": (
+        lambda A: lambda left, right: pair_sum(A.pattern, left, right),
+        lambda A: [(A.shape[0],), (A.shape[1],)],
+    ),
     "row_softmax": (lambda A: lambda e: row_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
     "row_softmax masked": (masked_softmax, lambda A: [(A.nnz,)]),
     "row_log_softmax": (lambda A: lambda e: row_log_softmax(A.pattern, e), lambda A: [(A.nnz,)]),
@@ -207,7 +219,7 @@ def test_gradients_where_there_is_nothing(name: str, case: str) -> None:
 
 def batched(name: str) -> list[Any]:
     """Every combination of batched (in dimension 0 or 1) and shared inputs, not all shared."""
-    n = 2 if "product" in name else 1
+    n = 2 if "product" in name or "pair" in name else 1
     dims: list[tuple[int | None, ...]] = [()]
     for _ in range(n):
         dims = [(*old, new) for old in dims for new in (None, 0, 1)]

@@ -15,6 +15,7 @@ from fgl.sparse import (
     Member,
     Pattern,
     SparseMatrix,
+    pair_sum,
     row_log_softmax,
     row_softmax,
     row_sum,
@@ -77,6 +78,7 @@ OPS: dict[str, Op] = {
     "transposed": lambda A, v, x, y: A.with_value(v).T @ y,
     "sampled": lambda A, v, x, y: sampled_product(A.pattern, y, x),
     "row_sum": lambda A, v, x, y: row_sum(A.pattern, v),
+    "pair sum": lambda A, v, x, y: pair_sum(A.pattern, y[:, 0], x[:, 0]),
     "softmax": lambda A, v, x, y: row_softmax(A.pattern, v),
     "masked softmax": lambda A, v, x, y: row_softmax(A.pattern, v, v > 1),
     "own mask": lambda A, v, x, y: row_softmax(A.pattern, v, A.present),
@@ -262,7 +264,9 @@ def test_gradient_inside_vmap(case: str) -> None:
         check(got, [each[index] for each in want])
 
 
-@pytest.mark.parametrize("op", ["row_sum", "softmax", "log softmax", "product", "sampled"])
+@pytest.mark.parametrize(
+    "op", ["row_sum", "softmax", "log softmax", "product", "sampled", "pair sum"]
+)
 @pytest.mark.parametrize("case", ["ragged", "equal nnz"])
 def test_values_and_operands_that_no_client_owns(op: str, case: str) -> None:
     """The same numbers for all clients, made inside: only the pattern is the client's own."""

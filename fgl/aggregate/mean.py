@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..transfer import to_device
+
 SMALL = 2**16  # entries of a stack; smaller ones are summed as one, which is fewer calls
 SHORT = 2**13  # entries of a tensor; a list of shorter ones is stacked, which is fewer calls
 LONG = 2**18  # entries of a tensor; longer ones of a stack are added one by one, out of the cache
@@ -46,7 +48,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
         first = checked(name, value, clients)
         where = first.device, exact(first)
         if where not in divisors:
-            divisors[where] = divisor.to(*where)
+            divisors[where] = to_device(divisor, where[0]).to(where[1])
         shape = first.shape[1:] if isinstance(value, Tensor) else first.shape
         if clients * prod(shape) <= SMALL:
             whole = value if isinstance(value, Tensor) else torch.stack(list(value))

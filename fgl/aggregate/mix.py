@@ -115,7 +115,7 @@ def _size(value: Tensor, dim: int) -> Tensor:
     """The largest magnitude along a dimension; what is not finite does not count."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
-    if not float(size.max()) < inf:  # nor is NaN
+    if value.is_cuda or not float(size.max()) < inf:  # nor is NaN; a GPU is not waited for
         size = torch.where(torch.isfinite(value), value, 0).abs().amax(dim)
     return size
 

@@ -37,6 +37,14 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     rows = rows - rows.amax(1, keepdim=True)  # the answer stays; now the largest keeps its digits
     down = rows.sort(dim=1, descending=True).values
     count = torch.arange(1, rows.shape[1] + 1, dtype=rows.dtype, device=rows.device)
-    shift = (down.cumsum(1) - 1) / count  # t, if so many are positive
+    shift = (_running_sums(down) - 1) / count  # t, if so many are positive
     last = (down > shift).sum(1, keepdim=True) - 1
     return (rows - shift.gather(1, last)).clamp(min=0)
+
+
+def _running_sums(rows: Tensor) -> Tensor:
+    """``out_j = sum_{i <= j} row_i``, the same bits every time."""
+    if not rows.is_cuda:
+        return rows.cumsum(1)
+    size = rows.shape[1]  # cumsum has no fixed order there
+    return rows @ rows.new_ones(size, size).triu()

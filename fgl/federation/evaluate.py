@@ -11,8 +11,9 @@ from torch.func import functional_call, vmap
 
 from ..graph import Graph
 from ..losses import cross_entropy
-from ..metrics import accuracy, hit_rows, macro_f1
+from ..metrics import class_counts, f1_of, hit_counts, hit_rows, share
 from ..sparse import Member
+from ..transfer import to_host
 from .checks import check_model
 from .executors.cohort import Cohort
 from .inbox import Inbox
@@ -109,20 +110,26 @@ def evaluate_on(
     model, models = method.model, deployed(method, clients)
 
     @torch.no_grad()
-    def score(params: Params) -> dict[str, float]:
+    def counts(params: Params) -> tuple[Tensor, ...]:
         logits = logits_of(model, params, graph)
+        val, test = (hit_counts(logits, y, mask) for mask in (val_mask, test_mask))
+        return val, cross_entropy(logits, y, val_mask), test, class_counts(logits, y, test_mask)
+
+    def score(val: Tensor, loss: Tensor, test: Tensor, classes: Tensor) -> dict[str, float]:
         return {
-            "val_accuracy": accuracy(logits, y, val_mask),
-            "val_loss": float(cross_entropy(logits, y, val_mask)),
-            "test_accuracy": accuracy(logits, y, test_mask),
-            "test_macro_f1": macro_f1(logits, y, test_mask),
+            "val_accuracy": share(val),
+            "val_loss": float(loss),
+            "test_accuracy": share(test),
+            "test_macro_f1": f1_of(classes),
         }
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
         distinct = {id(params): params for params in used.values()}
         with in_mode(model, False):
-            scores = {key: score(params) for key, params in distinct.items()}
+            parts = [counts(params) for params in distinct.values()]
+        moved = iter(to_host(*(part for own in parts for part in own)))
+        scores = {key: score(*(next(moved) for _ in range(4))) for key in distinct}
         each = [scores[id(params)] for params in used.values()]
         return {name: sum(s[name] for s in each) / len(each) for name in each[0]}
 
@@ -166,8 +173,8 @@ def evaluate_clients(
             for k in tested:
                 graph: Any = tests[k]
                 logits = functional_call(model, used[k if k in used else 0], graph.inputs)
-                found.append(accuracy(logits, graph.y, graph.test_mask))
-        return {"local_accuracy": sum(found) / len(found)}
+                found.append(hit_counts(logits, graph.y, graph.test_mask))
+        return {"local_accuracy": sum(map(share, to_host(*found))) / len(found)}
 
     return evaluate
 

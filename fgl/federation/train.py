@@ -167,6 +167,7 @@ def minimise(
                 hook = named("settle", settle)
                 step_settled(stepper, leaves, hook, layout, batch[-1], moments=settle_moments)
             losses.append(value.detach())
+            torch.clear_autocast_cache()  # it holds the parameters as they were
     history = torch.stack(losses).tolist() if losses else []
     ends = {name: value.detach() for name, value in local.items()}
     kept = state_of(stepper, leaves) if keep else {}

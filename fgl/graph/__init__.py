@@ -297,12 +297,19 @@ class Graph:
         """
         return cls(**collection.joined(graphs), y=y, **given)
 
-    def to(self, device: torch.device | str) -> Graph:
-        """The graph on another device."""
+    def to(self, device: torch.device | str, *, features: bool = True) -> Graph:
+        """The graph on another device.
+
+        Args:
+            device: where to.
+            features: whether `x` moves too. Features that stay where they are, such as mapped ones
+                (`fgl.data.map_features`), are read by minibatches alone (`fgl.NeighbourSampler`).
+        """
         moved: dict[str, Any] = {}
         for field in fields(self):
             value = getattr(self, field.name)
-            moved[field.name] = value.to(device) if hasattr(value, "to") else value
+            stays = not hasattr(value, "to") or (field.name == "x" and not features)
+            moved[field.name] = value if stays else value.to(device)
         return Graph(**moved)
 
     @classmethod

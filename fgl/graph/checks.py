@@ -46,7 +46,7 @@ def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int
         raise ValueError(f"Expected {name} to have shape [{want}], but got {list(index.shape)}")
     if index.numel() == 0:
         return
-    low, high = (int(v) for v in index.aminmax())
+    low, high = torch.stack(index.aminmax()).tolist()
     if low < 0 or (bound is not None and high >= bound):
         limit = "at least 0" if bound is None else f"in [0, {bound})"
         raise ValueError(f"Expected {name} to be {limit}, but got {low if low < 0 else high}")

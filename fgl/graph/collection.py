@@ -58,11 +58,11 @@ def select(graph: Any, graphs: Tensor) -> Any:
     """
     ptr, adj = graph.ptr, graph.adj
     turned, order = adj.pattern.transpose
-    size = ptr.diff()[graphs]
-    nodes, node_shift, new_ptr = _ranges(ptr, graphs, size)
     first = adj.pattern.crow[ptr]  # a graph's first entry, the same in the transpose
-    count = first.diff()[graphs]
-    entries, entry_shift, _ = _ranges(first, graphs, count)
+    size, count = ptr.diff()[graphs], first.diff()[graphs]
+    totals = torch.stack([size.sum(), count.sum()]).tolist()
+    nodes, node_shift, new_ptr = _ranges(ptr, graphs, size, totals[0])
+    entries, entry_shift, _ = _ranges(first, graphs, count, totals[1])
     shift = node_shift.repeat_interleave(count, output_size=entries.numel())
     shape = (nodes.numel(), nodes.numel())
 
@@ -94,10 +94,11 @@ def select(graph: Any, graphs: Tensor) -> Any:
     return chosen
 
 
-def _ranges(first: Tensor, parts: Tensor, count: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _ranges(
+    first: Tensor, parts: Tensor, count: Tensor, total: int
+) -> tuple[Tensor, Tensor, Tensor]:
     """Members of ranges that begin at ``first[parts]``, how far each moves, where each begins."""
     begins = torch.cat([count.new_zeros(1), count.cumsum(0)])
     shift = begins[:-1] - first[parts]
-    total = int(begins[-1])
     members = torch.arange(total, device=first.device)
     return members - shift.repeat_interleave(count, output_size=total), shift, begins

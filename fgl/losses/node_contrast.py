@@ -107,6 +107,8 @@ class _Contrast(Function):
         include_self: bool,
         block: int,
     ) -> tuple[Tensor, Tensor]:
+        if _at_once(y, block):
+            return _batch_of_one((anchor, keys, y, mask), divide_by_all, include_self)
         nodes, counts = _by_class(y, mask)
         a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
         total, slopes = anchor.new_zeros(()), torch.zeros_like(a)
@@ -154,6 +156,8 @@ class _KeySlopes(Function):
     def forward(
         anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
     ) -> Tensor:
+        if _at_once(y, options[2]):
+            return _batch_of_one((anchor, keys, y, mask), *options[:2], by_keys=True)[1]
         nodes, counts = _by_class(y, mask)
         a, k = anchor.index_select(0, nodes), keys.index_select(0, nodes)
         slopes = torch.zeros_like(k)
@@ -311,6 +315,20 @@ def _contrast_batch(
     slope = (share * strength - pull) * scale
     slopes = slope.mT @ a if by_keys else slope @ k
     return (losses * scale).sum((1, 2)), _back(slopes, nodes, anchor)
+
+
+def _at_once(y: Tensor, block: int) -> bool:
+    """Whether one client's similarities are one tensor: on a GPU, which is then not waited for."""
+    return y.is_cuda and y.numel() ** 2 <= block
+
+
+def _batch_of_one(
+    tensors: Sequence[Tensor], divide_by_all: bool, include_self: bool, *, by_keys: bool = False
+) -> tuple[Tensor, Tensor]:
+    anchor, keys, y, mask = (tensor[None] for tensor in tensors)
+    options = divide_by_all, include_self
+    loss, slopes = _contrast_batch(anchor, keys, y, mask, *options, by_keys=by_keys)
+    return loss[0], slopes[0]
 
 
 def _taking_part(mask: Tensor) -> Tensor:

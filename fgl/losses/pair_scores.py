@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
+from ..sparse import add_rows, below_each_other
+
 BLOCK = 2**20  # numbers that are gathered at a time
 
 
@@ -62,8 +64,8 @@ class _Pairs(Function):
         out = torch.zeros_like(z)
         size = max(1, BLOCK // max(z.shape[1], 1))
         for g, u, v in zip(grad.split(size), left.split(size), right.split(size), strict=True):
-            out.index_add_(0, u, g[:, None] * z.index_select(0, v))
-            out.index_add_(0, v, g[:, None] * z.index_select(0, u))
+            add_rows(out, u, g[:, None] * z.index_select(0, v))
+            add_rows(out, v, g[:, None] * z.index_select(0, u))
         return out, None, None
 
     @staticmethod
@@ -74,10 +76,6 @@ class _Pairs(Function):
             a.movedim(dim, 0) if dim is not None else a.expand(size, *a.shape)
             for a, dim in zip(args, in_dims, strict=True)
         )
-        for nodes in (left, right):  # shifted, they would be another client's
-            if nodes.numel() and not 0 <= int(nodes.min()) <= int(nodes.max()) < z.shape[1]:
-                raise IndexError(f"Expected pairs to be in [0, {z.shape[1]}), but got another node")
-        shift = torch.arange(size, device=left.device)[:, None] * z.shape[1]
-        flat = ((nodes + shift).flatten() for nodes in (left, right))
+        flat = (below_each_other(nodes, z.shape[1], "pairs") for nodes in (left, right))
         out: Tensor = _Pairs.apply(z.flatten(0, 1), *flat)  # type: ignore[no-untyped-call]
         return out.view(size, -1), 0

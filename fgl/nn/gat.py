@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..checks import check_count
-from ..sparse import row_softmax, weighted_product
+from ..sparse import pair_sum, row_softmax, weighted_product
 from .layers import Edges, Features, Linear, Stack, adjacency, widths
 
 
@@ -64,9 +64,7 @@ class GATConv(nn.Module):
         outputs = []
         for head, h in enumerate(self.lin(x).chunk(self.heads, dim=1)):
             score = h @ torch.cat([self.att_dst[:, head], self.att_src[:, head]]).t()
-            logit = score[:, 0].index_select(0, pattern.row)
-            logit = logit + score[:, 1].index_select(0, pattern.col)
-            logit = F.leaky_relu(logit, self.negative_slope)
+            logit = F.leaky_relu(pair_sum(pattern, *score.unbind(1)), self.negative_slope)
             attention = row_softmax(pattern, logit, matrix.present)
             outputs.append(weighted_product(pattern, attention, h))
         if self.concat:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_share
+from ..sparse import gather_rows
 from .layers import Edges, Features, Stack, adjacency, dropout, widths
 
 
@@ -220,7 +221,7 @@ class EgoSAGE(nn.Module):
             return r
         r = dropout(r, self.dropout, self.training)
         if trees is not None:
-            chosen = r.index_select(0, trees.flatten())
+            chosen = gather_rows(r, trees.flatten())
             return self._on_trees(chosen.unflatten(0, trees.shape))
         if edges is None:
             raise ValueError("Expected edges or trees to be given, but got neither")

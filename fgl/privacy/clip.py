@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,9 +67,10 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         if not value.is_floating_point():
             raise TypeError(f"Expected {name} to be in floating point, but got {value.dtype}")
     found = length_of(update)
-    if found <= length:
+    known = float(found)  # asked once: a GPU is waited for
+    if known <= length:
         return dict(update)
-    if not found.isfinite():
+    if not math.isfinite(known):
         return {name: torch.zeros_like(value) for name, value in update.items()}
     return {name: _scaled(value, length / found) for name, value in update.items()}
 

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..transfer import to_device
+
 ROOM = 2.0**62  # half of what a word holds: a sum may not come near its end
 
 
@@ -78,7 +80,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
     rest = total - whole * weight
     mean = whole.double() + rest.double() / weight
     mean = mean * 2.0**-bits if like.is_floating_point() else mean.round()
-    return mean.to(like)
+    return to_device(mean.to(like.dtype), like.device)
 
 
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..client_network import project_to_simplex
+from ..transfer import to_device, to_host
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE
 TWISTER = slice(24, 24 + 624 * 8)  # where torch keeps the words of a generator's state on the CPU
@@ -64,7 +65,7 @@ def gaussian(
     out = {}
     for name, value in exact.items():
         noise = (standard_normal(value.shape, unprotected) * (sigma / step)).round() * step
-        out[name] = (value + noise.to(value.device)).to(tensors[name].dtype)
+        out[name] = (value + to_device(noise, value.device)).to(tensors[name].dtype)
     return out
 
 
@@ -85,8 +86,9 @@ def on_grid(tensors: Mapping[str, Tensor], *, sigma: float) -> dict[str, Tensor]
         {'w': tensor([1., -0.], dtype=torch.float64)}
     """
     check_number("sigma", sigma, above=0)
-    for name, value in tensors.items():
-        if not value.isfinite().all():
+    finite = to_host(*(value.isfinite().all() for value in tensors.values()))
+    for name, fine in zip(tensors, finite, strict=True):
+        if not fine:
             raise ValueError(f"Expected {name} to be finite, but got an entry that is not")
     return {name: truncated(value, grid_step(sigma)) for name, value in tensors.items()}
 

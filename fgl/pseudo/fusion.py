@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..losses import cross_entropy
+from ..sparse import sum_rows
 from .uploads import check_rows
 
 FILLS = ("renormalised", "padded")
@@ -27,7 +28,7 @@ def fuse(
     """Weighted mean, for every node, over the clients that hold it (FedGL, Eq. 12).
 
     ``out_i = sum_{k holds i} w_k rows_k[i] / sum_{k holds i} w_k``; 0 for a node that nobody holds.
-    Two `index_add`; no tensor of size clients x nodes.
+    Two sums by index; no tensor of size clients x nodes.
 
     Args:
         rows: one float ``[N_k, C]`` per client, e.g. predictions or embeddings.
@@ -69,10 +70,10 @@ def fuse(
     ids, values = torch.cat(list(node_id)), torch.cat(list(rows))
     if threshold:
         values = torch.where(values >= threshold, values, 0)
-    total = values.new_zeros(num_nodes, values.shape[1]).index_add(0, ids, values * each[:, None])
+    total = sum_rows(values * each[:, None], ids, num_nodes)
     if fill == "padded":
         return total
-    cover = values.new_zeros(num_nodes).index_add(0, ids, each)
+    cover = sum_rows(each, ids, num_nodes)
     return total / torch.where(cover > 0, cover, 1)[:, None]
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count
-from ..sparse import Pattern, SparseMatrix, row_sum, widened
+from ..sparse import Pattern, SparseMatrix, row_sum, sum_rows, widened
 
 BLOCK = 2**23  # similarities that exist at a time
 
@@ -170,7 +170,7 @@ def augmented_operator(
     value = pseudo.pattern.ones(plain.dtype) if pseudo.value is None else pseudo.value
     degree = row_sum(pseudo.pattern, value)
     if symmetric:
-        degree = (degree + value.new_zeros(degree.shape).index_add(0, col, value)) / 2
+        degree = (degree + sum_rows(value, col, len(degree))) / 2
         row, col, value = (
             torch.cat([row, col]),
             torch.cat([col, row]),

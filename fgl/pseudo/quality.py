@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
-from ..sparse import SparseMatrix
+from ..sparse import SparseMatrix, sum_rows
 
 
 def describe(
@@ -59,7 +59,7 @@ def describe(
         other = row != col
         same = (y[row] == y[col])[other]
         out["pseudo_homophily"] = float(same.float().mean()) if same.numel() else 0.0
-        sums = value.new_zeros(y.numel()).index_add(0, col, value[new])
+        sums = sum_rows(value[new], col, y.numel())
         out["pseudo_column_sum"] = float(sums.max())
     return out
 

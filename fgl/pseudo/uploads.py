@@ -26,13 +26,13 @@ def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, nam
         )
     if not node_id.numel():
         return
-    low, high = (int(end) for end in node_id.aminmax())
+    low, high = torch.stack(node_id.aminmax()).tolist()
     if low < 0 or high >= num_nodes:
         bad = low if low < 0 else high
         raise ValueError(f"Expected {name} to have node ids in [0, {num_nodes}), but got {bad}")
-    repeated = node_id.bincount()
-    if (repeated > 1).any():
-        bad = int(repeated.argmax())
+    times = node_id.new_zeros(num_nodes).scatter_add_(0, node_id, torch.ones_like(node_id))
+    if times.max() > 1:
+        bad = int(times.argmax())
         raise ValueError(f"Expected {name} to have each node id once, but got {bad} again")
 
 

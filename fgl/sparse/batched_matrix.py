@@ -66,6 +66,7 @@ class _StackedMatrix(SparseMatrix):
         return stack.of(self._member)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
+        dtype = self._wide(dtype)
         if self.dtype == dtype:
             return self
         return self._stack.derived(str(dtype), lambda part: part.astype(dtype)).of(self._member)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -16,6 +17,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 from torch.autograd import Function
 
+from ..transfer import to_device
 from .autograd import positional
 from .pattern import Pattern, kept, outside
 
@@ -77,7 +79,7 @@ class PatternStack:
         if all(count == self.nnz for count in self.counts):
             return None
         inside = torch.arange(self.nnz) < torch.tensor(self.counts)[:, None]
-        return inside.flatten().nonzero().squeeze(1).to(self.device)
+        return to_device(inside.flatten().nonzero().squeeze(1), self.device)
 
     def pack(self, value: Tensor) -> Tensor:
         """``[K, nnz]`` without its padding, flat."""
@@ -106,7 +108,7 @@ class PatternStack:
     @kept
     def start(self) -> Tensor:
         """Where each part's entries begin in the block-diagonal pattern, int64 ``[K + 1]``."""
-        return torch.tensor([0, *self.counts], device=self.device).cumsum(0)
+        return to_device(torch.tensor([0, *accumulate(self.counts)]), self.device)
 
     def _joined(self, step: int) -> tuple[Tensor, Tensor]:
         """The parts one below the other, each `step` columns to the right of the last."""
@@ -160,7 +162,7 @@ class _Diagonal(Pattern):
     @kept
     def transpose(self) -> tuple[Pattern, Tensor]:
         turned, _ = self._stack.transpose
-        starts = self._stack.start.tolist()
+        starts = [0, *accumulate(self._stack.counts)]
         orders = [part.transpose[1] + s for part, s in zip(self._stack.parts, starts, strict=False)]
         return turned.diagonal, torch.cat(orders)
 

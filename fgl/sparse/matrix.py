@@ -16,7 +16,7 @@ from torch import Tensor
 
 from .pattern import Pattern, outside, pointers, row_major
 from .product import weighted_product
-from .rows import row_sum
+from .rows import mixed, row_sum, widened
 
 
 class SparseMatrix:
@@ -74,8 +74,8 @@ class SparseMatrix:
                 f"Expected edge_index to have shape [2, *], but got {list(edge_index.shape)}"
             )
         source, target = edge_index
-        if edge_index.numel() and (edge_index.min() < 0 or edge_index.max() >= num_nodes):
-            low, high = (int(end) for end in edge_index.aminmax())
+        low, high = torch.stack(edge_index.aminmax()).tolist() if edge_index.numel() else (0, -1)
+        if low < 0 or high >= num_nodes:
             raise ValueError(
                 f"Expected edge_index to be in [0, {num_nodes}), but got {low if low < 0 else high}"
             )
@@ -194,13 +194,21 @@ class SparseMatrix:
         return SparseMatrix(Pattern(pattern.crow, pattern.col, pattern.shape, backend), self.value)
 
     def astype(self, dtype: torch.dtype) -> SparseMatrix:
-        """The same matrix with values of `dtype`, made once per dtype."""
+        """The same matrix with values of `dtype`, made once per dtype.
+
+        Under `torch.autocast`, where products are in float32, halves are float32 too.
+        """
+        dtype = self._wide(dtype)
         if self.dtype == dtype:
             return self
         if self.value is None:
             return self._once(str(dtype), lambda: self.with_value(self.pattern.ones(dtype)))
         value = self.value
         return self._once(str(dtype), lambda: self.with_value(value.to(dtype)))
+
+    def _wide(self, dtype: torch.dtype) -> torch.dtype:
+        halves = dtype in (torch.float16, torch.bfloat16) and mixed(self.pattern.col)
+        return torch.float32 if halves else dtype
 
     @cached_property
     def present(self) -> Tensor | None:
@@ -273,6 +281,8 @@ class SparseMatrix:
             raise ValueError(
                 f"Expected x to have shape [{self.shape[1]}, *], but got {list(x.shape)}"
             )
+        if mixed(x):
+            x = widened(x)
         value = self.pattern.ones(x.dtype) if self.value is None else self.value
         if value.dtype != x.dtype:
             raise TypeError(f"Expected x to be {value.dtype} as the matrix, but got {x.dtype}")
@@ -290,11 +300,18 @@ def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:
         index: int64 ``[m]``.
 
     Returns:
-        As `x`, ``[m, cols]``.
+        As `x`, ``[m, cols]``, on the device of `index`: features may stay in the processor's
+        memory, from where a GPU gets rows that are pinned.
 
     Example:
         >>> rows_of(torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([2, 0]))
         tensor([[3.],
                 [1.]])
     """
+    if index.is_cuda and x.device.type == "cpu":
+        chosen = index.cpu()
+        if isinstance(x, SparseMatrix):
+            return x.rows(chosen).to(index.device)
+        rows = torch.empty(len(chosen), x.shape[1], dtype=x.dtype, pin_memory=True)
+        return torch.index_select(x, 0, chosen, out=rows).to(index.device, non_blocking=True)
     return x.rows(index) if isinstance(x, SparseMatrix) else x.index_select(0, index)

@@ -204,6 +204,9 @@ class Pattern:
 def pointers(row: Tensor, num_rows: int) -> Tensor:
     """Where each row's entries begin, int64 ``[num_rows + 1]``."""
     crow = torch.zeros(num_rows + 1, dtype=torch.int64, device=row.device)
+    if row.is_cuda:  # whose bincount is waited for
+        crow[1:].scatter_add_(0, row, torch.ones_like(row))
+        return crow.cumsum(0)
     torch.cumsum(torch.bincount(row, minlength=num_rows), 0, out=crow[1:])
     return crow
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.autograd import Function
 
@@ -11,6 +12,7 @@ from .autograd import call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .kernels import backend
 from .pattern import Pattern
+from .rows import mixed, widened
 
 
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
@@ -25,15 +27,14 @@ def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:
         x: float ``[cols, F]`` of the same dtype.
 
     Returns:
-        float ``[rows, F]``.
+        float ``[rows, F]``; float32 under `torch.autocast`, whose halves are widened.
 
     Example:
         >>> A = fgl.SparseMatrix.from_dense(torch.tensor([[0., 2.], [3., 0.]]))
         >>> weighted_product(A.pattern, A.value, torch.ones(2, 1)).flatten()
         tensor([2., 3.])
     """
-    out: Tensor = call(_Product, value, x, pattern)
-    return out
+    return _called(_Product, value, x, pattern)
 
 
 def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
@@ -54,7 +55,15 @@ def sampled_product(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
         >>> sampled_product(A.pattern, torch.tensor([[1.], [2.]]), torch.tensor([[3.], [4.]]))
         tensor([6.])
     """
-    out: Tensor = call(_Sampled, left, right, pattern)
+    return _called(_Sampled, left, right, pattern)
+
+
+def _called(function: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
+    """A product; in float32 under `torch.autocast`."""
+    if mixed(right):
+        with torch.autocast(right.device.type, enabled=False):
+            return _called(function, widened(left), widened(right), pattern)
+    out: Tensor = call(function, left, right, pattern)
     return out
 
 

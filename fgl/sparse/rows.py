@@ -33,6 +33,26 @@ def row_sum(pattern: Pattern, value: Tensor) -> Tensor:
     return out
 
 
+def pair_sum(pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
+    """A number of both ends of every entry: ``out_e = left_{row(e)} + right_{col(e)}``.
+
+    Args:
+        pattern: ``[rows, cols]`` with nnz entries.
+        left: float ``[rows]``.
+        right: float ``[cols]``.
+
+    Returns:
+        float ``[nnz]``.
+
+    Example:
+        >>> A = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [2, 2]]), num_nodes=3)
+        >>> pair_sum(A.pattern, torch.tensor([0.0, 0.0, 5.0]), torch.tensor([1.0, 2.0, 3.0]))
+        tensor([6., 7.])
+    """
+    out: Tensor = call(_PairSum, left, right, pattern)
+    return out
+
+
 def row_softmax(pattern: Pattern, logit: Tensor, mask: Tensor | None = None) -> Tensor:
     """Softmax over the entries of each row.
 
@@ -93,6 +113,19 @@ def widened(value: Tensor) -> Tensor:
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
+def mixed(tensor: Tensor) -> bool:
+    """Whether `torch.autocast` is on for a tensor's device.
+
+    Sparse products are in float32 there, as torch's sums are: not every backend has one of halves.
+
+    Example:
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+        ...     mixed(torch.ones(1))
+        True
+    """
+    return bool(torch.is_autocast_enabled(tensor.device.type))
+
+
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
     kernels = backend(pattern.backend)
@@ -140,6 +173,40 @@ class _RowSum(Function):
             return one_by_one(_RowSum, info, in_dims, (value, pattern))
         out: Tensor = _row_wise(_RowSum, info, in_dims, value, pattern)
         return out.view(info.batch_size, pattern.shape[0]), 0
+
+
+class _PairSum(Function):
+    @staticmethod
+    @positional
+    def forward(left: Tensor, right: Tensor, pattern: Pattern) -> Tensor:
+        return left.index_select(0, pattern.row) + right.index_select(0, pattern.col)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.pattern = inputs[2]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        grad_left = grad_right = None
+        if ctx.needs_input_grad[0]:
+            grad_left = row_sum(ctx.pattern, grad)
+        if ctx.needs_input_grad[1]:
+            turned, order = ctx.pattern.transpose
+            grad_right = row_sum(turned, grad.index_select(0, order))
+        return grad_left, grad_right, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, left: Tensor, right: Tensor, pattern: Pattern) -> Any:
+        size = info.batch_size
+        if pattern.inside:
+            return one_by_one(_PairSum, info, in_dims, (left, right, pattern))
+        left, right = (
+            (end.expand(size, *end.shape) if dim is None else end.movedim(dim, 0)).flatten()
+            for end, dim in ((left, in_dims[0]), (right, in_dims[1]))
+        )
+        if isinstance(pattern, StackedPattern):
+            return pattern.stack.unpack(pair_sum(pattern.stack.diagonal, left, right)), 0
+        return pair_sum(pattern.repeat(size), left, right).view(size, pattern.nnz), 0
 
 
 class _Softmax(Function):

@@ -31,9 +31,10 @@ from ..federation.round import means
 from ..graph import Graph
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
-from ..metrics import accuracy
+from ..metrics import hit_counts, share
 from ..nn import EgoSAGE
 from ..sparse import rows_of
+from ..transfer import to_host
 from .scores import node_scores, validation
 from .task import Local, Task
 from .weights import bounded, own_nodes, send_equally
@@ -191,24 +192,28 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
     known = all(graph.node_id is not None for graph in clients)
     unseen = dict(enumerate(unseen_nodes(clients) if known else []))
 
+    unseen = {client: mask for client, mask in unseen.items() if mask.any()}
+
     @torch.no_grad()
-    def score(client: int, params: Params) -> dict[str, float]:
+    def counts_of(client: int, params: Params) -> dict[str, Tensor]:
         graph: Any = clients[client]
         own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
         found = {
-            "local_f1": accuracy(own, graph.y, graph.test_mask),
-            "global_f1": accuracy(common, test.y),  # type: ignore[arg-type]  # checked
-            "val_f1": accuracy(own, graph.y, graph.val_mask),
-            "val_loss": float(soft_cross_entropy(own, one_hot(graph), graph.val_mask)),
+            "local_f1": hit_counts(own, graph.y, graph.test_mask),
+            "global_f1": hit_counts(common, test.y),  # type: ignore[arg-type]  # checked
+            "val_f1": hit_counts(own, graph.y, graph.val_mask),
+            "val_loss": soft_cross_entropy(own, one_hot(graph), graph.val_mask),
         }
-        if client in unseen and unseen[client].any():
-            found["local_unseen_f1"] = accuracy(own, graph.y, unseen[client])
+        if client in unseen:
+            found["local_unseen_f1"] = hit_counts(own, graph.y, unseen[client])
         return found
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         there = {client: outbox[client] for client in sorted(states)}
         with in_mode(model, False):
-            found = {k: score(k, used) for k, used in models(there, states).items()}
+            parts = {k: counts_of(k, used) for k, used in models(there, states).items()}
+        moved = iter(to_host(*(each for own in parts.values() for each in own.values())))
+        found = {k: {name: _number(next(moved)) for name in own} for k, own in parts.items()}
         if not found:
             return {}
         counts = {"scored_clients": float(len(found))}
@@ -223,6 +228,11 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         return {**means(found.values()), **counts, **each}
 
     return evaluate
+
+
+def _number(made: Tensor) -> float:
+    """A loss, or the share that two counts are."""
+    return share(made) if made.dim() else float(made)
 
 
 def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -15,7 +15,7 @@ from torch.func import functional_call
 from .. import data, losses
 from ..checks import check_choice, check_count, check_device, check_share, check_weight
 from ..data import EdgeSplit
-from ..data.splits.edges import each_once
+from ..data.splits.edges import FreePairs, each_once
 from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
 from ..federation.method import Loss
 from ..federation.minibatches import num_steps
@@ -128,14 +128,19 @@ def link_task(
         masks = {"mask": there.mask, "negative_mask": free, "node_mask": graph.node_mask}
         return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
 
+    @lru_cache(len(splits))  # copies, as an estimate makes them, do not stay
+    def pairs(graph: Graph) -> tuple[Tensor, FreePairs]:
+        own = trained(graph)
+        return own, FreePairs(own, graph.num_nodes)
+
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        own, n = trained(graph), graph.num_nodes
+        (own, free), n = pairs(graph), graph.num_nodes
         count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
         kept = Ragged(own.t())
         for _ in range(num_steps(train)):
             fresh = {"noise": noise(model, graph), "edges": kept}
-            negatives = data.negative_edges(own, n, count, replacement=True).t()
-            yield graph, {**context, **fresh, "negatives": Ragged(negatives)}
+            negatives = Ragged(free(count, replacement=True).t())
+            yield graph, {**context, **fresh, "negatives": negatives}
 
     method = _method(model, loss, replace(train, num_steps=None, batches=batches))
     clients = [own.graph for own in splits]

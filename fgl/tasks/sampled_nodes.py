@@ -18,6 +18,7 @@ from ..federation.method import OptimizerFactory
 from ..federation.minibatches import training_examples
 from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
+from ..transfer import to_device
 from .nodes import MODELS, PARTITIONS
 from .scores import node_scores, validation
 from .task import Local, Task
@@ -104,13 +105,14 @@ def sampled_steps(
     """
     graph = sampler.graph
     pool = training_examples(graph)
-    orders = [pool[torch.randperm(len(pool)).to(pool.device)] for _ in range(epochs)]
+    drawn = (torch.randperm(len(pool)) for _ in range(epochs))
+    orders = [pool[to_device(order, pool.device)] for order in drawn]
     seeds = [chosen for order in orders if len(order) for chosen in order.split(batch_size)]
     start = int(torch.randint(2**62, ()))
 
     def make(number: int) -> tuple[Graph, Any]:
         generator = torch.Generator(graph.device).manual_seed(fold_in(start, number))
-        return sampler(seeds[number], generator=generator), context
+        return sampler.unchecked(seeds[number], generator=generator), context
 
     return Steps(len(seeds), make)
 

@@ -17,7 +17,8 @@ from ..federation.method import State
 from ..federation.round import means
 from ..graph import Graph
 from ..losses import pair_scores
-from ..metrics import accuracy, auc, average_precision
+from ..metrics import auc_and_average_precision, hit_counts, share
+from ..transfer import to_host
 from .task import Validate
 
 Score = Callable[[Params, Graph], dict[str, float]]
@@ -52,11 +53,9 @@ def node_scores(model: nn.Module, *, test: bool = True, logits_of: Predict = pre
         masks = {"val_accuracy": graph.val_mask}
         if test:
             masks["test_accuracy"] = graph.test_mask
-        found = {
-            name: accuracy(logits, graph.y, mask)
-            for name, mask in masks.items()
-            if mask is not None
-        }
+        there = {name: mask for name, mask in masks.items() if mask is not None}
+        counts = to_host(*(hit_counts(logits, graph.y, mask) for mask in there.values()))
+        found = dict(zip(there, map(share, counts), strict=True))
         return {name: value for name, value in found.items() if not math.isnan(value)}
 
     return score
@@ -93,18 +92,17 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
             return {}
         with in_mode(model, False):
             z = functional_call(model, params, (graph.x, graph.adj))
-        found = {}
         kept = {"val_": (split.val_edges, split.val_negatives)}
         if test:
             kept[""] = (split.test_edges, split.test_negatives)
-        for prefix, (edges, negatives) in kept.items():
-            if not (edges.shape[1] and negatives.shape[1]):
-                continue
-            scores = pair_scores(z, torch.cat([edges, negatives], 1))
-            positive = torch.arange(len(scores), device=scores.device) < edges.shape[1]
-            diverged = bool(scores.isnan().any())
-            found[f"{prefix}auc"] = math.nan if diverged else auc(scores, positive)
-            found[f"{prefix}ap"] = math.nan if diverged else average_precision(scores, positive)
+        kept = {prefix: pairs for prefix, pairs in kept.items() if all(p.shape[1] for p in pairs)}
+        scores = {prefix: pair_scores(z, torch.cat(pairs, 1)) for prefix, pairs in kept.items()}
+        diverged = to_host(*(own.isnan().any() for own in scores.values()))
+        found = {}
+        for (prefix, own), bad in zip(scores.items(), diverged, strict=True):
+            positive = torch.arange(len(own), device=own.device) < kept[prefix][0].shape[1]
+            both = (math.nan, math.nan) if bad else auc_and_average_precision(own, positive)
+            found[f"{prefix}auc"], found[f"{prefix}ap"] = both
         return found
 
     return score

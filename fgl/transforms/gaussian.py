@@ -125,8 +125,8 @@ def central_gaussian(
         count = len(next(iter(updates.values())))
         trained = [name for name in updates if name in names]
         each = [clip({n: updates[n][k] for n in trained}, length=length) for k in range(count)]
-        exact = [on_grid(update, sigma=sigma) for update in each]
-        total = {n: torch.stack([update[n] for update in exact]).sum(0) for n in trained}
+        exact = on_grid({n: torch.stack([own[n] for own in each]) for n in trained}, sigma=sigma)
+        total = {n: stack.sum(0) for n, stack in exact.items()}
         noisy = _noisy(total, sigma, generator)
         mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
         return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}

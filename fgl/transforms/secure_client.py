@@ -16,6 +16,7 @@ from ..federation.minibatches import local_steps
 from ..graph import Graph
 from ..privacy import DoesNotFit, encode
 from ..privacy import secure_sum as parts
+from ..transfer import to_host
 from .secure_messages import (
     ASKED,
     KEYS,
@@ -49,7 +50,7 @@ class Client:
         if not isinstance(context, Mapping):
             got = type(context).__name__
             raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
-        asked = {name: value.to(graph.device) for name, value in asked.items()}
+        asked = {name: value.cpu() for name, value in asked.items()}  # bytes and who is here
         told = {TOLD: dict(leaves(inner))} if asked["phase"] == KEYS else {}
         return params, {**context, ASKED: asked, **told}
 
@@ -65,7 +66,7 @@ class Client:
     def send(
         self, params: Params, context: Any, state: State, graph: Graph
     ) -> tuple[Message, State]:
-        asked = {name: value.cpu() for name, value in context[ASKED].items()}
+        asked = context[ASKED]
         phase, plain = int(asked["phase"]), of_method(state)
         if phase == REST:
             return envelope(REST, {}), state
@@ -143,8 +144,9 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
         raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {given}")
     if weight > terms.limit(num_clients):
         raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
+    paths, values = zip(*leaves(message), strict=True)
     made = {}
-    for path, value in leaves(message):
+    for path, value in zip(paths, to_host(*values), strict=True):
         by = weight if path.startswith("model/") else 1
         made[path] = encode(value, weight=by, **how)
     return {**made, "num_examples": torch.tensor(weight)}

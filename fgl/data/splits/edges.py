@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ...graph.checks import check_index
+from ...transfer import to_device
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,19 +192,45 @@ def negative_edges(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; sampling as in Kipf and Welling 2016
     """
-    check_index("edge_index", edge_index, (2, None), num_nodes)
-    if num_nodes < 0:
-        raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
-    keys = _keys(edge_index)
-    free = num_nodes * (num_nodes - 1) // 2 - keys.numel()
-    if num < 0 or num > free * (num if replacement else 1):
-        raise ValueError(
-            f"Expected num to be in [0, {free}], the pairs of {num_nodes} nodes without an edge, "
-            f"but got {num}"
-        )
-    rank = _ranks(free, num, replacement, generator).to(edge_index.device)
-    before = keys - torch.arange(keys.numel(), device=keys.device)  # free pairs before each edge
-    return _pairs(rank + torch.searchsorted(before, rank, right=True))
+    return FreePairs(edge_index, num_nodes)(num, replacement=replacement, generator=generator)
+
+
+class FreePairs:
+    """The pairs of nodes without an edge, to be drawn from more than once.
+
+    Args:
+        edge_index, num_nodes: as for `negative_edges`, which draws once.
+
+    Raises:
+        ValueError: if the shape is another one, a node is out of range or `num_nodes` is negative.
+        TypeError: if `edge_index` is not int64.
+
+    Example:
+        >>> FreePairs(torch.tensor([[0, 1], [1, 2]]), 3)(1)
+        tensor([[0],
+                [2]])
+    """
+
+    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
+        check_index("edge_index", edge_index, (2, None), num_nodes)
+        if num_nodes < 0:
+            raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
+        keys = _keys(edge_index)
+        self.num_nodes = num_nodes
+        self.count = num_nodes * (num_nodes - 1) // 2 - keys.numel()
+        self._before = keys - torch.arange(keys.numel(), device=keys.device)  # each edge
+
+    def __call__(
+        self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """So many of them, as `negative_edges` draws them."""
+        if num < 0 or num > self.count * (num if replacement else 1):
+            raise ValueError(
+                f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "
+                f"without an edge, but got {num}"
+            )
+        rank = to_device(_ranks(self.count, num, replacement, generator), self._before.device)
+        return _pairs(rank + torch.searchsorted(self._before, rank, right=True))
 
 
 def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:

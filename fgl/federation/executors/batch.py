@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...graph import Graph
+from ...transfer import to_host
 from ..method import Method, State
 from ..seeds import fold_in
 from ..train import SCALARS, Trained
@@ -61,8 +62,9 @@ class Batch(Loop):
             self.padding = 0.0
             return super().groups(who)
         alike: dict[Any, list[int]] = {}
+        ages = _ages({client: self.states.get(client, {}) for client in who})
         for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
-            alike.setdefault(_age(self.states.get(client, {})), []).append(client)
+            alike.setdefault(ages[client], []).append(client)
         groups: list[tuple[int, ...]] = []
         for members in alike.values():
             count = -(-len(members) // self.clients_at_once)
@@ -131,9 +133,20 @@ def _alike(contexts: Sequence[Any]) -> list[list[int]]:
     return list(found.values())
 
 
-def _age(state: State) -> tuple[tuple[str, float], ...]:
-    """What a kept optimiser holds and counts: one serves a cohort, so all must agree."""
-    kept: Any = state.get("optimizer", {})
-    if isinstance(kept, Tensor):  # a method's own
-        return ()
-    return tuple((k, float(v) if k.split("/")[0] in SCALARS else 0.0) for k, v in kept.items())
+def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
+    """What kept optimisers hold and count: one serves a cohort, so all must agree."""
+    kept: dict[int, Any] = {client: state.get("optimizer", {}) for client, state in states.items()}
+    kept = {k: {} if isinstance(own, Tensor) else own for k, own in kept.items()}  # a method's own
+    counts = [
+        value
+        for own in kept.values()
+        for path, value in own.items()
+        if path.split("/")[0] in SCALARS
+    ]
+    known = iter(to_host(*counts))
+    return {
+        client: tuple(
+            (path, float(next(known)) if path.split("/")[0] in SCALARS else 0.0) for path in own
+        )
+        for client, own in kept.items()
+    }

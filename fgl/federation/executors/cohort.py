@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ...graph import MASKS, Graph
 from ...sparse import MatrixStack, Member, SparseMatrix
+from ...transfer import to_device
 from ..ragged import Ragged
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
@@ -76,8 +77,10 @@ class Cohort:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
 
     def _counts(self, name: str) -> Part:
-        counts = [torch.tensor(getattr(graph, name)) for graph in self.graphs]
-        return self._stacked(name, [count.to(self.index.device) for count in counts], pad=False)
+        counts = torch.tensor([getattr(graph, name) for graph in self.graphs])
+        stacked = to_device(counts, self.index.device)
+        self.remember([stacked])
+        return lambda client: client.part(stacked)
 
     def __len__(self) -> int:
         return len(self.graphs)

@@ -1,0 +1,141 @@
+"""Rows gathered by an index, and rows summed by one; on a GPU too in an order that is fixed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import Function
+
+from .autograd import positional
+
+
+def gather_rows(x: Tensor, index: Tensor) -> Tensor:
+    """``out_e = x_{index(e)}``, where `index` may name a row often: its gradient is `sum_rows`.
+
+    Args:
+        x: float ``[n, ...]``.
+        index: int64 ``[m]``.
+
+    Returns:
+        float ``[m, ...]``.
+
+    Example:
+        >>> gather_rows(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
+        tensor([2., 2., 1.])
+    """
+    out: Tensor = _Gather.apply(x, index)  # type: ignore[no-untyped-call]
+    return out
+
+
+def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
+    """``out_i = sum_{e: index(e) = i} values_e``, the same bits every time.
+
+    Args:
+        values: float ``[m, ...]``.
+        index: int64 ``[m]``, in ``[0, num_rows)``.
+        num_rows: of the result.
+
+    Returns:
+        float ``[num_rows, ...]``, 0 where no index names a row.
+
+    Example:
+        >>> sum_rows(torch.ones(3), torch.tensor([1, 1, 3]), 4)
+        tensor([0., 2., 0., 1.])
+    """
+    return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
+
+
+def add_rows(out: Tensor, index: Tensor, values: Tensor) -> Tensor:
+    """Add to rows of a tensor in place, as `sum_rows`.
+
+    Example:
+        >>> add_rows(torch.ones(2, 1), torch.tensor([1, 1]), torch.ones(2, 1)).flatten()
+        tensor([1., 3.])
+    """
+    if out.is_cuda:  # index_add adds in another order every time; this one sorts first
+        return out.index_put_((index,), values, accumulate=True)
+    return out.index_add_(0, index, values)
+
+
+class _Gather(Function):
+    @staticmethod
+    @positional
+    def forward(x: Tensor, index: Tensor) -> Tensor:
+        return x.index_select(0, index)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.size = inputs[0].shape[0]
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (index,) = ctx.saved_tensors
+        out: Tensor = _Sum.apply(grad, index, ctx.size)  # type: ignore[no-untyped-call]
+        return out, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, x: Tensor, index: Tensor) -> tuple[Tensor, int]:
+        size = info.batch_size
+        if in_dims[0] is None:
+            at = index.movedim(in_dims[1], 0).flatten()
+        else:
+            x = x.movedim(in_dims[0], 0)
+            at, x = below_each_other(_batched(index, in_dims[1], size), x.shape[1]), x.flatten(0, 1)
+        return gather_rows(x, at).unflatten(0, (size, -1)), 0
+
+
+class _Sum(Function):
+    """`sum_rows`, a Function of its own so that `vmap` maps it in one piece."""
+
+    @staticmethod
+    @positional
+    def forward(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
+        return sum_rows(values, index, num_rows)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gather_rows(grad, ctx.saved_tensors[0]), None, None
+
+    @staticmethod
+    def vmap(
+        info: Any, in_dims: Any, values: Tensor, index: Tensor, num_rows: int
+    ) -> tuple[Tensor, int]:
+        size = info.batch_size
+        values, index = _batched(values, in_dims[0], size), _batched(index, in_dims[1], size)
+        at = below_each_other(index, num_rows)
+        out: Tensor = _Sum.apply(values.flatten(0, 1), at, size * num_rows)  # type: ignore[no-untyped-call]
+        return out.unflatten(0, (size, num_rows)), 0
+
+
+def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tensor:
+    """Indices ``[K, m]``, each of its own ``[num_rows, ...]``, when these are under each other.
+
+    Raises:
+        IndexError: if one is out of range, and would name a row of another. On a GPU nobody waits
+            for that: it is put out of the whole range, which the next kernel refuses.
+
+    Example:
+        >>> below_each_other(torch.tensor([[0, 1], [1, 2]]), 3)
+        tensor([0, 1, 4, 5])
+    """
+    size = len(index)
+    moved = index + torch.arange(size, device=index.device)[:, None] * num_rows
+    if index.is_cuda:
+        inside = (index >= 0) & (index < num_rows)
+        return torch.where(inside, moved, size * num_rows).flatten()
+    low, high = (int(end) for end in index.aminmax()) if index.numel() else (0, -1)
+    if low < 0 or high >= num_rows:
+        got = low if low < 0 else high
+        raise IndexError(f"Expected {name} to be in [0, {num_rows}), but got {got}")
+    return moved.flatten()
+
+
+def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

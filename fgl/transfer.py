@@ -1,0 +1,44 @@
+"""Copies between the processor and a device; on the processor nothing is copied."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def to_host(*tensors: Tensor) -> list[Tensor]:
+    """The same numbers on the processor; those of a GPU in one copy, so that it waits once.
+
+    Args:
+        tensors: of any shapes and dtypes; integers of a GPU below 2^53 in size, since all travel
+            as float64.
+
+    Returns:
+        One tensor each, of the same shapes and dtypes.
+
+    Example:
+        >>> to_host(torch.tensor(3), torch.tensor([0.5, 1.5]))
+        [tensor(3), tensor([0.5000, 1.5000])]
+    """
+    there = [tensor for tensor in tensors if tensor.is_cuda]
+    if not there:
+        return list(tensors)
+    moved = torch.cat([tensor.double().flatten() for tensor in there]).cpu()
+    parts = iter(moved.split([tensor.numel() for tensor in there]))
+    return [
+        next(parts).view(tensor.shape).to(tensor.dtype) if tensor.is_cuda else tensor
+        for tensor in tensors
+    ]
+
+
+def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """A tensor of the processor on a device; a GPU copies it while the processor goes on.
+
+    Example:
+        >>> to_device(torch.ones(2), "cpu")
+        tensor([1., 1.])
+    """
+    if torch.device(device).type != "cuda" or tensor.is_cuda:
+        return tensor.to(device)
+    pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+    return pinned.to(device, non_blocking=True)

@@ -1,0 +1,76 @@
+"""Under `torch.autocast` dense products are in bfloat16, sparse ones in float32: nothing mixes."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from conformance import TASKS
+from federations import close, graphs
+from torch.autograd import gradcheck
+
+import fgl
+from fgl.sparse import SparseMatrix, sampled_product, weighted_product
+
+BF16 = torch.bfloat16
+
+
+def half() -> torch.autocast:
+    return torch.autocast("cpu", dtype=BF16)
+
+
+SPARSE = ("nodes", "gat", "sage", "sampled", "sampled gcn", "sampled gat", "summed", "overlapping")
+SPARSE += ("own", "links")
+
+
+@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
+@pytest.mark.parametrize("name", [*TASKS, *(f"{name} sparse" for name in SPARSE)])
+def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
+    """Of several steps too: what autocast made of a parameter is of no use after a step."""
+    task = TASKS[name.removesuffix(" sparse")](0.0, torch.float32)
+    clients = task.clients
+    if name.endswith("sparse"):
+        clients = [own.replace(x=SparseMatrix.from_dense(own.x)) for own in clients]
+    run = partial(fgl.run, task.fedavg, clients, num_rounds=2, clients_at_once=at_once, strict=True)
+    want = run()
+    with half():
+        got = run()
+    assert got.history[-1].loss == pytest.approx(want.history[-1].loss, rel=0.02)
+    assert got.history[-1].loss != want.history[-1].loss  # something was in halves
+    model: Any = got.outbox[0]["model"]
+    assert {value.dtype for value in model.values()} == {torch.float32}
+    close(model, want.outbox[0]["model"], atol=0.05)
+
+
+def test_sparse_products_are_in_float32_and_have_gradients() -> None:
+    matrix = SparseMatrix.from_dense(graphs()[0].x)
+    x = torch.randn(matrix.shape[1], 3, generator=torch.Generator().manual_seed(0))
+    want = matrix @ x
+    with half():
+        assert (matrix @ x.to(BF16)).dtype == torch.float32
+        assert (matrix.astype(BF16) @ x.to(BF16)).dtype == torch.float32
+        assert torch.equal(matrix @ x, want)
+        left = weighted_product(matrix.pattern, matrix.value.to(BF16), x)  # type: ignore[union-attr]
+        pairs = sampled_product(matrix.pattern, want.to(BF16), x)
+        assert (left.dtype, pairs.dtype) == (torch.float32, torch.float32)
+        double = SparseMatrix.from_dense(torch.eye(3, dtype=torch.float64))
+        ones = torch.ones(3, 1, dtype=torch.float64, requires_grad=True)
+        assert gradcheck(lambda each: double @ each, ones)
+    assert matrix.astype(BF16).dtype == BF16
+
+
+def test_a_stack_of_matrices_is_no_half_afterwards_because_it_was_asked_for_in_autocast() -> None:
+    parts = [SparseMatrix.from_dense(torch.eye(n)) for n in (2, 3)]
+    stack = fgl.sparse.MatrixStack(parts)
+    dtypes = []
+
+    def asked(index: torch.Tensor) -> torch.Tensor:
+        dtypes.append(stack.of(fgl.sparse.Member(index)).astype(BF16).dtype)
+        return index
+
+    with half():
+        torch.func.vmap(asked)(torch.arange(2))
+    torch.func.vmap(asked)(torch.arange(2))
+    assert dtypes == [torch.float32, BF16]
