@@ -1,6 +1,7 @@
 """Operations that torch dispatches in a local step and in a round, counted below autograd.
 
     python benchmarks/speed/operations.py --json benchmarks/results/operations.json
+    python benchmarks/speed/operations.py --before out/other.json --json ...   beside another count
     python benchmarks/speed/operations.py --report
     python benchmarks/speed/operations.py --list gcn_fedavg/K=10 batch     names and numbers of one
 
@@ -32,12 +33,6 @@ import fgl
 NAME = "operations.json"
 MORE = 4  # steps that are added
 ROUNDS = 6  # the next one looks at no padding
-BEFORE = {  # as counted before the step was lowered: operations and views, loop and batch
-    "gcn_fedavg/K=10": {"loop": (52, 37), "batch": (57, 67)},
-    "fgssl/K=10": {"batch": (375, 324)},
-    "gat/K=10": {"batch": (165, 139)},
-}
-BEFORE_ROUND = {"gcn_fedavg/K=100": 1_792}  # operations of a round beside its steps
 
 
 class Counted(TorchDispatchMode):
@@ -70,6 +65,7 @@ COUNTED: dict[str, Callable[[], Any]] = {
     "gat/K=10": lambda: on_gat(10),
 }
 WAYS = {"loop": 1, "batch": "all"}
+KINDS = ("operations", "views", "round_operations")
 
 
 def counted(method: fgl.Method, clients: Any, at_once: Any, rounds: int, steps: int) -> Counted:
@@ -118,10 +114,8 @@ def table(found: dict[str, Any]) -> list[str]:
     out.append("|---" * 8 + "|")
     for case, ways in found["cases"].items():
         for way, each in ways.items():
-            was = BEFORE.get(case, {}).get(way, ("", ""))
-            before = BEFORE_ROUND.get(case, "") if way == "batch" else ""
-            cells = [each["operations"], was[0], each["views"], was[1]]
-            cells += [f"{each['round_operations']:,}", f"{before:,}" if before else ""]
+            was = found["before"][case][way]
+            cells = [f"{of[name]:,g}" for name in KINDS for of in (each, was)]
             out.append(f"| {case} | {way} | {' | '.join(map(str, cells))} |")
     return out
 
@@ -129,6 +123,7 @@ def table(found: dict[str, Any]) -> list[str]:
 def main(argv: list[str] | None = None) -> dict[str, Any]:
     parser = parser_of(__doc__)
     parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
+    parser.add_argument("--before", type=Path, metavar="PATH", help="numbers of older code")
     parser.add_argument("--list", nargs=2, metavar=("CASE", "WAY"), help="print one by name")
     args = parser.parse_args(argv)
     if args.report:
@@ -152,7 +147,14 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
             },
             flush=True,
         )
+    other = kept(args.before)
     report = {"benchmark": "operations", "machine": machine(), "cases": cases}
+    if other:
+        report["before"] = {
+            case: {way: {kind: each[kind] for kind in KINDS} for way, each in ways.items()}
+            for case, ways in other["cases"].items()
+        }
+        report["before_commit"] = other["machine"]["commit"]
     write(report, args.json)
     return report
 

@@ -228,8 +228,15 @@ MORE = {  # further tables, each from a file that may not have been measured yet
 def write_speed() -> None:
     speed, two = kept(RESULTS / "speed.json"), kept(RESULTS / "speed-2-threads.json")
     gpu, kernels = kept(RESULTS / "speed-gpu.json"), kept(RESULTS / "kernels.json")
-    columns = {"1 thread": speed, "2 threads": two, "GPU": gpu}
+    other = kept(RESULTS / "speed-intel.json")
+    columns = {
+        "AMD EPYC, 1 thread": speed,
+        "AMD EPYC, 2 threads": two,
+        f"{other['machine']['cpu']}, 1 thread": other,
+        "GPU": gpu,
+    }
     lines = [*asked.table(columns), "", f"Rounds: {described(speed)}."]
+    lines += [f"Beside them: {described(other)} ({other['machine']['about']})."]
     lines += ["", "![rounds](images/speed.png)", ""]
     for method in ("gcn_fedavg", "fgssl"):
         lines += ["", f"{method}, milliseconds per round", "", *rounds_table(speed, method)]

@@ -7,7 +7,7 @@
 Rounds of all variants are alternated in one process; numbers are medians, ratios of medians.
 Cora (FGL_DATA), class-capped split, Louvain; a round is broadcast, local training, aggregation and
 evaluation of the global model. Every ratio has a name: ``gcn_fedavg/K=10/batch_over_pyg`` is how
-many times faster the batch is than the PyG loop, and ``..._least`` and ``..._most`` are its range over
+many times faster the batch is than the PyG loop, ``..._least`` and ``..._most`` its range over
 the turns.
 """
 
