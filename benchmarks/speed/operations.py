@@ -86,9 +86,8 @@ def difference(more: Counted, less: Counted, over: int) -> dict[str, dict[str, f
     return found
 
 
-def measure(case: str, way: str) -> dict[str, Any]:
+def measure(method: fgl.Method, clients: Any, way: str) -> dict[str, Any]:
     """Operations and views of a step, and of a round beside its steps."""
-    method, clients = COUNTED[case]()
     at_once, steps = WAYS[way], method.train.num_steps or 1
     clients = [graph for graph in clients if graph.num_train]
     at_a_time = len(clients) if at_once == 1 else 1
@@ -132,13 +131,13 @@ def main(argv: list[str] | None = None) -> dict[str, Any]:
         return dict(found)
     torch.set_num_threads(1)
     if args.list:
-        found = measure(*args.list)
+        found = measure(*COUNTED[args.list[0]](), args.list[1])
         for key, value in found.items():
             print(key, *(value.items() if isinstance(value, dict) else [value]), sep="\n  ")
         return found
     cases = {}
     for case in COUNTED:
-        cases[case] = {way: measure(case, way) for way in WAYS}
+        cases[case] = {way: measure(*COUNTED[case](), way) for way in WAYS}
         print(
             case,
             {

@@ -128,7 +128,8 @@ def main() -> None:
 
     if args.report:
         found = kept(RESULTS / NAME)
-        publish("versus", "\n".join(table(found)) + "\n")
+        named = f"{found['machine']['cpu']}, one thread, commit {found['machine']['commit']}."
+        publish("versus", "\n".join([named, "", *table(found)]) + "\n")
         return
     if args.before is None:
         parser.error("Expected before to be the folder of another checkout, but got none")
