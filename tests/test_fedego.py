@@ -390,7 +390,7 @@ def test_fedprox_adapts_its_weight() -> None:
 
 
 def test_fedproxs_weight_follows_the_training_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    made, given, graph = method("fedprox"), [], CLIENTS[0]
+    made, given, graph = method("fedprox", dtype=torch.double), [], double(CLIENTS[:1])[0]
     room = sys.modules["fgl.methods.fedprox"]
     monkeypatch.setattr(room, "adapted", lambda mu, *of: given.append(of) or mu)
     start = made.initial()
@@ -400,7 +400,8 @@ def test_fedproxs_weight_follows_the_training_nodes(monkeypatch: pytest.MonkeyPa
     p = functional_call(made.model, params, (graph.x, graph.adj)).softmax(1)
     p = p[graph.train_mask, graph.y[graph.train_mask]]
     close(loss, -(p + 1e-7).log().mean().detach())
-    close(penalty, sum((0.1 * torch.ones(v.shape)).norm() / v.numel() for v in start.values()))
+    moved = (torch.full_like(v, 0.1) for v in start.values())
+    close(penalty, sum(v.norm() / v.numel() for v in moved))
 
 
 def test_the_loss_leaves_padded_centres_out() -> None:
