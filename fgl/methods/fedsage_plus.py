@@ -119,7 +119,8 @@ def fedsage_plus(
         own = {name: context[name].values for name in ("keep", "noise")}
         with torch.no_grad():
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
-        rows, dtype = graph.training_mask, model.count.weight.dtype  # the nodes that others judge
+        dtype = next(model.parameters()).dtype
+        rows = graph.training_mask  # the nodes that others judge
         sent = {"made": made[rows].to(dtype), "count": count[rows].to(dtype)}
         return sent, {**kept, "drawn": own}
 
