@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import runpy
 import sys
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -56,6 +57,7 @@ NOT_DETERMINISTIC = {"cumsum", "cumsum_", "cumprod", "histc", "kthvalue", "_ctc_
 NEW = ("new_zeros", "new_ones", "new_empty", "new_full", "new_tensor", "new_empty_strided")
 LIKE = {f"{kind}_like" for kind in ("zeros", "ones", "empty", "full", "rand", "randn", "randint")}
 MOVERS = {"copy_", "set_", "_to_copy"}
+CAPTURABLE = "This instance was constructed with capturable=True, but step() is not captured"
 OF_DATA = ("tensor", "as_tensor", "new_tensor")  # made by the host, then copied
 UNORDERED = {"index_add", "index_add_", "scatter_add", "scatter_add_"}
 
@@ -344,11 +346,15 @@ class PretendedDevice(TorchDispatchMode):
             self._put(torch.cuda, name, new)
         self._put(Tensor, "record_stream", lambda *_: None)
         last: list[Any] = [None, None]
+        warned: list[Any] = []
 
         def begins(optimizer: Any, *_: Any) -> None:
             apt = all(group.get("capturable") for group in optimizer.param_groups)
             if self.capturing is not None and not apt:
                 raise NotCaptured("Expected the optimizer's groups to be capturable")
+            if apt and self.capturing is None and optimizer not in warned:
+                warned.append(optimizer)
+                warnings.warn(CAPTURABLE, stacklevel=2)
 
         def stepped(optimizer: Any, *_: Any) -> None:
             self.steps += 1

@@ -80,12 +80,19 @@ class Graph:
                 with drawing():
                     again = func(*args, **kwargs)
                 for old, new in zip(tree_leaves(made), tree_leaves(again), strict=True):
-                    dense = isinstance(old, Tensor) and old.layout == torch.strided
-                    if dense and old.numel() and old.data_ptr() != new.data_ptr():
-                        old.copy_(new)
+                    if isinstance(old, Tensor) and old.numel():
+                        _put_into(old, new)
 
     def reset(self) -> None:
         self.calls.clear()
+
+
+def _put_into(old: Tensor, new: Tensor) -> None:
+    """Numbers of a repeated call, where they are not there already."""
+    if old.layout != torch.strided:  # of a pattern that stays
+        old, new = old.values(), new.values()
+    if old.data_ptr() != new.data_ptr():
+        old.copy_(new)
 
 
 def flat_storage(tensor: Tensor) -> Tensor | None:

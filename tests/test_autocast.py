@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from conformance import TASKS
+from conformance import ROWS, TASKS
 from federations import close, graphs
 from torch.autograd import gradcheck
 
@@ -42,6 +42,21 @@ def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
     model: Any = got.outbox[0]["model"]
     assert {value.dtype for value in model.values()} == {torch.float32}
     close(model, want.outbox[0]["model"], atol=0.05)
+
+
+FAST = ("fgssl", "gpfl", "fedsage plus", "fedgl")
+
+
+@pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in ROWS]
+)
+def test_every_method_runs_in_mixed_precision(name: str, at_once: Any) -> None:
+    task = TASKS[ROWS[name].tasks[0]](0.5, torch.float32)
+    method = ROWS[name].build(task)
+    with half():
+        result = fgl.run(method, task, num_rounds=2, clients_at_once=at_once, strict=True)
+    assert all(value == value for value in result.history[-1].metrics.values())
 
 
 def test_sparse_products_are_in_float32_and_have_gradients() -> None:

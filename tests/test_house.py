@@ -24,7 +24,7 @@ FLOORS: dict[str, set[str]] = {
     "checks": set(),
     "progress": set(),
     "transfer": set(),
-    "sparse": {"checks"},
+    "sparse": {"checks", "transfer"},
     "aggregate": {"checks", "transfer"},
     "personalize": {"checks"},
     "metrics": {"checks", "transfer"},

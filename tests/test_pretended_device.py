@@ -5,33 +5,25 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Iterator
-from functools import cache, partial
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-import conformance
 import pytest
 import test_cuda
 import torch
-from conformance import CASES, ROWS, TASKS
-from federations import METHODS, end, fedavg, graphs, model, same
+from conformance import ROWS
+from federations import METHODS, end, fedavg, graphs, model, printed, same, script
+from pretended_cases import case_there, cases
 from pretended_device import CUDA, Mixed, PretendedDevice
 from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
 
 import fgl
-from fgl.federation import Method
 from fgl.federation.message import leaves
-from fgl.tasks import Task
 
 CPU = torch.device("cpu")
-FAST = {  # the others are run with `make conformance`
-    *(("fedavg", task) for task in ("nodes", "gat", "sampled", "ego", "links", "graphs")),
-    *(("fedselect", "nodes"), ("graphfl", "nodes"), ("gcfl plus gradients", "nodes")),
-    *(("fgssl", "nodes"), ("fedgl", "overlapping"), ("fedego", "ego"), ("fedvgae", "own")),
-    *(("gpfl", "graphs"), ("scaffold", "nodes"), ("pfedgraph", "nodes"), ("fedpub", "nodes")),
-}
 RESUMED = (("gcfl plus gradients", "own"), ("fedavg", "graphs"), ("gcfl plus", "graphs"))
 
 
@@ -146,6 +138,10 @@ def trained(capturable: bool, device: str = "cuda") -> tuple[torch.Tensor, Any, 
     return weight, adam, step
 
 
+outside_of_a_graph = pytest.mark.filterwarnings("ignore:This instance was constructed with")
+
+
+@outside_of_a_graph
 def test_a_graph_repeats_what_was_captured_on_the_same_tensors(gpu: PretendedDevice) -> None:
     torch.cuda.manual_seed(0)
     want, _, plain = trained(capturable=True)
@@ -163,6 +159,55 @@ def test_a_graph_repeats_what_was_captured_on_the_same_tensors(gpu: PretendedDev
         graph.replay()
     torch.testing.assert_close(got, want)
     assert float(adam.state[got]["step"]) == 5
+
+
+def test_a_graph_repeats_sparse_results(gpu: PretendedDevice) -> None:
+    pattern = fgl.SparseMatrix.from_dense(torch.ones(2, 3)).to("cuda").pattern
+    left, right = torch.ones(2, 1, device="cuda"), torch.ones(3, 1, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        out = fgl.sparse.sampled_product(pattern, left, right).sum()
+    left.fill_(2)
+    graph.replay()
+    assert float(out) == 12
+
+
+def test_steps_that_could_be_captured_and_are_not_warn_as_torch_does(gpu: PretendedDevice) -> None:
+    with pytest.warns(UserWarning, match="constructed with capturable=True"):
+        trained(capturable=True)[2]()
+
+
+@pytest.mark.parametrize("name", ["gcn_fedavg", "fgssl"])
+def test_a_step_of_a_batch_is_a_graph(name: str, gpu: PretendedDevice) -> None:
+    """All that can be known of `benchmarks/speed/cuda_graph.py` without a device."""
+    words = ["--nodes", "30", "--clients", "3", "--steps", "3", "--repeats", "1", "--only", name]
+    with warnings.catch_warnings():
+        found = script("benchmarks/speed/cuda_graph.py").main(words)[f"{name}/K=3"]
+    assert found.keys() == {
+        *("largest_difference", "same", "step_ms", "replayed_ms", "replayed_over_step")
+    }
+    assert found["same"]
+    assert not gpu.mixed
+
+
+# The tests of a real device, here: `python -m pytest -m slow` runs the others.
+QUICK = ("captured_as_a_cuda_graph", "a_gin_reads")
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        pytest.param(name, marks=() if any(word in name for word in QUICK) else pytest.mark.slow)
+        for name in vars(test_cuda)
+        if name.startswith("test_")
+    ],
+)
+def test_the_tests_of_a_gpu_pass_here(test: str) -> None:
+    words = ["-q", "-p", "no:cacheprovider", "tests/test_cuda.py", "-k", test]
+    said = printed("-m", "pretended_device", "-m", "pytest", *words)
+    assert " passed" in said
+    assert "skipped" not in said
+    assert " 0 mixed devices" in said
 
 
 @pytest.mark.parametrize(
@@ -205,29 +250,6 @@ def test_nothing_of_it_stays() -> None:
 
 
 # -- the library there
-
-
-@cache
-def task_there(name: str) -> Task:
-    """A task of the conformance table, its graphs and its model on the device."""
-    return TASKS[name](0.5, torch.float32)
-
-
-def case_there(name: str, task: str, monkeypatch: Any) -> tuple[Method, Task]:
-    cast, first, parts = conformance.cast, conformance.first, conformance.parts_of_nodes
-    monkeypatch.setattr(conformance, "cast", lambda own, dtype: cast(own, dtype).to("cuda"))
-    monkeypatch.setattr(conformance, "first", lambda make, dtype: first(make, dtype).to("cuda"))
-    monkeypatch.setattr(conformance, "parts_of_nodes", lambda: [p.cuda() for p in parts()])
-    made = task_there(task)
-    return ROWS[name].build(made), made
-
-
-def cases(fast: Any = FAST, of: Any = CASES) -> Any:
-    chosen = [
-        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else pytest.mark.slow)
-        for pair in of
-    ]
-    return pytest.mark.parametrize(("name", "task"), chosen)
 
 
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])

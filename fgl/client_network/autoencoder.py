@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.optim.adam import adam
 
 from ..checks import check_count, check_number
+from ..sparse import full_precision
 from .rows import check_rows
 
 EPS = 1e-6
@@ -158,6 +159,7 @@ def link_loss(z: Tensor, *, weight: float = 1.0) -> Tensor:
     return link_entropy(probability) + weight * link_cost(probability)
 
 
+@full_precision
 def reconstruct(
     network: Tensor,
     features: Tensor,

@@ -303,7 +303,7 @@ class Graph:
         Args:
             device: where to.
             features: whether `x` moves too. Features that stay where they are, such as mapped ones
-                (`fgl.data.map_features`), are read by minibatches alone (`fgl.NeighbourSampler`).
+                (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
         """
         moved: dict[str, Any] = {}
         for field in fields(self):

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..checks import check_choice, check_length, check_number
-from ..sparse import widened
+from ..sparse import full_precision, widened
 from .unit_rows import unit_rows
 
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
@@ -98,6 +98,7 @@ class _Contrast(Function):
     """Loss on scaled unit rows, a block of rows at a time, and its gradient by the anchor."""
 
     @staticmethod
+    @full_precision
     def forward(
         anchor: Tensor,
         keys: Tensor,
@@ -153,6 +154,7 @@ class _KeySlopes(Function):
     """The loss's gradient by the keys; a Function of its own so that `vmap` can map it."""
 
     @staticmethod
+    @full_precision
     def forward(
         anchor: Tensor, keys: Tensor, y: Tensor, mask: Tensor, *options: *tuple[bool, bool, int]
     ) -> Tensor:
@@ -267,6 +269,7 @@ def _chunks(tensors: Sequence[Tensor], block: int) -> Iterator[Any]:
     yield from zip(*(tensor.split(size) for tensor in tensors), strict=True)
 
 
+@full_precision
 def _contrast_batch(
     anchor: Tensor,
     keys: Tensor,

@@ -119,8 +119,10 @@ def fedsage_plus(
         own = {name: context[name].values for name in ("keep", "noise")}
         with torch.no_grad():
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
+        dtype = next(model.parameters()).dtype
         rows = graph.training_mask  # the nodes that others judge
-        return {"made": made[rows], "count": count[rows]}, {**kept, "drawn": own}
+        sent = {"made": made[rows].to(dtype), "count": count[rows].to(dtype)}
+        return sent, {**kept, "drawn": own}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)

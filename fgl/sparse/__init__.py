@@ -8,6 +8,7 @@ from .batched_pattern import Member
 from .gather import add_rows, below_each_other, gather_rows, sum_rows
 from .matrix import SparseMatrix, rows_of
 from .pattern import Pattern
+from .precision import full_precision
 from .product import sampled_product, weighted_product
 from .rows import pair_sum, row_log_softmax, row_softmax, row_sum, widened
 
@@ -18,6 +19,7 @@ __all__ = [
     "SparseMatrix",
     "add_rows",
     "below_each_other",
+    "full_precision",
     "gather_rows",
     "pair_sum",
     "row_log_softmax",

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from .pattern import Pattern, outside, pointers, row_major
+from .precision import mixed
 from .product import weighted_product
-from .rows import mixed, row_sum, widened
+from .rows import row_sum, widened
 
 
 class SparseMatrix:

@@ -12,7 +12,8 @@ from .autograd import call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .kernels import backend
 from .pattern import Pattern
-from .rows import mixed, widened
+from .precision import mixed
+from .rows import widened
 
 
 def weighted_product(pattern: Pattern, value: Tensor, x: Tensor) -> Tensor:

@@ -113,19 +113,6 @@ def widened(value: Tensor) -> Tensor:
     return value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
 
 
-def mixed(tensor: Tensor) -> bool:
-    """Whether `torch.autocast` is on for a tensor's device.
-
-    Sparse products are in float32 there, as torch's sums are: not every backend has one of halves.
-
-    Example:
-        >>> with torch.autocast("cpu", dtype=torch.bfloat16):
-        ...     mixed(torch.ones(1))
-        True
-    """
-    return bool(torch.is_autocast_enabled(tensor.device.type))
-
-
 def _exponentials(logit: Tensor, pattern: Pattern) -> tuple[Tensor, Tensor]:
     """Logits less their row's maximum, and each row's sum of exponentials (1 where empty)."""
     kernels = backend(pattern.backend)

@@ -1,0 +1,45 @@
+"""Full precision under `torch.autocast`, for what would lose in halves or has none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+T = TypeVar("T")
+
+
+def mixed(tensor: Tensor) -> bool:
+    """Whether `torch.autocast` is on for a tensor's device.
+
+    Sparse products are in float32 there, as torch's sums are: not every backend has one of halves.
+
+    Example:
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+        ...     mixed(torch.ones(1))
+        True
+    """
+    return bool(torch.is_autocast_enabled(tensor.device.type))
+
+
+def full_precision(function: Callable[..., T]) -> Callable[..., T]:
+    """The same function of a tensor and others, without `torch.autocast`.
+
+    Example:
+        >>> square = full_precision(lambda x: x @ x)
+        >>> with torch.autocast("cpu", dtype=torch.bfloat16):
+        ...     square(torch.eye(2)).dtype
+        torch.float32
+    """
+
+    @wraps(function)
+    def called(first: Tensor, *rest: Any, **options: Any) -> T:
+        if not mixed(first):
+            return function(first, *rest, **options)
+        with torch.autocast(first.device.type, enabled=False):
+            return function(first, *rest, **options)
+
+    return called

@@ -1,0 +1,44 @@
+"""The conformance table on the pretended device: its tasks, its methods, which of them are fast."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import conformance
+import pytest
+import torch
+from conformance import CASES, ROWS, TASKS
+
+from fgl.federation import Method
+from fgl.tasks import Task
+
+FAST = {  # the others are run with `make conformance`
+    *(("fedavg", task) for task in ("nodes", "gat", "sampled", "ego", "links", "graphs")),
+    *(("fedselect", "nodes"), ("graphfl", "nodes"), ("gcfl plus gradients", "nodes")),
+    *(("fgssl", "nodes"), ("fedgl", "overlapping"), ("fedego", "ego"), ("fedvgae", "own")),
+    *(("gpfl", "graphs"), ("scaffold", "nodes"), ("pfedgraph", "nodes"), ("fedpub", "nodes")),
+}
+
+
+@cache
+def task_there(name: str) -> Task:
+    """A task of the conformance table, its graphs and its model on the device."""
+    return TASKS[name](0.5, torch.float32)
+
+
+def case_there(name: str, task: str, monkeypatch: Any) -> tuple[Method, Task]:
+    cast, first, parts = conformance.cast, conformance.first, conformance.parts_of_nodes
+    monkeypatch.setattr(conformance, "cast", lambda own, dtype: cast(own, dtype).to("cuda"))
+    monkeypatch.setattr(conformance, "first", lambda make, dtype: first(make, dtype).to("cuda"))
+    monkeypatch.setattr(conformance, "parts_of_nodes", lambda: [p.cuda() for p in parts()])
+    made = task_there(task)
+    return ROWS[name].build(made), made
+
+
+def cases(fast: Any = FAST, of: Any = CASES) -> Any:
+    chosen = [
+        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else pytest.mark.slow)
+        for pair in of
+    ]
+    return pytest.mark.parametrize(("name", "task"), chosen)
