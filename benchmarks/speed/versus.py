@@ -26,15 +26,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 NAME, ROUNDS = "versus.json", 20
 CASES = (
-    ("gcn_fedavg/K=10", "1"),
     ("gcn_fedavg/K=10", "all"),
-    ("gcn_fedavg/K=100", "1"),
+    ("gcn_fedavg/K=10", "1"),
     ("gcn_fedavg/K=100", "auto"),
-    ("gcn_fedavg/K=100", "all"),
+    ("gcn_fedavg/K=100", "1"),
     ("fgssl/K=10", "all"),
-    ("clients=1000", "auto"),
     ("nodes=10000", "1"),
     ("dense", "all"),
+    ("clients=1000", "auto"),
+    ("gcn_fedavg/K=100", "all"),
     ("NCI1", "auto"),
 )
 
