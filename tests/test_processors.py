@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from reliability import processors
 from reliability.processors import QUICK, QUICK_FILES, ROOT, SETTINGS, Setting
 
@@ -30,10 +31,16 @@ def test_every_value_is_in_a_setting() -> None:
     assert all((ROOT / file).exists() for file in QUICK_FILES)
 
 
-def test_another_processor_and_two_threads_train_nearly_the_same(tmp_path: Path) -> None:
-    fewest = {**SETTINGS["no vectors"].env, "FGL_TEST_THREADS": "2"}
-    setting = Setting("", fewest)
-    found = processors.moved(processors.prepared(setting, tmp_path)[0], tmp_path)
+def test_kernels_that_the_processor_lacks_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "AVX2")
+    left = [name for name, each in SETTINGS.items() if processors.missing(each)]
+    assert left[0] == "AVX-512" and set(left[1:]) <= {"any order"}
+    assert processors.missing(Setting("", {"ATEN_CPU_CAPABILITY": "avx512"})) == "avx512"
+
+
+def test_another_processor_trains_nearly_the_same(tmp_path: Path) -> None:
+    env, _ = processors.prepared(SETTINGS["no vectors"], tmp_path)
+    found = processors.moved(env, tmp_path)
     assert 0 < found["float32"] < 1e-5  # 0: it would have trained with the same kernels
     assert 0 < found["float64"] < 1e-5
 
