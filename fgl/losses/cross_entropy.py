@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..checks import check_length
 from ..sparse import widened
-from ..sparse.autograd import mapped, positional
+from ..sparse.autograd import batched, mapped, positional
 from .weighted_mean import weighted_mean
 
 # A mask to what follows from it and from its labels, which each step of a training asks for again.
@@ -74,8 +74,7 @@ def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     if made is None or labels() is not y or known != state:
         made = _made(y, mask, dtype)
         _known[key] = weakref.ref(y), state, made
-    found: Targets = made
-    return found
+    return made  # type: ignore[no-any-return]
 
 
 @torch.no_grad()
@@ -86,13 +85,6 @@ def _made(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     target = torch.where(mask.bool(), y, 0)[..., None]  # a label of -1, "none", is no index
     minus_one = weight.new_full((), -1, dtype=dtype).expand_as(target)
     return target, minus_one, weight / (total + (total == 0))
-
-
-def _first(tensor: Tensor | None, dim: int | None, size: int) -> Tensor | None:
-    """The tensor with its batch in front: the very same where it is there, since that is known."""
-    if tensor is None or dim == 0:
-        return tensor
-    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
 
 
 class _MaskedMean(Function):
@@ -137,7 +129,10 @@ class _MaskedMean(Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *args: Tensor | None) -> tuple[Any, tuple[int, int, int]]:
-        whole = (_first(arg, dim, info.batch_size) for arg, dim in zip(args, in_dims, strict=True))
+        whole = (
+            None if arg is None else batched(arg, dim, info.batch_size)
+            for arg, dim in zip(args, in_dims, strict=True)
+        )
         return _MaskedMean.apply(*whole), (0, 0, 0)  # type: ignore[no-untyped-call]
 
 

@@ -16,6 +16,7 @@ from torch.autograd import Function
 
 from ..checks import check_choice, check_length, check_number
 from ..sparse import full_precision, widened
+from ..sparse.autograd import batched
 from .unit_rows import unit_rows
 
 BLOCK = 2**23  # entries of the similarity matrix that exist at a time
@@ -189,10 +190,8 @@ class _KeySlopes(Function):
 
 def _batched(info: Any, in_dims: Any, args: tuple[Any, ...]) -> list[Tensor]:
     """Anchors, keys, labels and masks with the clients in front."""
-    return [
-        a.movedim(dim, 0) if dim is not None else a.expand(info.batch_size, *a.shape)
-        for a, dim in zip(args[:4], in_dims[:4], strict=True)
-    ]
+    pairs = zip(args[:4], in_dims[:4], strict=True)
+    return [batched(arg, dim, info.batch_size) for arg, dim in pairs]
 
 
 def _by_class(y: Tensor, mask: Tensor) -> tuple[Tensor, list[int]]:

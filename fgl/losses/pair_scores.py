@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.autograd import Function
 
 from ..sparse import add_rows, below_each_other
+from ..sparse.autograd import batched
 
 BLOCK = 2**20  # numbers that are gathered at a time
 
@@ -72,10 +73,7 @@ class _Pairs(Function):
     def vmap(info: Any, in_dims: Any, *args: Tensor) -> tuple[Tensor, int]:
         """All clients' rows under each other, each client's pairs pointing at its own."""
         size = info.batch_size
-        z, left, right = (
-            a.movedim(dim, 0) if dim is not None else a.expand(size, *a.shape)
-            for a, dim in zip(args, in_dims, strict=True)
-        )
+        z, left, right = (batched(a, dim, size) for a, dim in zip(args, in_dims, strict=True))
         flat = (below_each_other(nodes, z.shape[1], "pairs") for nodes in (left, right))
         out: Tensor = _Pairs.apply(z.flatten(0, 1), *flat)  # type: ignore[no-untyped-call]
         return out.view(size, -1), 0

@@ -57,6 +57,13 @@ def mapped(function: Any, *args: Any) -> Any:
     return tuple(_add_batch_dim(each, d, level) for each, d in zip(out, dim, strict=True))
 
 
+def batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
+    """A rule's argument with its batch in front: the very same tensor where it is there already."""
+    if dim is None:
+        return tensor.expand(size, *tensor.shape)
+    return tensor.movedim(dim, 0) if dim else tensor
+
+
 def one_by_one(function: Any, info: Any, in_dims: Any, args: tuple[Any, ...]) -> tuple[Tensor, int]:
     """The rule of a second `vmap`, inside the one over the members: one call for each element."""
     parts = [

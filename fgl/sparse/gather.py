@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .autograd import positional
+from .autograd import batched, positional
 
 
 def gather_rows(x: Tensor, index: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class _Gather(Function):
             at = index.movedim(in_dims[1], 0).flatten()
         else:
             x = x.movedim(in_dims[0], 0)
-            at, x = below_each_other(_batched(index, in_dims[1], size), x.shape[1]), x.flatten(0, 1)
+            at, x = below_each_other(batched(index, in_dims[1], size), x.shape[1]), x.flatten(0, 1)
         return gather_rows(x, at).unflatten(0, (size, -1)), 0
 
 
@@ -108,7 +108,7 @@ class _Sum(Function):
         info: Any, in_dims: Any, values: Tensor, index: Tensor, num_rows: int
     ) -> tuple[Tensor, int]:
         size = info.batch_size
-        values, index = _batched(values, in_dims[0], size), _batched(index, in_dims[1], size)
+        values, index = batched(values, in_dims[0], size), batched(index, in_dims[1], size)
         at = below_each_other(index, num_rows)
         out: Tensor = _Sum.apply(values.flatten(0, 1), at, size * num_rows)  # type: ignore[no-untyped-call]
         return out.unflatten(0, (size, num_rows)), 0
@@ -135,7 +135,3 @@ def below_each_other(index: Tensor, num_rows: int, name: str = "index") -> Tenso
         got = low if low < 0 else high
         raise IndexError(f"Expected {name} to be in [0, {num_rows}), but got {got}")
     return moved.flatten()
-
-
-def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    return tensor.expand(size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .autograd import call, one_by_one, positional
+from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .kernels import backend
 from .pattern import Pattern
@@ -98,7 +98,7 @@ class _Product(Function):
         if pattern.inside:
             return one_by_one(_Product, info, in_dims, (value, x, pattern))
         if isinstance(pattern, StackedPattern):
-            stack, value = pattern.stack, _batched(value, in_dims[0], size)
+            stack, value = pattern.stack, batched(value, in_dims[0], size)
             joined = stack.tall if in_dims[1] is None else stack.diagonal
             x = x if in_dims[1] is None else x.movedim(in_dims[1], 0).flatten(0, 1)
             out = weighted_product(joined, stack.pack(value), x)
@@ -107,7 +107,7 @@ class _Product(Function):
             flat = x.movedim(in_dims[1], 1)
             out = weighted_product(pattern, value, flat.flatten(1))
             return out.view(pattern.shape[0], size, flat.shape[2]), 1
-        value, x = _batched(value, in_dims[0], size), _batched(x, in_dims[1], size)
+        value, x = batched(value, in_dims[0], size), batched(x, in_dims[1], size)
         out = weighted_product(pattern.repeat(size), value.flatten(), x.flatten(0, 1))
         return out.view(size, pattern.shape[0], x.shape[2]), 0
 
@@ -141,15 +141,9 @@ class _Sampled(Function):
         size = info.batch_size
         if pattern.inside:
             return one_by_one(_Sampled, info, in_dims, (left, right, pattern))
-        left = _batched(left, in_dims[0], size).flatten(0, 1)
-        right = _batched(right, in_dims[1], size).flatten(0, 1)
+        left = batched(left, in_dims[0], size).flatten(0, 1)
+        right = batched(right, in_dims[1], size).flatten(0, 1)
         if isinstance(pattern, StackedPattern):
             return pattern.stack.unpack(sampled_product(pattern.stack.diagonal, left, right)), 0
         out = sampled_product(pattern.repeat(size), left, right)
         return out.view(size, pattern.nnz), 0
-
-
-def _batched(tensor: Tensor, dim: int | None, size: int) -> Tensor:
-    if dim is None:
-        return tensor.expand(size, *tensor.shape)
-    return tensor.movedim(dim, 0)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from .autograd import call, one_by_one, positional
+from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
 from .kernels import backend
 from .pattern import Pattern
@@ -187,10 +187,8 @@ class _PairSum(Function):
         size = info.batch_size
         if pattern.inside:
             return one_by_one(_PairSum, info, in_dims, (left, right, pattern))
-        left, right = (
-            (end.expand(size, *end.shape) if dim is None else end.movedim(dim, 0)).flatten()
-            for end, dim in ((left, in_dims[0]), (right, in_dims[1]))
-        )
+        left = batched(left, in_dims[0], size).flatten()
+        right = batched(right, in_dims[1], size).flatten()
         if isinstance(pattern, StackedPattern):
             return pattern.stack.unpack(pair_sum(pattern.stack.diagonal, left, right)), 0
         return pair_sum(pattern.repeat(size), left, right).view(size, pattern.nnz), 0

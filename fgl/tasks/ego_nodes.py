@@ -190,9 +190,8 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
     """
     model, models = method.model, deployed(method, clients)
     known = all(graph.node_id is not None for graph in clients)
-    unseen = dict(enumerate(unseen_nodes(clients) if known else []))
-
-    unseen = {client: mask for client, mask in unseen.items() if mask.any()}
+    masks = unseen_nodes(clients) if known else []
+    unseen = {client: mask for client, mask in enumerate(masks) if mask.any()}
 
     @torch.no_grad()
     def counts_of(client: int, params: Params) -> dict[str, Tensor]:
