@@ -307,3 +307,18 @@ def test_constant_values_are_packed_once() -> None:
         assert got.tolist() == [[2, 0, 0], [4, 4, 4]]
     other = stack.value * 2
     assert stack.patterns.pack(other).tolist() == [4, 8, 8, 8]
+
+
+def test_a_stack_made_inside_a_gradient_can_be_used_in_another() -> None:
+    parts = [SparseMatrix.from_dense(torch.eye(n) * (n + 1)) for n in (1, 3)]
+    made: list[MatrixStack] = []
+
+    def loss(x: Tensor, index: Tensor) -> Tensor:
+        if not made:
+            made.append(MatrixStack(parts))
+        return (made[0].of(Member(index)) @ x).square().sum()
+
+    x = torch.ones(2, 3, 1)
+    for _ in range(3):
+        got = vmap(grad(loss))(x, torch.arange(2)).squeeze(2)
+        assert got.tolist() == [[8, 0, 0], [32, 32, 32]]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from ..sparse import add_rows, below_each_other
+from ..sparse import add_rows, below_each_other, gather_rows
 from ..sparse.autograd import batched
 
 BLOCK = 2**20  # numbers that are gathered at a time
@@ -65,8 +65,8 @@ class _Pairs(Function):
         out = torch.zeros_like(z)
         size = max(1, BLOCK // max(z.shape[1], 1))
         for g, u, v in zip(grad.split(size), left.split(size), right.split(size), strict=True):
-            add_rows(out, u, g[:, None] * z.index_select(0, v))
-            add_rows(out, v, g[:, None] * z.index_select(0, u))
+            add_rows(out, u, g[:, None] * gather_rows(z, v))
+            add_rows(out, v, g[:, None] * gather_rows(z, u))
         return out, None, None
 
     @staticmethod

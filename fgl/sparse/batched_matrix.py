@@ -36,7 +36,8 @@ class MatrixStack:
             dtype = reduce(torch.promote_types, (part.dtype for part in parts))
             self.parts = [part.astype(dtype) for part in parts]
             values = [p.pattern.ones(dtype) if p.value is None else p.value for p in self.parts]
-            self.value = self.patterns.padded(values)
+            with outside(*values):  # it outlasts a gradient inside of which it is asked for first
+                self.value = self.patterns.padded(values)
             self.patterns.constant = self.value
         self._derived: dict[str, MatrixStack] = {}
 

@@ -83,6 +83,8 @@ class PatternStack:
 
     def pack(self, value: Tensor) -> Tensor:
         """``[K, nnz]`` without its padding, flat."""
+        if functorch.is_functorch_wrapped_tensor(value):  # by an outer gradient: it has no address
+            return self._flat(value)
         ones = self._ones.get(value.dtype)
         if ones is not None and ones.data_ptr() == value.data_ptr():
             return self.diagonal.ones(value.dtype)  # known, and so is its transpose

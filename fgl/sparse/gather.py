@@ -25,6 +25,9 @@ def gather_rows(x: Tensor, index: Tensor) -> Tensor:
         >>> gather_rows(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
         tensor([2., 2., 1.])
     """
+    wanted = torch.is_grad_enabled() and x.requires_grad
+    if not wanted and not torch._C._are_functorch_transforms_active():
+        return x.index_select(0, index)
     out: Tensor = _Gather.apply(x, index)  # type: ignore[no-untyped-call]
     return out
 

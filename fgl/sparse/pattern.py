@@ -13,6 +13,7 @@ from torch import Tensor
 from torch._C import _functorch as functorch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 
+from .gather import gather_rows
 from .kernels import backend as kernels
 
 T = TypeVar("T")
@@ -103,7 +104,7 @@ class Pattern:
         """The transposed pattern, and `value` in its order; the last one is kept."""
         pattern, order = self.transpose
         if value.requires_grad:  # what is kept has no graph
-            return pattern, value.index_select(0, order)
+            return pattern, gather_rows(value, order)
         if (
             self._turned is None
             or self._turned[0] is not value

@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
+from .gather import gather_rows
 from .kernels import backend
 from .pattern import Pattern
 from .precision import mixed
@@ -133,7 +134,7 @@ class _Sampled(Function):
             grad_left = weighted_product(ctx.pattern, grad, right)
         if ctx.needs_input_grad[1]:
             pattern, order = ctx.pattern.transpose
-            grad_right = weighted_product(pattern, grad.index_select(0, order), left)
+            grad_right = weighted_product(pattern, gather_rows(grad, order), left)
         return grad_left, grad_right, None
 
     @staticmethod

@@ -10,6 +10,7 @@ from torch.autograd import Function
 
 from .autograd import batched, call, one_by_one, positional
 from .batched_pattern import StackedPattern
+from .gather import gather_rows
 from .kernels import backend
 from .pattern import Pattern
 
@@ -152,7 +153,7 @@ class _RowSum(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return grad.index_select(0, ctx.pattern.row), None
+        return gather_rows(grad, ctx.pattern.row), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, value: Tensor, pattern: Pattern) -> tuple[Tensor, int]:
@@ -179,7 +180,7 @@ class _PairSum(Function):
             grad_left = row_sum(ctx.pattern, grad)
         if ctx.needs_input_grad[1]:
             turned, order = ctx.pattern.transpose
-            grad_right = row_sum(turned, grad.index_select(0, order))
+            grad_right = row_sum(turned, gather_rows(grad, order))
         return grad_left, grad_right, None
 
     @staticmethod
@@ -211,7 +212,7 @@ class _Softmax(Function):
         (out,) = ctx.saved_tensors
         weighted = out * grad
         total = row_sum(ctx.pattern, weighted)
-        return weighted - out * total.index_select(0, ctx.pattern.row), None
+        return weighted - out * gather_rows(total, ctx.pattern.row), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
@@ -234,7 +235,7 @@ class _LogSoftmax(Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         (out,) = ctx.saved_tensors
         total = row_sum(ctx.pattern, grad)
-        return grad - out.exp() * total.index_select(0, ctx.pattern.row), None
+        return grad - out.exp() * gather_rows(total, ctx.pattern.row), None
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, logit: Tensor, pattern: Pattern) -> Any:
