@@ -21,7 +21,7 @@ from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
 
 import fgl
-from fgl.federation.message import leaves
+from fgl.federation.method.message import leaves
 
 CPU = torch.device("cpu")
 RESUMED = (("gcfl plus gradients", "own"), ("fedavg", "graphs"), ("gcfl plus", "graphs"))

@@ -16,7 +16,7 @@ from federations import CLASSES, FEATURES, close, end, graph, script
 import fgl
 from fgl import tasks
 from fgl.federation import Steps
-from fgl.federation.train import gradient
+from fgl.federation.training.train import gradient
 from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
 from fgl.tasks import sampled_steps

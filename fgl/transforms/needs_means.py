@@ -9,10 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Inbox, Message, Method, Params
-from ..federation.message import leaves
-from ..federation.method import accept_all, accept_equally
-from ..federation.train import trainable
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    accept_all,
+    accept_equally,
+    leaves,
+    trainable,
+)
 
 CLIENTS = 5  # that a server is tried with
 NEAR = 1e-4  # means of means are rounded otherwise

@@ -10,10 +10,7 @@ from typing import Any
 import torch
 
 from ..checks import check_count, check_number
-from ..federation import Message, Method, Params, Ragged
-from ..federation.method import State
-from ..federation.minibatches import training_examples
-from ..federation.train import trainable
+from ..federation import Message, Method, Params, Ragged, State, trainable, training_examples
 from ..graph import Graph
 from ..privacy import clip, clipped_gradient, gaussian, on_grid
 from ..privacy.gaussian import seed_from_system, uniform

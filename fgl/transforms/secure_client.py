@@ -9,10 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Message, Method, Params
-from ..federation.message import leaves
-from ..federation.method import State
-from ..federation.minibatches import local_steps
+from ..federation import Message, Method, Params, State, leaves, local_steps
 from ..graph import Graph
 from ..privacy import DoesNotFit, encode
 from ..privacy import secure_sum as parts

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Message, Params
-from ..federation.method import State
+from ..federation import Message, Params, State
 from ..privacy import largest_weight
 from ..privacy import secure_sum as parts
 

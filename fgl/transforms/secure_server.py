@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Inbox, Message, Method, Params
-from ..federation.message import leaves
-from ..federation.method import State
-from ..federation.uploads import Absent
+from ..federation import Absent, Inbox, Message, Method, Params, State, leaves
 from ..privacy import DoesNotFit, decode, wrapped_sum
 from ..privacy import secure_sum as parts
 from .secure_messages import (

@@ -9,10 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..checks import check_number
-from ..federation import Method
-from ..federation.history import Round
-from ..federation.method import State
-from ..federation.pairs import MASKED
+from ..federation import MASKED, Method, Round, State
 from .clipped import outermost
 from .needs_means import why_not_means
 from .secure_client import Client, of_seed
