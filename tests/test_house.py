@@ -42,7 +42,7 @@ FLOORS["data"] = FLOORS["data"] | {"progress"}
 FLOORS["blocks"] = {"checks", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
-FLOORS["privacy"] = {"checks", "transfer", "client_network"}
+FLOORS["privacy"] = {"checks", "transfer", "aggregate"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {
     "checks",

@@ -300,10 +300,10 @@ def test_nothing_raises_under_deterministic_algorithms(
 
 def test_shares_are_projected_under_deterministic_algorithms(gpu: PretendedDevice) -> None:
     rows = torch.randn(5, 7)
-    want = fgl.client_network.project_to_simplex(rows)
+    want = fgl.aggregate.project_to_simplex(rows)
     torch.use_deterministic_algorithms(True)
     try:
-        got = fgl.client_network.project_to_simplex(rows.cuda()).cpu()
+        got = fgl.aggregate.project_to_simplex(rows.cuda()).cpu()
     finally:
         torch.use_deterministic_algorithms(False)
     torch.testing.assert_close(got, want)

@@ -21,7 +21,7 @@ from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
 from fgl.tasks import sampled_steps
 from fgl.transforms import secure_sum
-from fgl.transforms.secure_messages import MASKED
+from fgl.transforms.secure_sum.messages import MASKED
 
 F32 = torch.float32
 KINDS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)

@@ -13,8 +13,8 @@ import torch
 from scipy.special import ndtri
 from torch import Tensor
 
+from ..aggregate import project_to_simplex
 from ..checks import check_number
-from ..client_network import project_to_simplex
 from ..transfer import to_device, to_host
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE

@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Message, Method, Params, State, leaves, local_steps
-from ..graph import Graph
-from ..privacy import DoesNotFit, encode
-from ..privacy import secure_sum as parts
-from ..transfer import to_host
-from .secure_messages import (
+from ...federation import Message, Method, Params, State, leaves, local_steps
+from ...graph import Graph
+from ...privacy import DoesNotFit, encode
+from ...privacy import masks as parts
+from ...transfer import to_host
+from .messages import (
     ASKED,
     KEYS,
     LETTERS,

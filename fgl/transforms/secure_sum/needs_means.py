@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import (
+from ...federation import (
     Inbox,
     Message,
     Method,

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Message, Params, State
-from ..privacy import largest_weight
-from ..privacy import secure_sum as parts
+from ...federation import Message, Params, State
+from ...privacy import largest_weight
+from ...privacy import masks as parts
 
 ROUNDS = 4  # of an exchange: keys, letters, masked uploads, shares
 KEYS, LETTERS, MASKED, SHARES, REST = 0, 1, 2, 3, 4  # what a client is asked for

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Absent, Inbox, Message, Method, Params, State, leaves
-from ..privacy import DoesNotFit, decode, wrapped_sum
-from ..privacy import secure_sum as parts
-from .secure_messages import (
+from ...federation import Absent, Inbox, Message, Method, Params, State, leaves
+from ...privacy import DoesNotFit, decode, wrapped_sum
+from ...privacy import masks as parts
+from .messages import (
     ASKED,
     KEYS,
     LETTERS,

@@ -8,13 +8,13 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..checks import check_number
-from ..federation import MASKED, Method, Round, State
-from .clipped import outermost
+from ...checks import check_number
+from ...federation import MASKED, Method, Round, State
+from ..clipped import outermost
+from .client import Client, of_seed
+from .messages import ASKED, NAMES, ROUNDS, SHARES, Terms
 from .needs_means import why_not_means
-from .secure_client import Client, of_seed
-from .secure_messages import ASKED, NAMES, ROUNDS, SHARES, Terms
-from .secure_server import Server
+from .server import Server
 
 
 def secure_sum(

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-from ..checks import check_count, check_number
-from ..federation import Message, Method, Params, Ragged, State, trainable, training_examples
-from ..graph import Graph
-from ..privacy import clip, clipped_gradient, gaussian, on_grid
-from ..privacy.gaussian import seed_from_system, uniform
-from .clipped import clipped, outermost
+from ...checks import check_count, check_number
+from ...federation import Message, Method, Params, Ragged, State, trainable, training_examples
+from ...graph import Graph
+from ...privacy import clip, clipped_gradient, gaussian, on_grid
+from ...privacy.gaussian import seed_from_system, uniform
+from ..clipped import clipped, outermost
+from ..gaussian import counted, noise_source
 from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
-from .gaussian import counted, noise_source
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import Method, Params, in_mode
-from ..graph import Graph
-from ..sparse import SparseMatrix, rows_of
+from ...federation import Method, Params, in_mode
+from ...graph import Graph
+from ...sparse import SparseMatrix, rows_of
 
 TRIED = 6  # examples whose losses are compared with the loss of them all
 NEAR = 1e-4
