@@ -17,6 +17,7 @@ import torch
 import fgl
 
 
+@fgl.layer
 def near_the_server(fedavg, *, mu):
     """FedAvg that pays for every step away from the received model."""
 

@@ -18,7 +18,7 @@ from conformance import CASES, ROWS, K, case, known
 from federations import by_hand, close, end, same
 
 import fgl
-from fgl.federation import Inbox, Method, deployed, train
+from fgl.federation import Inbox, Method, deployed, train, unsealed
 from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 
@@ -143,7 +143,7 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
         size.append(sum(t.numel() * t.element_size() for _, t in leaves(message)))
         return message, state
 
-    watched = replace(method, send=send, seals={})
+    watched = replace(unsealed(method), send=send)
     result = one_by_one(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
     assert [sorted(r.dropped) for r in result.history] == [[1, 3], [0, 1], [1, 2]]
     assert 1 not in result.client_states
@@ -225,7 +225,7 @@ def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
                 params = {name: value * math.nan for name, value in params.items()}
         return method.send(params, context, state, own)
 
-    return replace(method, send=send, seals={})
+    return replace(unsealed(method), send=send)
 
 
 @rows(lambda name, task: ROWS[name].sends, composed=False)

@@ -23,14 +23,11 @@ from .gate.uploads import Absent
 from .history import Result, Round
 from .method.checks import check_keys, check_message, check_model, first_not_finite
 from .method.compose import (
-    CLUSTERS,
-    CONTROL,
-    MASKED,
-    PASSES,
     check_averages,
     check_model_alone,
+    layer,
     refuse,
-    sealed,
+    unsealed,
 )
 from .method.fedavg import (
     accept_all,
@@ -48,7 +45,6 @@ from .method.method import Loss, Method, OptimizerFactory, State, Training
 from .method.ragged import Ragged
 from .round import Evaluate, Watch, means
 from .run import run
-from .saved.identity import spelled
 from .seeds import fold_in
 from .training.minibatches import (
     Steps,
@@ -81,10 +77,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CLUSTERS",
-    "CONTROL",
-    "MASKED",
-    "PASSES",
     "Absent",
     "Answer",
     "Batch",
@@ -135,6 +127,7 @@ __all__ = [
     "gradient",
     "graph_minibatches",
     "in_mode",
+    "layer",
     "leaves",
     "local_steps",
     "means",
@@ -146,14 +139,13 @@ __all__ = [
     "predict",
     "refuse",
     "run",
-    "sealed",
     "send_model",
-    "spelled",
     "supervised",
     "together",
     "train",
     "train_cohort",
     "trainable",
     "training_examples",
+    "unsealed",
     "with_train_mask",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol
@@ -35,7 +36,7 @@ from .method.method import Evaluate, Method, State, Watch
 from .process import memory_kept, young_only
 from .round import Dropouts, Plan, kept, play
 from .saved.checkpoint import Folder, opened
-from .saved.identity import digest, fingerprint, identity, with_transforms
+from .saved.identity import digest, fingerprint, identity, with_layers
 from .training.train import in_mode
 
 Callback = Callable[[Round, Result], bool | None]
@@ -164,8 +165,11 @@ def run(
             known["clients"] = on.num_clients
     with opened(checkpoint, known) as folder, memory_kept():
         if folder is not None:
-            result = folder.load(_device(method, graphs)) or result
-        result.config = with_transforms(method, config)
+            saved = folder.load(_device(method, graphs))
+            if saved is not None and method.replaced:
+                _warn_of_unknown(method)
+            result = saved or result
+        result.config = with_layers(method, config)
         if folder is not None and not _goes_on(folder, result, num_rounds):
             return result
         executor: Executor
@@ -205,6 +209,15 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
             f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
             "got other rounds in it"
         )
+
+
+def _warn_of_unknown(method: Method) -> None:
+    names = " and ".join(method.replaced)
+    warnings.warn(
+        f"Expected the checkpoint to know all settings of {method}, but got a {names} of a builder "
+        "without fgl.layer: that it is set as before is for you to see",
+        stacklevel=3,
+    )
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ..checks import check_weight
-from ..federation import Message, Method, Params, State
+from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..losses import proximal
 
 Distance = Callable[[Params, Params], Tensor]
 
 
+@layer
 def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Method:
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
@@ -49,6 +50,7 @@ def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Meth
     return replace(fedavg, receive=receive, loss=loss)
 
 
+@layer
 def adaptive_fedprox(
     fedavg: Method,
     *,

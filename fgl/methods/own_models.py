@@ -10,10 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import Inbox, Message, Method, Params, State, changed_messages, check_model_alone
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    changed_messages,
+    check_model_alone,
+    layer,
+)
 from ..graph import Graph
 
 
+@layer
 def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> Method:
     """Every client keeps the model that it trained, and uses that one.
 
