@@ -57,11 +57,10 @@ def fedvgae(
             strict=delta > 0,  # with 0: Algorithm 1 as printed
             **limits,
         )
-        start = {**own, **chosen}
-        context = {**context, "received": params, "adopted": start}
+        context = {**context, "received": params}
         context["validation"] = torch.tensor(score, dtype=torch.float64)
         context["adjusted"] = torch.tensor(count > 0)
-        return start, context
+        return {**own, **chosen}, context
 
     def send(params, context, state, graph):
         message, kept = fedper_.send(params, context, state, graph)

@@ -392,7 +392,7 @@ def test_what_no_name_tells_is_part_of_a_run(what: str, tmp_path: Path) -> None:
 def checkpoint_identity(method: fgl.Method) -> dict[str, Any]:
     from fgl.federation.saved.identity import identity
 
-    return identity(method, graphs(), 0, 1.0, 0.0, None)
+    return identity(method, 0, 1.0, 0.0, None)
 
 
 def test_the_number_of_threads_is_part_of_a_run(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import CASES, ROWS, K, case, known
-from federations import by_hand, close, end, same
+from federations import by_hand, close, end, receive_as_a_run, same
 
 import fgl
 from fgl.federation import Inbox, Method, deployed, train, unsealed
@@ -85,7 +85,7 @@ def test_pure(name: str, task: str) -> None:
     result = one_by_one(method, made.clients, num_rounds=2, seed=1)
     server = result.server_state
     message, state = result.outbox[k], result.client_states[k]
-    params, context = method.receive(message, state, own)
+    params, context = receive_as_a_run(method, message, state, own)
     step = next(iter(method.train.batches(own, context))) if method.train.batches else None
     seen, given = step or (own, context)
     trained = {name: value + 0.01 for name, value in params.items()}
@@ -367,7 +367,7 @@ def test_loss_runs_under_vmap(name: str, task: str) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
     method, made = case(name, task, dropout=0.0)
     net, own = method.model, made.clients[2]
-    start, context = method.receive({"model": method.initial()}, {}, own)
+    start, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     torch.manual_seed(1)
     several = [{k: v + 0.1 * torch.randn_like(v) for k, v in start.items()} for _ in range(2)]
     several.append(start)

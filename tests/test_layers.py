@@ -70,7 +70,7 @@ def test_every_builder_notes_itself(name: str) -> None:
 
 
 def described(method: fgl.Method) -> dict[str, Any]:
-    return identity(method, [], 0, 1.0, 0.0, None)
+    return identity(method, 0, 1.0, 0.0, None)
 
 
 SETTINGS = [(name, key) for name in FOUND for key in FOUND[name][0].layers[FOUND[name][1]].settings]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import ROWS, K, case, known, without_edges
-from federations import close, same
+from federations import close, receive_as_a_run, same
 
 import fgl
 import fgl.experiment
@@ -57,7 +57,7 @@ def uploads(method: Method, made: Any, seed: int = 0) -> tuple[dict[int, Any], A
     first: Any = {"model": method.initial()}
     found = {}
     for client, own in enumerate(made.clients):
-        params, context = method.receive(first, {}, own)
+        params, context = receive_as_a_run(method, first, {}, own)
         done = fgl.federation.train(method, params, own, context, seed=seed)
         torch.manual_seed(client)
         found[client] = method.send(done.params, context, {}, own)[0]

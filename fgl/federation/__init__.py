@@ -17,6 +17,7 @@ from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
+from .executors.here import Here
 from .executors.loop import Loop
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
@@ -86,6 +87,7 @@ __all__ = [
     "Estimate",
     "Evaluate",
     "Executor",
+    "Here",
     "Inbox",
     "Loop",
     "Loss",

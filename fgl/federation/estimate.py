@@ -18,12 +18,12 @@ from ..sparse import Pattern, SparseMatrix, rows_of
 from .counter import Counter
 from .executors.batch.batch import Batch
 from .executors.batch.choice import choose
+from .executors.here import Here, Task
 from .executors.loop import Loop
 from .method.inbox import Broadcast, Inbox
 from .method.message import num_bytes
 from .method.method import Method
 from .round import num_participants
-from .run import Task, check_at_once, check_graphs, unpacked
 from .seeds import stage
 from .training.minibatches import num_steps
 from .training.train import in_mode
@@ -142,9 +142,8 @@ def estimate(
         >>> small < large
         True
     """
-    graphs, evaluate = unpacked(method, clients, evaluate)
-    check_graphs(graphs)
-    check_at_once(clients_at_once)
+    here = Here(clients, clients_at_once)
+    graphs, evaluate = here.graphs, evaluate or here.evaluate(method)
     check_number("participation", participation, above=0, at_most=1)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(

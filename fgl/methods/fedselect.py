@@ -78,7 +78,7 @@ def fedselect(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(with_own_entries(message, state), state, graph)
-        return params, {**context, "start": params, "own": state.get("chosen", none)}
+        return params, {**context, "own": state.get("chosen", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         some = any(bool(own.any()) for own in context["own"].values())

@@ -82,7 +82,7 @@ def scaffold(
         common: Any = message.get("control", {})
         own: Any = state.get("control", {})
         correction = {name: c - own[name] if name in own else c for name, c in common.items()}
-        return params, {**context, "start": params, "control": common, "correction": correction}
+        return params, {**context, "control": common, "correction": correction}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
         grads = grads if adjusted is None else adjusted(grads, params, context)

@@ -99,7 +99,7 @@ class Method:
             only the initial ones.
         loss: ``(params, graph, context) -> scalar``, what a client minimises.
         receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
-            sees besides.
+            sees besides. A context that is a dict gets these parameters too, under ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
             keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
             int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.

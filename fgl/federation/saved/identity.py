@@ -21,7 +21,6 @@ from ..method.method import Method, OptimizerFactory
 
 def identity(
     method: Method,
-    clients: Sequence[Graph],
     seed: int,
     participation: float,
     dropouts: float | Callable[[int, int], bool],
@@ -38,7 +37,6 @@ def identity(
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
-        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
         "model": {name: list(t.shape) for name, t in model.state_dict().items()},
         "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),
         "architecture": architecture(model),

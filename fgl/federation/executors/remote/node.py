@@ -104,8 +104,8 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
         ['silent', 'threads', 'torch']
     """
-    said = identity(method, [], 0, 1.0, 0.0, config)
-    for name in ("seed", "participation", "dropouts", "clients", "max_examples", "max_change"):
+    said = identity(method, 0, 1.0, 0.0, config)
+    for name in ("seed", "participation", "dropouts", "max_examples", "max_change"):
         del said[name]
     said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     agreed: dict[str, Any] = json.loads(json.dumps(said))
