@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .estimate import Estimate, available, estimate
 from .evaluate import (
     Predict,
     deployed,
@@ -17,6 +16,7 @@ from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
+from .executors.here import check_at_once, check_graphs, unpacked
 from .executors.loop import Loop
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
@@ -46,10 +46,10 @@ from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Loss, Method, OptimizerFactory, State, Training
 from .method.ragged import Ragged
-from .round import Evaluate, Watch, means
+from .round import Evaluate, Watch, means, num_participants
 from .run import run
 from .saved.identity import spelled
-from .seeds import fold_in
+from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,
     graph_minibatches,
@@ -91,7 +91,6 @@ __all__ = [
     "Broadcast",
     "Choice",
     "Cohort",
-    "Estimate",
     "Evaluate",
     "Executor",
     "Inbox",
@@ -113,10 +112,11 @@ __all__ = [
     "accept_all",
     "accept_equally",
     "adopt_model",
-    "available",
     "average",
     "changed_messages",
+    "check_at_once",
     "check_averages",
+    "check_graphs",
     "check_keys",
     "check_message",
     "check_model",
@@ -125,7 +125,6 @@ __all__ = [
     "choose",
     "deploy_received",
     "deployed",
-    "estimate",
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",
@@ -141,6 +140,7 @@ __all__ = [
     "minimise",
     "node_minibatches",
     "num_bytes",
+    "num_participants",
     "num_steps",
     "pair",
     "predict",
@@ -149,11 +149,13 @@ __all__ = [
     "sealed",
     "send_model",
     "spelled",
+    "stage",
     "supervised",
     "together",
     "train",
     "train_cohort",
     "trainable",
     "training_examples",
+    "unpacked",
     "with_train_mask",
 ]

@@ -116,7 +116,13 @@ def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
 
 
 def check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless these are graphs of one number of features, at least one of them."""
+    """Raise unless these are graphs of one number of features, at least one of them.
+
+    Example:
+        >>> check_graphs([])
+        Traceback (most recent call last):
+        ValueError: Expected clients to be at least one graph, but got none
+    """
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
