@@ -57,7 +57,7 @@ FLOORS["federation"] = {
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {"checks", "federation", "tasks"}
+FLOORS["experiment"] = {"checks", "sparse", "graph", "federation", "tasks"}
 # Inside the federation, each file may import those before it; `method.message` knows nobody.
 FEDERATION = [
     "method.message",
@@ -103,8 +103,6 @@ FEDERATION = [
     "round",
     "evaluate",
     "run",
-    "counter",
-    "estimate",
 ]
 
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_count, check_number
-from ..federation import Estimate, Evaluate, Method, Result, Watch, available, choose, estimate, run
+from ..federation import Evaluate, Method, Result, Watch, choose, run
 from .callbacks import early_stop, progress
+from .memory import Estimate, available, estimate
 from .report import DESCRIBED, report, to_json
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .estimate import Estimate, available, estimate
 from .evaluate import (
     Predict,
     deployed,
@@ -44,9 +43,9 @@ from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Loss, Method, OptimizerFactory, State, Training
 from .method.ragged import Ragged
-from .round import Evaluate, Watch, means
+from .round import Evaluate, Watch, means, num_participants
 from .run import run
-from .seeds import fold_in
+from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,
     graph_minibatches,
@@ -84,7 +83,6 @@ __all__ = [
     "Broadcast",
     "Choice",
     "Cohort",
-    "Estimate",
     "Evaluate",
     "Executor",
     "Here",
@@ -107,7 +105,6 @@ __all__ = [
     "accept_all",
     "accept_equally",
     "adopt_model",
-    "available",
     "average",
     "changed_messages",
     "check_averages",
@@ -119,7 +116,6 @@ __all__ = [
     "choose",
     "deploy_received",
     "deployed",
-    "estimate",
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",
@@ -136,12 +132,14 @@ __all__ = [
     "minimise",
     "node_minibatches",
     "num_bytes",
+    "num_participants",
     "num_steps",
     "pair",
     "predict",
     "refuse",
     "run",
     "send_model",
+    "stage",
     "supervised",
     "together",
     "train",
