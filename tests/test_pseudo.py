@@ -310,7 +310,7 @@ def test_uploads_that_are_taken() -> None:
     assert sorted(pseudo.nodes_of({2: upload(0)}, KNOWN)["nodes"]) == ["2", "7"]
 
 
-@pytest.mark.parametrize("kept", [pseudo.parts.NAMES, ("labels",), ("row", "col", "weight")])
+@pytest.mark.parametrize("kept", [pseudo.client_parts.NAMES, ("labels",), ("row", "col", "weight")])
 def test_a_part_for_other_nodes_is_left_out(kept: Any) -> None:
     graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0, dtype=torch.int64))
     similar = pseudo_graph(torch.eye(4), s=4)

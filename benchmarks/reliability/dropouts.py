@@ -28,7 +28,7 @@ from federations import by_hand
 from harness.flags import arguments
 from harness.machine import machine, write
 from reliability.crash import equal
-from reliability.small import federation
+from reliability.small_federation import federation
 
 import fgl
 

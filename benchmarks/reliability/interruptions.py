@@ -26,7 +26,7 @@ import torch
 from harness.flags import arguments
 from harness.machine import machine, write
 from reliability.crash import equal
-from reliability.small import ending, federation
+from reliability.small_federation import ending, federation
 
 import fgl
 

@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import torch
 from harness.flags import arguments
 from harness.machine import machine, write
-from reliability.small import federation
+from reliability.small_federation import federation
 
 import fgl
 

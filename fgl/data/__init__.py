@@ -4,9 +4,9 @@ from .borders import Borders, borders
 from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
+from .features_on_disk import map_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
-from .mapped import map_features
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,

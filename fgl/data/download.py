@@ -59,7 +59,9 @@ def download(
     return _fetch(url, path, sha256, path.name, path, max_bytes)
 
 
-def unpack(url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT) -> None:
+def download_members(
+    url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT
+) -> None:
     """Download a zip file and keep some of its files, each checked by its own sha256.
 
     Neither the zip file nor a file in it may be larger than `max_bytes`.

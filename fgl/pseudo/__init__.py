@@ -1,5 +1,6 @@
 """Pseudo labels and a pseudo graph that a server makes of its clients' predictions (FedGL)."""
 
+from .client_parts import part_of, unpacked
 from .fusion import FILLS, fuse, fuse_uploads, label_loss, pseudo_labels
 from .graph import (
     augmented_operator,
@@ -8,15 +9,14 @@ from .graph import (
     project,
     pseudo_graph,
 )
-from .parts import part_of, unpacked
 from .quality import describe, quality_of
-from .uploads import ROWS, check_rows, check_upload, nodes_of, upload_check
+from .uploads import ROWS, check_node_rows, check_upload, nodes_of, upload_check
 
 __all__ = [
     "FILLS",
     "ROWS",
     "augmented_operator",
-    "check_rows",
+    "check_node_rows",
     "check_upload",
     "describe",
     "edge_tensors",
