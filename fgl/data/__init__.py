@@ -23,7 +23,6 @@ from .partitions import (
 )
 from .readers.wiki_cs import read_wiki_cs
 from .splits import (
-    CLASS_CAPPED,
     EdgeSplit,
     balanced_classes,
     class_capped_split,
@@ -39,7 +38,6 @@ from .splits import (
 from .synthetic import csbm, small_graphs
 
 __all__ = [
-    "CLASS_CAPPED",
     "PROPORTIONS",
     "Borders",
     "EdgeSplit",
