@@ -16,18 +16,16 @@ from ..checks import check_number
 from ..federation import (
     Batch,
     Broadcast,
+    Here,
     Inbox,
     Loop,
     Method,
-    check_at_once,
-    check_graphs,
     choose,
     in_mode,
     num_bytes,
     num_participants,
     num_steps,
     stage,
-    unpacked,
 )
 from ..graph import MASKS, Graph
 from ..sparse import Pattern, SparseMatrix, rows_of
@@ -150,9 +148,8 @@ def estimate(
         >>> small < large
         True
     """
-    graphs, evaluate = unpacked(method, clients, evaluate)
-    check_graphs(graphs)
-    check_at_once(clients_at_once)
+    here = Here(clients, clients_at_once)
+    graphs, evaluate = here.graphs, evaluate or here.evaluate(method)
     check_number("participation", participation, above=0, at_most=1)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(

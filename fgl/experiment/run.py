@@ -130,7 +130,6 @@ class Run:
             checkpoint=self.checkpoint,
             config={"recipe": self.recipe, "dataset": self.dataset, **config},
         )
-        told = {"transforms": result.config["transforms"]} if method.settings else {}
         summary = report(
             result,
             recipe=self.recipe,
@@ -138,7 +137,7 @@ class Run:
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config={**self.config, **told},
+            config={**self.config, "layers": result.config["layers"]},
             select=task.select,
         )
         if task.bytes_before:

@@ -16,21 +16,18 @@ from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
-from .executors.here import check_at_once, check_graphs, unpacked
+from .executors.here import Here
 from .executors.loop import Loop
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
 from .history import Result, Round
 from .method.checks import check_keys, check_message, check_model, first_not_finite
 from .method.compose import (
-    CLUSTERS,
-    CONTROL,
-    MASKED,
-    PASSES,
     check_averages,
     check_model_alone,
+    layer,
     refuse,
-    sealed,
+    unsealed,
 )
 from .method.fedavg import (
     accept_all,
@@ -48,7 +45,6 @@ from .method.method import Loss, Method, OptimizerFactory, State, Training
 from .method.ragged import Ragged
 from .round import Evaluate, Watch, means, num_participants
 from .run import run
-from .saved.identity import spelled
 from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,
@@ -81,10 +77,6 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CLUSTERS",
-    "CONTROL",
-    "MASKED",
-    "PASSES",
     "Absent",
     "Answer",
     "Batch",
@@ -93,6 +85,7 @@ __all__ = [
     "Cohort",
     "Evaluate",
     "Executor",
+    "Here",
     "Inbox",
     "Loop",
     "Loss",
@@ -114,9 +107,7 @@ __all__ = [
     "adopt_model",
     "average",
     "changed_messages",
-    "check_at_once",
     "check_averages",
-    "check_graphs",
     "check_keys",
     "check_message",
     "check_model",
@@ -134,6 +125,7 @@ __all__ = [
     "gradient",
     "graph_minibatches",
     "in_mode",
+    "layer",
     "leaves",
     "local_steps",
     "means",
@@ -146,9 +138,7 @@ __all__ = [
     "predict",
     "refuse",
     "run",
-    "sealed",
     "send_model",
-    "spelled",
     "stage",
     "supervised",
     "together",
@@ -156,6 +146,6 @@ __all__ = [
     "train_cohort",
     "trainable",
     "training_examples",
-    "unpacked",
+    "unsealed",
     "with_train_mask",
 ]
