@@ -88,6 +88,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
     )
 
 
+@fgl.layer
 def scaled(fedavg: fgl.Method, *, scale: float = 1.0) -> fgl.Method:
     """FedAvg whose loss is scaled.
 
