@@ -17,8 +17,8 @@ torch.set_num_threads(THREADS)
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
 ROOM = "fgl/federation"
 NEEDS = {  # whose examples, or whose import, need an extra
-    "safetensors": [f"{ROOM}/packed.py", f"{ROOM}/executors/node.py", f"{ROOM}/executors/nodes.py"],
-    "flwr": [f"{ROOM}/executors/flower.py", "tests/flower_grid.py"],
+    "safetensors": [f"{ROOM}/executors/remote/{name}.py" for name in ("wire", "node", "nodes")],
+    "flwr": [f"{ROOM}/executors/remote/flower.py", "tests/flower_grid.py"],
 }
 collect_ignore = [
     file

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 
 def check_number(
@@ -173,3 +174,29 @@ def check_device(device: Any) -> None:
         raise ValueError(
             f"Expected device to be one that torch has here, but got {device!r} ({why})"
         ) from None
+
+
+def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
+    """Raise unless `rows` is a finite floating-point matrix; the error names the client.
+
+    Args:
+        name: what the matrix is called in the message.
+        rows: one row per client.
+        shape: what the message asks for; ``"k, k"`` must be square.
+
+    Example:
+        >>> check_rows("flat", torch.tensor([[1.0], [float("nan")]]))
+        Traceback (most recent call last):
+        ValueError: Expected flat to be finite, but got NaN or infinity in client 1's row
+    """
+    if not rows.is_floating_point():
+        raise TypeError(f"Expected {name} to be floating point, but got {rows.dtype}")
+    if rows.dim() != 2 or (shape == "k, k" and rows.shape[0] != rows.shape[1]):
+        raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(rows.shape)}")
+    if not torch.isfinite(rows.sum()):  # in doubt: the sum of finite rows may overflow
+        bad = ~torch.isfinite(rows).all(1)
+        if bad.any():
+            client = int(bad.nonzero()[0])
+            raise ValueError(
+                f"Expected {name} to be finite, but got NaN or infinity in client {client}'s row"
+            )

@@ -13,8 +13,8 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 import fgl
 from fgl.federation import client_app
-from fgl.federation.executors.node import Folder
-from fgl.federation.packed import pack, unpack
+from fgl.federation.executors.remote.node import Folder
+from fgl.federation.executors.remote.wire import pack, unpack
 
 # Methods of the conformance table that are run over Flower, each on a task.
 RECIPES = [

@@ -10,7 +10,7 @@ import pytest
 SCRIPT = """
 import resource, torch
 from contextlib import nullcontext
-from fgl.federation.allocator import memory_kept
+from fgl.federation.process import memory_kept
 def faults():
     start = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
     for _ in range(50):

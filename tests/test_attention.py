@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 from test_client_network import K, close, draw
 
 from fgl import client_network as cn
+from fgl.aggregate import project_to_simplex
 
 
 def test_flat_parameters_are_side_by_side() -> None:
@@ -87,7 +88,7 @@ def solved(row: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("k", [1, 2, 5, 12])
 def test_projection_is_the_solvers(k: int) -> None:
     rows = torch.cat([draw(10, k, seed=k), 0.2 * draw(10, k, seed=k + 1) + 1 / k])
-    got = cn.project_to_simplex(rows)
+    got = project_to_simplex(rows)
     assert (got >= 0).all()
     close(got.sum(1), torch.ones(20, dtype=got.dtype))
     for row, mine in zip(rows.numpy(), got.numpy(), strict=True):
@@ -96,11 +97,11 @@ def test_projection_is_the_solvers(k: int) -> None:
 
 def test_projection_of_shares_is_themselves_and_ties_are_shared() -> None:
     shares = torch.softmax(draw(5, 7), 1)
-    close(cn.project_to_simplex(shares), shares)
-    close(cn.project_to_simplex(shares + 1e6), shares, atol=1e-9)
+    close(project_to_simplex(shares), shares)
+    close(project_to_simplex(shares + 1e6), shares, atol=1e-9)
     third = torch.full((1, 3), 1 / 3, dtype=torch.float64)
-    close(cn.project_to_simplex(torch.zeros(1, 3).double()), third)
-    assert cn.project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)
+    close(project_to_simplex(torch.zeros(1, 3).double()), third)
+    assert project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)
 
 
 def test_permuting_clients_permutes_attention() -> None:
@@ -109,7 +110,7 @@ def test_permuting_clients_permutes_attention() -> None:
     def all_of(given: torch.Tensor) -> list[torch.Tensor]:
         alike = cn.similarity(given, centre=False)
         made = [cn.softmax_attention(alike), cn.softmax_attention(alike, own=0.3)]
-        return [*made, cn.distance_attention(given, lr=0.5), cn.project_to_simplex(alike)]
+        return [*made, cn.distance_attention(given, lr=0.5), project_to_simplex(alike)]
 
     for one, two in zip(all_of(rows), all_of(rows[order]), strict=True):
         close(two, one[order][:, order])
@@ -138,8 +139,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda: cn.distance_attention(torch.full((2, 2), math.nan)), "rows to be finite.*client 0"),
     (lambda: cn.distance_attention(torch.ones(2, 2), sigma=0), "sigma to be"),
     (lambda: cn.distance_attention(torch.ones(2, 2), lr=-1), "lr to be"),
-    (lambda: cn.project_to_simplex(torch.ones(2, 0)), "rows to have a column"),
-    (lambda: cn.project_to_simplex(torch.ones(3)), "rows to have shape"),
+    (lambda: project_to_simplex(torch.ones(2, 0)), "rows to have a column"),
+    (lambda: project_to_simplex(torch.ones(3)), "rows to have shape"),
     (lambda: cn.probe_graphs(num_features=2, features="none"), "features to be"),  # type: ignore
 ]
 

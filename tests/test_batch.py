@@ -32,7 +32,7 @@ from torch import Tensor, nn, optim
 
 import fgl
 from fgl.federation import Batch, Cohort, Method, Result, Training, train, train_cohort
-from fgl.federation.executors.train_cohort import ELEMENTWISE
+from fgl.federation.executors.batch.train_cohort import ELEMENTWISE
 from fgl.sparse import SparseMatrix
 
 SIZES = (12, 20, 31, 17)

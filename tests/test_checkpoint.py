@@ -340,7 +340,7 @@ def test_size_on_disk_is_about_the_models(tmp_path: Path) -> None:
 
 
 def test_identity_is_json(folder: Path) -> None:
-    from fgl.federation import checkpoint
+    from fgl.federation.saved import checkpoint
 
     content = checkpoint._read(folder / "round-000003.ckpt")
     assert content is not None

@@ -22,8 +22,9 @@ from federations import ROOT, SGD, end, fedavg, fedopt, graphs, model, printed, 
 from test_checkpoint import damage, names, sealed
 
 import fgl
-from fgl.federation import Result, Training, checkpoint, disk
-from fgl.federation.identity import optimizer_settings
+from fgl.federation import Result, Training
+from fgl.federation.saved import checkpoint, disk
+from fgl.federation.saved.identity import optimizer_settings
 
 ROUNDS = 4
 SYNC = os.fsync
@@ -107,7 +108,7 @@ def test_the_lock_is_let_go_after_an_error(folder: Path, undisturbed: dict[str, 
 
 def test_a_killed_process_leaves_no_lock(folder: Path, undisturbed: dict[str, Any]) -> None:
     code = (
-        "import sys, time; from pathlib import Path; from fgl.federation import disk\n"
+        "import sys, time; from pathlib import Path; from fgl.federation.saved import disk\n"
         "with disk.only_one(Path(sys.argv[1])):\n    print('has it', flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", code, str(folder)]
@@ -389,7 +390,7 @@ def test_what_no_name_tells_is_part_of_a_run(what: str, tmp_path: Path) -> None:
 
 
 def checkpoint_identity(method: fgl.Method) -> dict[str, Any]:
-    from fgl.federation.identity import identity
+    from fgl.federation.saved.identity import identity
 
     return identity(method, graphs(), 0, 1.0, 0.0, None)
 

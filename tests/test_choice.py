@@ -14,7 +14,7 @@ from torch import nn
 
 import fgl
 from fgl.federation import Training, choose
-from fgl.federation.executors.choice import _data_bytes, _trained_bytes
+from fgl.federation.executors.batch.choice import _data_bytes, _trained_bytes
 
 
 def refusing(after: int = 0) -> fgl.Method:

@@ -15,7 +15,7 @@ from torch.func import vmap
 
 import fgl
 from fgl.federation import Ragged
-from fgl.federation.executors.cohort import ONE_BY_ONE, Cohort
+from fgl.federation.executors.batch.cohort import ONE_BY_ONE, Cohort
 from fgl.graph import MASKS
 from fgl.sparse import Member, SparseMatrix
 

@@ -19,7 +19,7 @@ from federations import by_hand, close, end, same
 
 import fgl
 from fgl.federation import Inbox, Method, deployed, train
-from fgl.federation.message import leaves
+from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 
 F32, F64 = torch.float32, torch.float64

@@ -8,7 +8,7 @@ import pytest
 import torch
 from federations import script
 
-from fgl.federation import checkpoint
+from fgl.federation.saved import checkpoint
 
 corruption = script("benchmarks/reliability/corruption.py")
 

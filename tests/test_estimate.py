@@ -19,8 +19,8 @@ import fgl
 from fgl.aggregate.robust import TooManyBad, krum
 from fgl.experiment import Run
 from fgl.federation import Training, estimate, node_minibatches
-from fgl.federation.collector import NEVER, young_only
 from fgl.federation.counter import Counter
+from fgl.federation.process import NEVER, young_only
 from fgl.transforms import robust
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)

@@ -18,7 +18,7 @@ from torch.func import functional_call
 
 import fgl
 from fgl.federation import Inbox, Method, Ragged, Training, fold_in, num_bytes, train
-from fgl.federation.minibatches import training_examples
+from fgl.federation.training.minibatches import training_examples
 from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.methods import adaptive_fedprox, local, ring
 from fgl.methods.fedprox import adapted

@@ -24,7 +24,7 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
-from fgl.federation.executors.node import Folder
+from fgl.federation.executors.remote.node import Folder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
@@ -421,6 +421,6 @@ def test_a_number_in_quotes_is_refused_by_name() -> None:
 
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(fgl.federation.executors, "flower")
-    monkeypatch.setitem(sys.modules, "fgl.federation.executors.flower", None)
+    monkeypatch.setitem(sys.modules, "fgl.federation.executors.remote.flower", None)
     with pytest.raises(ImportError, match=r"pip install 'torch-fgl\[flower\]'"):
         fgl.federation.__getattr__("Flower")

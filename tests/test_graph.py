@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import subgraph as pyg_subgraph
 
 from fgl import Graph, SparseMatrix
-from fgl.federation.minibatches import with_train_mask
+from fgl.federation.training.minibatches import with_train_mask
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 0, 1, 3, 2, 0]])
 TRUE = torch.ones(4, dtype=torch.bool)

@@ -10,7 +10,7 @@ from torch.func import vmap
 from torch_geometric.data import Batch, Data
 
 from fgl import Graph, SparseMatrix
-from fgl.federation.executors.cohort import Cohort
+from fgl.federation.executors.batch.cohort import Cohort
 from fgl.sparse import Member
 
 NONE = torch.zeros(2, 0, dtype=torch.int64)

@@ -13,7 +13,7 @@ from torch import nn
 from torch.func import functional_call, vmap
 
 from fgl import Graph, SparseMatrix
-from fgl.federation.executors.cohort import Cohort
+from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import GIN
 from fgl.nn.layers import coarse_scale
 from fgl.sparse import Member

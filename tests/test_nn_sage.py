@@ -14,7 +14,7 @@ from torch_geometric.nn import SAGEConv as PyGSAGEConv
 
 import fgl
 from fgl.ego import EgoSampler, levels, mash
-from fgl.federation.executors.cohort import Cohort
+from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import SAGE, EgoSAGE, SAGEConv, child_mean
 from fgl.sparse import Member
 

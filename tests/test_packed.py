@@ -11,8 +11,8 @@ from federations import same
 pytest.importorskip("safetensors")
 
 from fgl.federation import num_bytes
-from fgl.federation.executors.node import Folder
-from fgl.federation.packed import pack, unpack
+from fgl.federation.executors.remote.node import Folder
+from fgl.federation.executors.remote.wire import pack, unpack
 
 NANS = torch.tensor([0x7FC00001, 0x7F800001, -1], dtype=torch.int32).view(torch.float32)
 TWICE = torch.arange(6.0).view(2, 3)

@@ -25,7 +25,8 @@ import fgl
 from fgl import privacy
 from fgl.federation import Method, Training, train
 from fgl.privacy.gaussian import grid_step
-from fgl.transforms import per_example, per_example_gaussian
+from fgl.transforms import per_example_gaussian
+from fgl.transforms.dp_sgd import per_example
 
 F32, F64 = torch.float32, torch.float64
 NONE = torch.zeros(2, 0, dtype=torch.int64)

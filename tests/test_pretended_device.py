@@ -21,7 +21,7 @@ from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
 
 import fgl
-from fgl.federation.message import leaves
+from fgl.federation.method.message import leaves
 
 CPU = torch.device("cpu")
 RESUMED = (("gcfl plus gradients", "own"), ("fedavg", "graphs"), ("gcfl plus", "graphs"))
@@ -300,10 +300,10 @@ def test_nothing_raises_under_deterministic_algorithms(
 
 def test_shares_are_projected_under_deterministic_algorithms(gpu: PretendedDevice) -> None:
     rows = torch.randn(5, 7)
-    want = fgl.client_network.project_to_simplex(rows)
+    want = fgl.aggregate.project_to_simplex(rows)
     torch.use_deterministic_algorithms(True)
     try:
-        got = fgl.client_network.project_to_simplex(rows.cuda()).cpu()
+        got = fgl.aggregate.project_to_simplex(rows.cuda()).cpu()
     finally:
         torch.use_deterministic_algorithms(False)
     torch.testing.assert_close(got, want)

@@ -11,7 +11,7 @@ import torch
 
 import fgl
 from fgl import progress
-from fgl.federation.minibatches import local_steps
+from fgl.federation.training.minibatches import local_steps
 from fgl.progress import shown
 
 Output = pytest.CaptureFixture[str]

@@ -331,7 +331,7 @@ def test_deploy_changes_nothing(what: str) -> None:
 
 def storage(messages: Iterable[Any]) -> int:
     """Bytes that the tensors of messages keep alive, each storage once."""
-    tensors = [t for message in messages for _, t in fgl.federation.message.leaves(message)]
+    tensors = [t for message in messages for _, t in fgl.federation.method.message.leaves(message)]
     storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
     return sum(storages.values())
 

@@ -16,12 +16,12 @@ from federations import CLASSES, FEATURES, close, end, graph, script
 import fgl
 from fgl import tasks
 from fgl.federation import Steps
-from fgl.federation.train import gradient
+from fgl.federation.training.train import gradient
 from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
 from fgl.tasks import sampled_steps
 from fgl.transforms import secure_sum
-from fgl.transforms.secure_messages import MASKED
+from fgl.transforms.secure_sum.messages import MASKED
 
 F32 = torch.float32
 KINDS = (fgl.nn.GCN, fgl.nn.SAGE, fgl.nn.GAT)

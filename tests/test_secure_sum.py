@@ -32,7 +32,7 @@ from fgl.transforms import (
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
-from fgl.privacy import secure_sum as parts
+from fgl.privacy import masks as parts
 
 F64 = torch.float64
 WORDS = 2**64

@@ -428,7 +428,7 @@ def test_what_stands_beside_a_message(name: str, at_once: Any) -> None:
     else:
         steps = made.fedavg.train.num_steps
         assert told == [(steps, own.num_train) for own in clients] and told[-1] == (steps, 0)
-    forms = [fgl.federation.forms.form_of(answer.message, frozenset()) for answer in answers]
+    forms = [fgl.federation.gate.forms.form_of(answer.message, frozenset()) for answer in answers]
     assert all(form == forms[0] for form in forms)
     if name != "secure":  # which says its keys first
         assert [int(answer.message["num_examples"]) for answer in answers] == [1] * len(clients)

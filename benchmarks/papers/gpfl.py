@@ -37,7 +37,7 @@ from torch import Tensor
 from fgl import Graph, Method, methods, tasks
 from fgl.experiment import Run
 from fgl.federation import Message, Params
-from fgl.federation.method import State
+from fgl.federation.method.method import State
 from fgl.transforms import flipped_labels
 
 RECIPE = example("gpfl")

@@ -45,7 +45,7 @@ from harness.rows import (
 from fgl import Graph, Method, data, tasks
 from fgl.experiment import Run
 from fgl.federation import Evaluate, Inbox, Watch, evaluate_clients, evaluate_graphs, together
-from fgl.federation.method import State
+from fgl.federation.method.method import State
 from fgl.methods.gcfl import flat_updates
 
 from .fedgl import fedgl

@@ -29,7 +29,7 @@ from harness.machine import machine, write
 
 import fgl
 from fgl import methods, tasks
-from fgl.federation.distances import changes
+from fgl.federation.gate.distances import changes
 
 
 def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:

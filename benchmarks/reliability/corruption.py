@@ -29,7 +29,7 @@ from reliability.crash import equal
 from reliability.small import ending, federation
 
 import fgl
-from fgl.federation import checkpoint
+from fgl.federation.saved import checkpoint
 
 NEWEST = "round-000003.ckpt"
 

@@ -28,8 +28,8 @@ from flower_processes import APP, Federation
 from task import graph, method, score
 
 import fgl
-from fgl.federation.checkpoint import Folder
-from fgl.federation.identity import digest
+from fgl.federation.saved.checkpoint import Folder
+from fgl.federation.saved.identity import digest
 
 CLIENTS = 4
 

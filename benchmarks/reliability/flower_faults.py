@@ -38,8 +38,8 @@ from harness.machine import RESULTS, kept, machine
 from harness.report import publish
 
 import fgl
-from fgl.federation.executors.node import Folder
-from fgl.federation.packed import unpack
+from fgl.federation.executors.remote.node import Folder
+from fgl.federation.executors.remote.wire import unpack
 
 APP = Path(__file__).parent / "case_app"
 CLIENT = 2  # who fails

@@ -44,7 +44,7 @@ from harness.machine import machine, write
 from reliability.crash import equal
 
 from fgl.federation import Answer, Batch, Broadcast, Loop, Result, checked, fold_in
-from fgl.federation.message import leaves
+from fgl.federation.method.message import leaves
 from fgl.federation.round import Plan, play
 
 LIAR = 2

@@ -27,7 +27,7 @@ from harness.machine import machine, write
 import fgl
 from fgl.federation import Method, Round, Training
 from fgl.transforms import secure_sum, summed_rounds
-from fgl.transforms.secure_messages import NAMES, ROUNDS
+from fgl.transforms.secure_sum.messages import NAMES, ROUNDS
 
 BITS = 28
 

@@ -21,7 +21,7 @@ from harness.machine import machine, write
 
 import fgl
 from fgl.federation import Training
-from fgl.federation.identity import digest
+from fgl.federation.saved.identity import digest
 
 NETWORKS = {"GCN": fgl.nn.GCN, "GAT": fgl.nn.GAT, "SAGE": fgl.nn.SAGE}
 

@@ -32,11 +32,10 @@ from speed.rounds import SETTINGS, cora, synthetic
 
 import fgl
 from fgl.federation import Cohort
-from fgl.federation.executors.plan import Plan
-from fgl.federation.executors.train_cohort import _optimizer, _stack, _step
-from fgl.federation.executors.view import View
-from fgl.federation.layout import Layout
-from fgl.federation.train import trainable, training
+from fgl.federation.executors.batch.steps import Plan, View
+from fgl.federation.executors.batch.train_cohort import _optimizer, _stack, _step
+from fgl.federation.training.optimizer import Layout
+from fgl.federation.training.train import trainable, training
 
 WARM = 3  # steps before a capture: optimisers make their state in the first
 TOLERANCE = 1e-5  # of parameters after as many steps

@@ -34,7 +34,7 @@ from torch_geometric.nn import GCNConv
 
 import fgl
 from fgl.federation import Batch, Loop, choose
-from fgl.federation.minibatches import num_steps
+from fgl.federation.training.minibatches import num_steps
 
 NAMES = {"fgssl": "fgssl/K=10", "fedgl": "fedgl", "gpfl": "gpfl", "fedego": "fedego"}
 Steps = Callable[[], int]  # trains all clients, and says how many steps that were

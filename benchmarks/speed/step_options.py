@@ -28,7 +28,7 @@ from speed.limits import step_seconds
 
 import fgl
 from fgl.federation import Batch
-from fgl.federation.executors.view import View
+from fgl.federation.executors.batch.steps import View
 
 CASE = "gcn_fedavg/K=10"
 

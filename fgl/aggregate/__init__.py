@@ -8,5 +8,6 @@ from . import robust
 from .mean import mean
 from .mix import mix
 from .server_step import server_step
+from .simplex import project_to_simplex
 
-__all__ = ["mean", "mix", "robust", "server_step"]
+__all__ = ["mean", "mix", "project_to_simplex", "robust", "server_step"]

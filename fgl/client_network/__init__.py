@@ -27,7 +27,6 @@ from .network import (
     select_properties,
     similarity,
 )
-from .simplex import project_to_simplex
 
 __all__ = [
     "discretise",
@@ -46,7 +45,6 @@ __all__ = [
     "normalize_rows",
     "pooled_features",
     "probe_graphs",
-    "project_to_simplex",
     "property_network",
     "reconstruct",
     "running_network",

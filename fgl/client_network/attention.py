@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..checks import check_number, check_share, check_weight
-from .rows import check_rows
+from ..checks import check_number, check_rows, check_share, check_weight
 
 
 def softmax_attention(alike: Tensor, *, scale: float = 10.0, own: float | None = None) -> Tensor:

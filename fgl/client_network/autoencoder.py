@@ -9,9 +9,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.optim.adam import adam
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_number, check_rows
 from ..sparse import full_precision
-from .rows import check_rows
 
 EPS = 1e-6
 

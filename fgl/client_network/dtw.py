@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from .rows import check_rows
+from ..checks import check_rows
 
 
 def dtw_distances(sequences: Tensor) -> Tensor:

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_share
-from .rows import centred, check_rows, unit_centred
+from ..checks import check_choice, check_count, check_rows, check_share
+from .rows import centred, unit_centred
 
 
 def flat_parameters(stack: Mapping[str, Tensor]) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .rows import check_rows
+from ..checks import check_rows
 
 
 def min_cut(weight: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..checks import check_share
-from .rows import check_rows, unit, unit_centred
+from ..checks import check_rows, check_share
+from .rows import unit, unit_centred
 
 
 def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tensor:

@@ -1,24 +1,9 @@
-"""Checks and scaling of matrices with one row per client."""
+"""Scaling of matrices with one row per client."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
-
-
-def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
-    """Raise unless `rows` is a finite floating-point matrix; the error names the client."""
-    if not rows.is_floating_point():
-        raise TypeError(f"Expected {name} to be floating point, but got {rows.dtype}")
-    if rows.dim() != 2 or (shape == "k, k" and rows.shape[0] != rows.shape[1]):
-        raise ValueError(f"Expected {name} to have shape [{shape}], but got {list(rows.shape)}")
-    if not torch.isfinite(rows.sum()):  # in doubt: the sum of finite rows may overflow
-        bad = ~torch.isfinite(rows).all(1)
-        if bad.any():
-            client = int(bad.nonzero()[0])
-            raise ValueError(
-                f"Expected {name} to be finite, but got NaN or infinity in client {client}'s row"
-            )
 
 
 def centred(rows: Tensor) -> Tensor:

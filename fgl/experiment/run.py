@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_count, check_number
-from ..federation import Estimate, Evaluate, Method, Result, Watch, choose, estimate, run
-from ..federation.estimate import available
+from ..federation import Estimate, Evaluate, Method, Result, Watch, available, choose, estimate, run
 from .callbacks import early_stop, progress
 from .report import DESCRIBED, report, to_json
 

@@ -2,22 +2,39 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .checks import check_message, check_model
-from .estimate import Estimate, estimate
-from .evaluate import deployed, evaluate_clients, evaluate_graphs, evaluate_on, together
+from .estimate import Estimate, available, estimate
+from .evaluate import (
+    Predict,
+    deployed,
+    evaluate_clients,
+    evaluate_graphs,
+    evaluate_on,
+    predict,
+    together,
+)
 from .executors import Answer, Executor
-from .executors.batch import Batch
-from .executors.choice import Choice, choose
-from .executors.cohort import Cohort
+from .executors.batch.batch import Batch
+from .executors.batch.choice import Choice, choose
+from .executors.batch.cohort import Cohort
+from .executors.batch.train_cohort import train_cohort
 from .executors.loop import Loop
-from .executors.train_cohort import train_cohort
-from .guard import checked
+from .gate.guard import checked, pair
+from .gate.uploads import Absent
 from .history import Result, Round
-from .inbox import Broadcast, Inbox
-from .message import Message, Params, num_bytes
-from .method import (
-    Method,
-    Training,
+from .method.checks import check_keys, check_message, check_model, first_not_finite
+from .method.compose import (
+    CLUSTERS,
+    CONTROL,
+    MASKED,
+    PASSES,
+    check_averages,
+    check_model_alone,
+    refuse,
+    sealed,
+)
+from .method.fedavg import (
+    accept_all,
+    accept_equally,
     adopt_model,
     average,
     deploy_received,
@@ -25,17 +42,28 @@ from .method import (
     send_model,
     supervised,
 )
-from .minibatches import Steps, graph_minibatches, node_minibatches
-from .modes import in_mode
-from .ragged import Ragged
-from .round import Evaluate, Watch
+from .method.inbox import Broadcast, Inbox, changed_messages
+from .method.message import Message, Params, leaves, num_bytes
+from .method.method import Loss, Method, OptimizerFactory, State, Training
+from .method.ragged import Ragged
+from .round import Evaluate, Watch, means
 from .run import run
+from .saved.identity import spelled
 from .seeds import fold_in
-from .train import Trained, minimise, train
+from .training.minibatches import (
+    Steps,
+    graph_minibatches,
+    local_steps,
+    node_minibatches,
+    num_steps,
+    training_examples,
+    with_train_mask,
+)
+from .training.train import Trained, gradient, in_mode, minimise, train, trainable
 
 if TYPE_CHECKING:
-    from .executors.flower import Flower as Flower
-    from .executors.flower import client_app as client_app
+    from .executors.remote.flower import Flower as Flower
+    from .executors.remote.flower import client_app as client_app
 
 
 def __getattr__(name: str) -> Any:
@@ -43,7 +71,7 @@ def __getattr__(name: str) -> Any:
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
-        from .executors import flower
+        from .executors.remote import flower
     except ModuleNotFoundError as error:
         raise ImportError(
             f"Expected flwr and safetensors to be installed, but got: {error}: "
@@ -53,6 +81,11 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
+    "CLUSTERS",
+    "CONTROL",
+    "MASKED",
+    "PASSES",
+    "Absent",
     "Answer",
     "Batch",
     "Broadcast",
@@ -63,20 +96,31 @@ __all__ = [
     "Executor",
     "Inbox",
     "Loop",
+    "Loss",
     "Message",
     "Method",
+    "OptimizerFactory",
     "Params",
+    "Predict",
     "Ragged",
     "Result",
     "Round",
+    "State",
     "Steps",
     "Trained",
     "Training",
     "Watch",
+    "accept_all",
+    "accept_equally",
     "adopt_model",
+    "available",
     "average",
+    "changed_messages",
+    "check_averages",
+    "check_keys",
     "check_message",
     "check_model",
+    "check_model_alone",
     "checked",
     "choose",
     "deploy_received",
@@ -86,16 +130,30 @@ __all__ = [
     "evaluate_graphs",
     "evaluate_on",
     "fedavg",
+    "first_not_finite",
     "fold_in",
+    "gradient",
     "graph_minibatches",
     "in_mode",
+    "leaves",
+    "local_steps",
+    "means",
     "minimise",
     "node_minibatches",
     "num_bytes",
+    "num_steps",
+    "pair",
+    "predict",
+    "refuse",
     "run",
+    "sealed",
     "send_model",
+    "spelled",
     "supervised",
     "together",
     "train",
     "train_cohort",
+    "trainable",
+    "training_examples",
+    "with_train_mask",
 ]

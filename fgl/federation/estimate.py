@@ -16,17 +16,17 @@ from ..checks import check_number
 from ..graph import MASKS, Graph
 from ..sparse import Pattern, SparseMatrix, rows_of
 from .counter import Counter
-from .executors.batch import Batch
-from .executors.choice import choose
+from .executors.batch.batch import Batch
+from .executors.batch.choice import choose
 from .executors.loop import Loop
-from .inbox import Broadcast, Inbox
-from .message import num_bytes
-from .method import Method
-from .minibatches import num_steps
-from .modes import in_mode
+from .method.inbox import Broadcast, Inbox
+from .method.message import num_bytes
+from .method.method import Method
 from .round import num_participants
 from .run import Task, check_at_once, check_graphs, unpacked
 from .seeds import stage
+from .training.minibatches import num_steps
+from .training.train import in_mode
 
 ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
 MADE = (2, 4)  # clients of a dry run of a batch

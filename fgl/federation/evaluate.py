@@ -14,13 +14,13 @@ from ..losses import cross_entropy
 from ..metrics import class_counts, f1_of, hit_counts, hit_rows, share
 from ..sparse import Member
 from ..transfer import to_host
-from .checks import check_model
-from .executors.cohort import Cohort
-from .inbox import Inbox
-from .message import Message, Params
-from .method import Method, State
-from .modes import in_mode
+from .executors.batch.cohort import Cohort
+from .method.checks import check_model
+from .method.inbox import Inbox
+from .method.message import Message, Params
+from .method.method import Method, State
 from .round import Evaluate
+from .training.train import in_mode
 
 Predict = Callable[[nn.Module, Params, Graph], Any]
 Deployed = Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .message import Message
-from .method import State
+from .method.message import Message
+from .method.method import State
 
 
 @dataclass

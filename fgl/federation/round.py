@@ -13,21 +13,19 @@ from typing import Any
 
 import torch
 
-from .checks import as_number, check_names
-from .distances import Diverged
 from .executors import Answer, Executor, Value
-from .forms import NoMajority
-from .guard import ChangedInPlace, unchanged
+from .gate.distances import Diverged
+from .gate.forms import NoMajority
+from .gate.guard import ChangedInPlace, unchanged
+from .gate.uploads import Absent, reason, sift
 from .history import Result, Round
-from .inbox import Inbox
-from .message import Message, compact, num_bytes
-from .method import Method, State
+from .method.checks import as_number, check_names
+from .method.inbox import Inbox
+from .method.message import Message, compact, num_bytes
+from .method.method import Evaluate, Method, State, Watch
 from .seeds import fold_in, stage
-from .uploads import Absent, reason, sift
 
 Dropouts = float | Callable[[int, int], bool]
-Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
-Watch = Callable[[State], Mapping[str, float]]
 PATIENCE = 3  # rounds in a row in which `aggregate` may raise for no single client's sake
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import operator
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -10,24 +11,32 @@ from typing import Any, Literal, Protocol
 
 import torch
 
-from ..checks import check_number
+from ..checks import check_number, check_share
 from ..graph import Graph
-from .allocator import memory_kept
-from .arguments import check_kinds, check_numbers
-from .checkpoint import Folder, opened
-from .collector import young_only
 from .executors import Executor
-from .executors.batch import Batch
-from .executors.choice import choose
-from .executors.loop import Loop, Score
-from .guard import checked, unchanged
+from .executors.batch.choice import choose
+from .executors.here import (
+    Task,
+    _check_dtype,
+    _cuda,
+    _device,
+    _executor,
+    _none_here,
+    check_at_once,
+    check_graphs,
+    unpacked,
+)
+from .executors.loop import Score
+from .gate.guard import checked, unchanged
 from .history import Result, Round
-from .identity import digest, fingerprint, identity, with_transforms
-from .inbox import Broadcast
-from .message import Message
-from .method import Method, State
-from .modes import in_mode
-from .round import Dropouts, Evaluate, Plan, Watch, kept, play
+from .method.inbox import Broadcast
+from .method.message import Message
+from .method.method import Evaluate, Method, State, Watch
+from .process import memory_kept, young_only
+from .round import Dropouts, Plan, kept, play
+from .saved.checkpoint import Folder, opened
+from .saved.identity import digest, fingerprint, identity, with_transforms
+from .training.train import in_mode
 
 Callback = Callable[[Round, Result], bool | None]
 
@@ -41,16 +50,6 @@ class Elsewhere(Protocol):
     def __call__(
         self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
     ) -> Executor: ...
-
-
-class Task(Protocol):
-    """What a run needs of a task: its clients, and how it scores a method."""
-
-    @property
-    def clients(self) -> Sequence[Graph]: ...
-
-    @property
-    def evaluate(self) -> Callable[[Method], Evaluate]: ...
 
 
 def run(
@@ -208,46 +207,6 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
         )
 
 
-def _none_here(
-    clients: Any, at_once: int | Literal["all", "auto"], score: Score | None, start: Result | None
-) -> Sequence[Graph]:
-    """The graphs of this process, where the clients are elsewhere."""
-    if clients is not None or at_once not in ("auto", 1) or score is not None:
-        raise ValueError(
-            "Expected clients, clients_at_once and score to be left out with on, whose clients "
-            "have their own, but got one of them"
-        )
-    if start is not None and start.client_states:
-        raise ValueError("Expected start to hold no client's state with on, but got some")
-    return []
-
-
-def unpacked(
-    method: Method, clients: Sequence[Graph] | Task | None, evaluate: Evaluate | None
-) -> tuple[Sequence[Graph], Evaluate | None]:
-    """The graphs of the clients, and who scores.
-
-    Example:
-        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
-        >>> graphs, evaluate = unpacked(task.fedavg, task, None)
-        >>> len(graphs), callable(evaluate)
-        (3, True)
-    """
-    if clients is None:
-        raise ValueError(
-            "Expected clients to be graphs or a task where on is left out, but got none"
-        )
-    if isinstance(clients, Sequence):
-        return clients, evaluate
-    if not callable(getattr(clients, "evaluate", None)):
-        got = type(clients).__name__
-        hint = ", whose load(seed=0) makes one" if hasattr(clients, "load") else ""
-        raise TypeError(
-            f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
-        )
-    return clients.clients, evaluate or clients.evaluate(method)
-
-
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:
     """Where a run starts: everybody is sent the initial model, or what `start` would send."""
     if start is None:
@@ -274,70 +233,41 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     return True
 
 
-def check_at_once(at_once: Any) -> None:
-    """Raise a ValueError unless it is a number of clients, "all" or "auto".
+def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> None:
+    """Raise a TypeError for what is easily mistaken, such as a model in a method's place.
 
     Example:
-        >>> check_at_once(0)
+        >>> check_kinds(torch.nn.Linear(1, 1), None, [])
         Traceback (most recent call last):
-        ValueError: Expected clients_at_once to be 'all' or at least 1, or 'auto', but got 0
+        TypeError: Expected method to be a Method, such as fgl.fedavg(model), but got Linear
     """
-    number = isinstance(at_once, int) and not isinstance(at_once, bool) and at_once >= 1
-    if not number and at_once not in ("all", "auto"):
-        raise ValueError(
-            f"Expected clients_at_once to be 'all' or at least 1, or 'auto', but got {at_once!r}"
-        )
+    if not isinstance(method, Method):
+        got = type(method).__name__
+        raise TypeError(f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}")
+    if start is not None and not isinstance(start, Result):
+        raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
+    if not isinstance(callbacks, Sequence):
+        raise TypeError(f"Expected callbacks to be a list of functions, but got {callbacks!r}")
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            raise TypeError(f"Expected {name} to be a function, but got {function!r}")
 
 
-def _executor(
-    method: Method,
-    graphs: Sequence[Graph],
-    at_once: int | Literal["all"],
-    or_alone: bool,
-    given: Mapping[str, Any],
-) -> Loop:
-    if at_once == 1:
-        return Loop(method, graphs, **given)
-    size = len(graphs) if at_once == "all" else at_once
-    return Batch(method, graphs, size, or_alone=or_alone, **given)
+def check_numbers(
+    num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
+) -> None:
+    """Raise for numbers out of range, or a config that JSON cannot hold.
 
-
-def _device(method: Method, clients: Sequence[Graph]) -> torch.device:
-    """Where a checkpoint's tensors go: to the clients, or else to the model."""
-    if clients:
-        return clients[0].device
-    return next((t.device for t in method.model.state_dict().values()), torch.device("cpu"))
-
-
-def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
-    return list({graph.device for graph in clients if graph.device.type == "cuda"})
-
-
-def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
-    """Features of another floating type than all parameters would fail inside the first layer."""
-    known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
-    for client, graph in enumerate(clients):
-        if known and graph.x.dtype not in known:
-            wanted = " or ".join(sorted(map(str, known)))
-            raise TypeError(
-                f"Expected client {client}'s features to be {wanted} as the model, "
-                f"but got {graph.x.dtype}"
-            )
-
-
-def check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless these are graphs of one number of features, at least one of them."""
-    if not clients:
-        raise ValueError("Expected clients to be at least one graph, but got none")
-    for client, graph in enumerate(clients):
-        if not isinstance(graph, Graph):
-            raise TypeError(
-                f"Expected client {client} to be a Graph, but got {type(graph).__name__}"
-            )
-    widths = [graph.num_features for graph in clients]
-    for client, width in enumerate(widths):
-        if width != widths[0]:
-            raise ValueError(
-                f"Expected client {client} to have {widths[0]} features as client 0, "
-                f"but got {width}"
-            )
+    Example:
+        >>> check_numbers(3, 0.0, 0.0, None)
+        Traceback (most recent call last):
+        ValueError: Expected participation to be a number > 0 and <= 1, but got 0.0
+    """
+    check_number("num_rounds", num_rounds, at_least=0, integer=True)
+    check_number("participation", participation, above=0, at_most=1)
+    if not callable(dropouts):
+        check_share(dropouts=dropouts)
+    try:
+        json.dumps(dict(config or {}))
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"Expected config to hold JSON's types only, but got {config}") from error

@@ -12,9 +12,7 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..client_network import distance_attention, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import check_averages
+from ..federation import Inbox, Message, Method, Params, State, check_averages
 from ..graph import Graph
 from ..losses import proximal
 from .mix_models import initial_parameters, mix_models, moved

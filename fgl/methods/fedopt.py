@@ -8,10 +8,7 @@ from typing import Any, Literal
 
 from ..aggregate import server_step
 from ..checks import check_choice, check_weight
-from ..federation import Inbox, Message, Method
-from ..federation.inbox import changed_messages
-from ..federation.method import State
-from ..federation.pairs import CLUSTERS, refuse
+from ..federation import CLUSTERS, Inbox, Message, Method, State, changed_messages, refuse
 
 
 def fedopt(

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..federation import Message, Method, Params
-from ..federation.method import State
+from ..federation import Message, Method, Params, State
 from ..graph import Graph
 from ..personalize import part
 from .own_models import own_models

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_weight
-from ..federation import Message, Method, Params
-from ..federation.method import State
+from ..federation import Message, Method, Params, State
 from ..graph import Graph
 from ..losses import proximal
 

@@ -13,9 +13,7 @@ from torch.func import functional_call
 
 from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import check_averages
+from ..federation import Inbox, Message, Method, Params, State, check_averages
 from ..graph import Graph
 from .mix_models import mix_models
 

@@ -12,9 +12,7 @@ from torch.func import functional_call
 
 from .. import aggregate as server
 from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, Ragged
-from ..federation.checks import check_keys
-from ..federation.method import State
+from ..federation import Inbox, Message, Method, Params, Ragged, State, check_keys
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import nearest_features

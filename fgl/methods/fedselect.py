@@ -10,11 +10,18 @@ import torch
 
 from ..aggregate import mean
 from ..checks import check_count, check_share
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.minibatches import local_steps
-from ..federation.pairs import CONTROL, PASSES, refuse
-from ..federation.train import trainable
+from ..federation import (
+    CONTROL,
+    PASSES,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    local_steps,
+    refuse,
+    trainable,
+)
 from ..graph import Graph
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..federation import Message, Method, Params
-from ..federation.method import State
+from ..federation import Message, Method, Params, State
 from ..graph import Graph
 from ..nn import Star
 from .fedper import fedper

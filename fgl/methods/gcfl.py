@@ -13,10 +13,7 @@ from torch import Tensor
 from ..aggregate import mean
 from ..checks import check_choice, check_count, check_number, check_weight
 from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import CLUSTERS, CONTROL, refuse
-from ..federation.train import gradient
+from ..federation import CLUSTERS, CONTROL, Inbox, Message, Method, Params, State, gradient, refuse
 from ..graph import Graph
 
 Similarity = Callable[[Tensor, Tensor], Tensor]

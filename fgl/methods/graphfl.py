@@ -11,11 +11,18 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Message, Method, Params, Ragged, in_mode
-from ..federation.method import State
-from ..federation.minibatches import local_steps, with_train_mask
-from ..federation.pairs import check_model_alone
-from ..federation.train import trainable
+from ..federation import (
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    check_model_alone,
+    in_mode,
+    local_steps,
+    trainable,
+    with_train_mask,
+)
 from ..graph import Graph
 
 Query = Literal["half", "all", "validation"]

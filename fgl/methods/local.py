@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import check_model_alone
+from ..federation import Inbox, Message, Method, Params, State, check_model_alone
 from ..graph import Graph
 
 

@@ -9,9 +9,7 @@ from torch import Tensor
 
 from ..aggregate import mix
 from ..client_network import flat_parameters
-from ..federation import Inbox, Message, Params
-from ..federation.method import Method, State
-from ..federation.train import trainable
+from ..federation import Inbox, Message, Method, Params, State, trainable
 
 
 def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Message], State]:

@@ -12,10 +12,7 @@ from torch import Tensor
 from ..aggregate import mix
 from ..checks import check_share
 from ..client_network import normalize_rows
-from ..federation import Inbox, Message, Method
-from ..federation.guard import pair
-from ..federation.method import State
-from ..federation.pairs import check_averages
+from ..federation import Inbox, Message, Method, State, check_averages, pair
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 

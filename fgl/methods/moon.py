@@ -11,9 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..checks import check_count, check_number, check_weight
-from ..federation import Message, Method, Params, Ragged
-from ..federation.method import State
-from ..federation.pairs import check_model_alone
+from ..federation import Message, Method, Params, Ragged, State, check_model_alone
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed

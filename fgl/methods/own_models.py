@@ -10,10 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import Inbox, Message, Method, Params
-from ..federation.inbox import changed_messages
-from ..federation.method import State
-from ..federation.pairs import check_model_alone
+from ..federation import Inbox, Message, Method, Params, State, changed_messages, check_model_alone
 from ..graph import Graph
 
 

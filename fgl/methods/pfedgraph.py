@@ -9,11 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..aggregate import project_to_simplex
 from ..checks import check_number
-from ..client_network import flat_parameters, project_to_simplex, similarity
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import check_averages
+from ..client_network import flat_parameters, similarity
+from ..federation import Inbox, Message, Method, Params, State, check_averages
 from ..graph import Graph
 from ..sparse import widened
 from .mix_models import initial_parameters, mix_models, moved

@@ -7,9 +7,7 @@ from dataclasses import replace
 import torch
 
 from ..aggregate import mean
-from ..federation import Inbox, Message, Method
-from ..federation.method import State
-from ..federation.pairs import check_averages
+from ..federation import Inbox, Message, Method, State, check_averages
 
 
 def ring(fedavg: Method) -> Method:

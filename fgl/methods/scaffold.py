@@ -10,12 +10,20 @@ import torch
 
 from ..aggregate import mean
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Inbox, Message, Method, Params
-from ..federation.inbox import changed_messages
-from ..federation.method import State
-from ..federation.minibatches import local_steps
-from ..federation.pairs import CONTROL, PASSES, refuse
-from ..federation.train import gradient, trainable
+from ..federation import (
+    CONTROL,
+    PASSES,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    changed_messages,
+    gradient,
+    local_steps,
+    refuse,
+    trainable,
+)
 from ..graph import Graph
 from .fedopt import fedopt
 

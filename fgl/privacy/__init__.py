@@ -1,6 +1,6 @@
 """Privacy: bounds on a client's change, noise and what it is worth, sums that hide uploads."""
 
-from . import secure_sum
+from . import masks
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip, clipped_gradient, length_of
 from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
@@ -17,9 +17,9 @@ __all__ = [
     "gaussian",
     "largest_weight",
     "length_of",
+    "masks",
     "noise_for",
     "noisy_shares",
     "on_grid",
-    "secure_sum",
     "wrapped_sum",
 ]

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..aggregate import project_to_simplex
 from ..checks import check_number
-from ..client_network import project_to_simplex
 from ..transfer import to_device, to_host
 
 FINE = 20  # the grid's step is at most sigma / 2^FINE

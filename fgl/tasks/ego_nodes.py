@@ -18,16 +18,18 @@ from ..federation import (
     Evaluate,
     Message,
     Method,
+    OptimizerFactory,
     Params,
     Ragged,
+    State,
     Training,
+    accept_equally,
     deployed,
     fedavg,
     in_mode,
+    means,
+    training_examples,
 )
-from ..federation.method import OptimizerFactory, State, accept_equally
-from ..federation.minibatches import training_examples
-from ..federation.round import means
 from ..graph import Graph
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models

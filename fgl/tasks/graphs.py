@@ -12,14 +12,7 @@ from torch import nn
 
 from .. import data
 from ..checks import check_choice, check_count, check_device, check_number, check_share
-from ..federation import (
-    Evaluate,
-    Method,
-    Training,
-    evaluate_graphs,
-    fedavg,
-    graph_minibatches,
-)
+from ..federation import Evaluate, Method, Training, evaluate_graphs, fedavg, graph_minibatches
 from ..graph import Graph
 from ..nn import GIN, Star
 from .scores import node_scores, validation

@@ -23,14 +23,14 @@ from ..federation import (
     Params,
     Ragged,
     Result,
+    State,
     Training,
     fedavg,
     fold_in,
     in_mode,
+    num_steps,
     run,
 )
-from ..federation.method import State
-from ..federation.minibatches import num_steps
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus

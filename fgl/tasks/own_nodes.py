@@ -16,9 +16,17 @@ from .. import data, losses
 from ..checks import check_choice, check_count, check_device, check_share, check_weight
 from ..data import EdgeSplit
 from ..data.splits.edges import FreePairs, each_once
-from ..federation import Evaluate, Method, Params, Ragged, Training, fedavg, fold_in
-from ..federation.method import Loss
-from ..federation.minibatches import num_steps
+from ..federation import (
+    Evaluate,
+    Loss,
+    Method,
+    Params,
+    Ragged,
+    Training,
+    fedavg,
+    fold_in,
+    num_steps,
+)
 from ..graph import Graph
 from ..methods.own_models import own_models
 from ..nn import VGAE

@@ -13,9 +13,18 @@ from torch import Tensor, nn
 from .. import data
 from ..blocks import logits_in_blocks
 from ..checks import check_choice, check_count, check_device, check_number, check_share
-from ..federation import Evaluate, Method, Params, Steps, Training, evaluate_on, fedavg, fold_in
-from ..federation.method import OptimizerFactory
-from ..federation.minibatches import training_examples
+from ..federation import (
+    Evaluate,
+    Method,
+    OptimizerFactory,
+    Params,
+    Steps,
+    Training,
+    evaluate_on,
+    fedavg,
+    fold_in,
+    training_examples,
+)
 from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
 from ..transfer import to_device

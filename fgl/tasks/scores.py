@@ -11,10 +11,19 @@ from torch import nn
 from torch.func import functional_call
 
 from ..data import EdgeSplit
-from ..federation import Evaluate, Message, Method, Params, check_model, deployed, in_mode
-from ..federation.evaluate import Predict, predict
-from ..federation.method import State
-from ..federation.round import means
+from ..federation import (
+    Evaluate,
+    Message,
+    Method,
+    Params,
+    Predict,
+    State,
+    check_model,
+    deployed,
+    in_mode,
+    means,
+    predict,
+)
 from ..graph import Graph
 from ..losses import pair_scores
 from ..metrics import auc_and_average_precision, hit_counts, share

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..federation import Message, Method, Params
-from ..federation.method import State
+from ..federation import Message, Method, Params, State
 from ..graph import Graph
 
 

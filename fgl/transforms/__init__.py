@@ -10,10 +10,10 @@ from .attacks import (
     scaled_updates,
 )
 from .clipped import clipped
+from .dp_sgd.per_example import per_example_gaussian
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
-from .per_example import per_example_gaussian
 from .robust import robust
-from .secure_sum import clients_summed, secure_sum, summed_rounds
+from .secure_sum.transform import clients_summed, secure_sum, summed_rounds
 
 __all__ = [
     "attacked",

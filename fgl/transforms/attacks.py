@@ -10,11 +10,17 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_weight
-from ..federation import Inbox, Message, Method, Params
-from ..federation.checks import first_not_finite
-from ..federation.identity import spelled
-from ..federation.method import State
-from ..federation.pairs import MASKED, sealed
+from ..federation import (
+    MASKED,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    first_not_finite,
+    sealed,
+    spelled,
+)
 from ..graph import Graph
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]

@@ -9,10 +9,7 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.pairs import sealed
-from ..federation.train import trainable
+from ..federation import Inbox, Message, Method, Params, State, sealed, trainable
 from ..graph import Graph
 from ..privacy import clip
 

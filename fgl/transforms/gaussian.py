@@ -11,9 +11,7 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params
-from ..federation.method import State
-from ..federation.train import trainable
+from ..federation import Inbox, Message, Method, Params, State, trainable
 from ..graph import Graph
 from ..privacy import clip, epsilon, gaussian, on_grid
 from .clipped import added, clipped, outermost

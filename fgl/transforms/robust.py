@@ -12,10 +12,7 @@ from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_count
-from ..federation import Inbox, Message, Method, Params
-from ..federation.identity import spelled
-from ..federation.method import State
-from ..federation.pairs import CLUSTERS, refuse
+from ..federation import CLUSTERS, Inbox, Message, Method, Params, State, refuse, spelled
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 

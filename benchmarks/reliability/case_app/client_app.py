@@ -7,7 +7,7 @@ import torch
 from conformance import case
 
 from fgl.federation import client_app
-from fgl.federation.packed import pack, unpack
+from fgl.federation.executors.remote.wire import pack, unpack
 
 
 def nan(message):

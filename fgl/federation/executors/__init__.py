@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..message import Message
-from ..method import State
+from ..method.message import Message
+from ..method.method import State
 
 Value = float | tuple[float, float]  # of a metric: a number, or a sum and what divides it
 

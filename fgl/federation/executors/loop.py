@@ -9,12 +9,12 @@ import torch
 
 from ...graph import Graph
 from ...progress import shown
-from ..checks import as_number, check_names
-from ..guard import OwnTensors, unchanged
-from ..message import Message, Params, compact
-from ..method import Method, State
+from ..gate.guard import OwnTensors, unchanged
+from ..method.checks import as_number, check_names
+from ..method.message import Message, Params, compact
+from ..method.method import Method, State
 from ..seeds import fold_in, stage
-from ..train import Trained, train
+from ..training.train import Trained, train
 from . import Answer, Value
 
 Score = Callable[[Params, Graph], Mapping[str, Value]]

@@ -1,0 +1,1 @@
+"""Clients as a dimension of tensors."""

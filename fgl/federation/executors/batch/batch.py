@@ -1,0 +1,153 @@
+"""The batch executor: clients in this process, many of them as one batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+from torch import Tensor
+
+from ....graph import Graph
+from ....transfer import to_host
+from ...method.method import Method, State
+from ...seeds import fold_in
+from ...training.optimizer import SCALARS
+from ...training.train import Trained
+from ..loop import Loop, Ready, Score, kept_optimizer
+from .cohort import Cohort
+from .train_cohort import train_cohort
+
+
+class Batch(Loop):
+    """Clients in this process, `clients_at_once` of them as one batch of tensors.
+
+    Clients of about the same size share a cohort, so that padding is cheap; what a round has built
+    is kept for the next one. A cohort whose contexts have different keys is split.
+
+    Args:
+        method: what they run; its loss must run under `vmap`.
+        clients: every client's graph.
+        clients_at_once: the largest cohort.
+        or_alone: whether clients that cannot be batched train one after the other, they and all
+            that come after them; `one_by_one` then says why. Default: that is an error.
+        seed, states, score: as `Loop`.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> batch = Batch(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [graph] * 5, 2, seed=0)
+        >>> batch.groups([0, 1, 2, 3, 4])
+        [(0,), (1, 2), (3, 4)]
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        clients: Sequence[Graph],
+        clients_at_once: int,
+        *,
+        or_alone: bool = False,
+        seed: int,
+        states: Mapping[int, State] | None = None,
+        score: Score | None = None,
+    ) -> None:
+        super().__init__(method, clients, seed=seed, states=states, score=score)
+        self.clients_at_once, self._or_alone = clients_at_once, or_alone
+        self._checked: set[str] = set()  # kinds of padding that a loss was compared with
+        self._checked_in = -1  # the round in which they were
+        self._cohorts: dict[tuple[int, ...], Cohort] = {}
+
+    def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
+        """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
+        if self.one_by_one:
+            self.padding = 0.0
+            return super().groups(who)
+        alike: dict[Any, list[int]] = {}
+        ages = _ages({client: self.states.get(client, {}) for client in who})
+        for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
+            alike.setdefault(ages[client], []).append(client)
+        groups: list[tuple[int, ...]] = []
+        for members in alike.values():
+            count = -(-len(members) // self.clients_at_once)
+            bounds = [len(members) * i // count for i in range(count + 1)]
+            groups += [tuple(sorted(members[a:b])) for a, b in pairwise(bounds)]
+        size = [graph.num_nodes for graph in self.clients.values()]
+        slots = sum(len(group) * max(size[c] for c in group) for group in groups)
+        self.padding = 1 - sum(size[c] for c in who) / slots if slots else 0.0
+        kept = self._cohorts  # those that this round does not use again would grow without bound
+        around = set(groups)
+        self._cohorts = {
+            members: cohort
+            for members, cohort in kept.items()
+            if any(set(members) <= set(group) for group in around)
+        }
+        return groups
+
+    def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        if not self.one_by_one:
+            try:
+                return super()._trained(index, ready)
+            except Exception as error:  # one of a client's own comes again when it is alone
+                if not self._or_alone or len(ready) == 1:
+                    raise
+                self.one_by_one = str(error) or type(error).__name__
+        return [done for one in ready for done in super(Batch, self)._trained(index, [one])]
+
+    def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        made: dict[int, Trained] = {}
+        for rows in _alike([one.context for one in ready]):
+            some = [ready[row] for row in rows]
+            alone = len(some) == 1
+            done = super()._minimised(index, some) if alone else self._together(index, some)
+            made.update(zip(rows, done, strict=True))
+        return [made[row] for row in range(len(ready))]
+
+    def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
+        if index != self._checked_in and index.bit_count() <= 1:  # a term may begin late
+            self._checked.clear()
+            self._checked_in = index
+        members = tuple(one.client for one in ready)
+        if members not in self._cohorts:
+            self._cohorts[members] = Cohort([one.graph for one in ready], members)
+        return train_cohort(
+            self.method,
+            [one.params for one in ready],
+            self._cohorts[members],
+            [one.context for one in ready],
+            seeds=[fold_in(self.seed, index, client) for client in members],
+            optimizers=[kept_optimizer(self.method, one.state) for one in ready],
+            checked=self._checked,
+        )
+
+
+def _alike(contexts: Sequence[Any]) -> list[list[int]]:
+    """Positions of contexts with the same keys, on both levels."""
+    found: dict[Any, list[int]] = {}
+    for row, context in enumerate(contexts):
+        keys: Any = ()
+        if isinstance(context, Mapping):
+            keys = tuple(
+                (key, tuple(value) if isinstance(value, Mapping) else None)
+                for key, value in context.items()
+            )
+        found.setdefault(keys, []).append(row)
+    return list(found.values())
+
+
+def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
+    """What kept optimisers hold and count: one serves a cohort, so all must agree."""
+    kept: dict[int, Any] = {client: state.get("optimizer", {}) for client, state in states.items()}
+    kept = {k: {} if isinstance(own, Tensor) else own for k, own in kept.items()}  # a method's own
+    counts = [
+        value
+        for own in kept.values()
+        for path, value in own.items()
+        if path.split("/")[0] in SCALARS
+    ]
+    known = iter(to_host(*counts))
+    return {
+        client: tuple(
+            (path, float(next(known)) if path.split("/")[0] in SCALARS else 0.0) for path in own
+        )
+        for client, own in kept.items()
+    }

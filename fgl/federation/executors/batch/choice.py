@@ -1,0 +1,126 @@
+"""The choice of how many clients train as one batch, where nobody made it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from torch import nn
+
+from ....checks import check_number
+from ....graph import Graph
+from ....sparse import SparseMatrix
+from ...method.method import Method
+from ...training.train import trainable
+from .cohort import check_kind
+from .train_cohort import check_optimizer
+
+CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work on, by device
+STEP = 4  # of a parameter: itself, its gradient, two numbers of Adam
+SAVED = 4  # of a layer's output: product, propagated, activated, dropped out
+ALONE = 1 / 12  # share of the cache from which a client's own data keep the machine busy
+ALONE_GRAPHS = 3 / 5  # the same for many small graphs: more products a byte, and more launches
+GRAPHS = 10  # clients that share a batch of small graphs, though they do not fit together
+FEWEST = 3  # clients that are worth a batch
+
+
+class Choice(NamedTuple):
+    """How many clients train as one batch, and why.
+
+    Example:
+        >>> print(Choice(8, "its clients fit the cache"))
+        clients_at_once=8: its clients fit the cache
+    """
+
+    clients_at_once: int
+    why: str
+
+    def __str__(self) -> str:
+        return f"clients_at_once={self.clients_at_once}: {self.why}"
+
+
+def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
+    """How many clients should train as one batch, from their sizes and those of the model.
+
+    What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
+    D its features, its edges and four times what all layers put out for its nodes, of the client
+    that needs most. There are as many batches as all clients need caches, rounded: a batch may need
+    half a cache more. Where D alone is a twelfth of the cache a client keeps the machine busy by
+    itself, and a batch would only leave the cache: all train one by one. With many graphs a client
+    they do so from three fifths on; below it at least ten share a batch. There products of dense
+    weights take the time, which the cache helps less.
+
+    The same inputs are given the same answer on every machine: the cache is a number that stands
+    here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
+    then trains one client after the other, see `Round.one_by_one`.
+
+    Args:
+        method: its model, its optimiser.
+        clients: their graphs.
+        cache: bytes; default 64 MiB on a processor, 4 GiB on a GPU.
+
+    Returns:
+        The `Choice`; 1 means one after the other.
+
+    Raises:
+        ValueError: for a cache that is not above 0.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> choose(method, [graph] * 5).clients_at_once
+        5
+        >>> choose(method, [graph] * 5, cache=1_000).clients_at_once
+        1
+    """
+    if cache is not None:
+        check_number("cache", cache, above=0)
+    refused = _refused(method, clients)
+    if refused:
+        return Choice(1, refused)
+    cache = CACHE.get(clients[0].device.type, CACHE["cpu"]) if cache is None else cache
+    trained, data = _trained_bytes(method), max(_data_bytes(method, each) for each in clients)
+    each, small_graphs = trained + data, clients[0].batch is not None
+    why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
+    if data > (ALONE_GRAPHS if small_graphs else ALONE) * cache:
+        return Choice(1, why)
+    if not small_graphs and FEWEST * each > cache:
+        return Choice(1, why)
+    batches = max(1, round(len(clients) * each / cache))
+    at_once = math.ceil(len(clients) / batches)
+    fewest = GRAPHS if small_graphs else 1
+    return Choice(min(max(at_once, fewest), len(clients)), why)
+
+
+def _refused(method: Method, clients: Sequence[Graph]) -> str:
+    """Why no batch can train, as far as that shows before the first step."""
+    if len(clients) < 2:
+        return "one client is no batch" if clients else "there is no client"
+    sizes = {graph.num_nodes for graph in clients}
+    mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    if mixing and (len(sizes) > 1 or method.train.batches is not None):
+        return f"{type(mixing[0]).__name__} would mix padded nodes in"
+    try:
+        check_kind(clients, range(len(clients)))
+        check_optimizer(method.train.optimizer)
+    except Exception as error:
+        return str(error).split(";")[0]
+    return ""
+
+
+def _trained_bytes(method: Method) -> int:
+    """What an optimiser with two numbers a parameter holds and moves."""
+    tensors = {**dict(method.model.named_parameters()), **method.personal}
+    names = trainable(method)
+    return STEP * sum(t.numel() * t.element_size() for n, t in tensors.items() if n in names)
+
+
+def _data_bytes(method: Method, graph: Graph) -> int:
+    """Features, edges and what the layers put out: of the whole client."""
+    size = graph.x.dtype.itemsize
+    entries = graph.x.nnz if isinstance(graph.x, SparseMatrix) else graph.x.numel()
+    out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)
+    index = 8 if isinstance(graph.x, SparseMatrix) else 0
+    edges = graph.num_edges * (size + 8)
+    return entries * (size + index) + edges + SAVED * graph.num_nodes * out * size

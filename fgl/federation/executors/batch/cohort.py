@@ -1,0 +1,274 @@
+"""Cohorts: several clients as one, their graphs and contexts stacked for `vmap`."""
+
+from __future__ import annotations
+
+import copy
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from ....graph import MASKS, Graph
+from ....sparse import MatrixStack, Member, SparseMatrix
+from ....transfer import to_device
+from ...method.ragged import Ragged
+
+ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
+
+Part = Callable[[Member], Any]
+
+
+def _late(make: Callable[[], Part]) -> Part:
+    """A part that is made when a loss asks for it."""
+    made = cache(make)
+    return lambda client: made()(client)
+
+
+class Cohort:
+    """K graphs, padded to the largest and stacked; their edges are block-diagonal operators.
+
+    Args:
+        graphs: of the same kind: the same fields, features, classes, dtype and device.
+        clients: what an error calls them; default their position.
+
+    Raises:
+        ValueError: if the graphs differ in kind.
+
+    Example:
+        >>> graphs = [fgl.Graph(torch.ones(n, 2), torch.tensor([[0], [1]])) for n in (2, 4)]
+        >>> cohort = Cohort(graphs)
+        >>> cohort.num_nodes, cohort.padding
+        (4, 0.25)
+        >>> torch.func.vmap(lambda index: cohort.graph(Member(index)).num_nodes)(cohort.index)
+        tensor([2, 4])
+    """
+
+    def __init__(self, graphs: Sequence[Graph], clients: Sequence[int] | None = None) -> None:
+        self.graphs = list(graphs)
+        self.clients = list(range(len(graphs)) if clients is None else clients)
+        check_kind(self.graphs, self.clients)
+        first = self.graphs[0]
+        sizes = [graph.num_nodes for graph in self.graphs]
+        self.num_nodes = max(sizes)
+        self.padding = 1 - sum(sizes) / max(len(sizes) * self.num_nodes, 1)
+        self._lifted: list[weakref.ref[Tensor]] = []
+        self.index = torch.arange(len(sizes), device=first.device)
+        self.num_examples = max(graph.num_examples for graph in self.graphs)
+        given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
+        self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *given)}
+        self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
+        self.parts["example_mask"] = self._each("example_mask")
+        self.parts.setdefault("train_mask", self.parts["example_mask"])
+        self.parts["node_mask"] = _late(lambda: self._each("node_mask"))
+        if first.batch is not None:
+            self.parts["pool"] = MatrixStack([graph.pool for graph in self.graphs]).of
+            self.parts["batch"] = _late(
+                lambda: self.stack("batch", [self._owners(graph) for graph in self.graphs])
+            )
+        for name in ("num_nodes", "num_edges", "num_graphs"):
+            self.parts[name] = _late(partial(self._counts, name))
+
+    def _each(self, name: str) -> Part:
+        return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
+
+    def _counts(self, name: str) -> Part:
+        counts = torch.tensor([getattr(graph, name) for graph in self.graphs])
+        stacked = to_device(counts, self.index.device)
+        self.remember([stacked])
+        return lambda client: client.part(stacked)
+
+    def __len__(self) -> int:
+        return len(self.graphs)
+
+    def _owners(self, graph: Graph) -> Tensor:
+        """The graph of every node; of padding a graph that no client has."""
+        out = graph.edge_index.new_full((self.num_nodes,), self.num_examples)
+        out[: graph.num_nodes] = graph.batch  # type: ignore[assignment]
+        return out
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the features are sparse."""
+        return isinstance(self.graphs[0].x, SparseMatrix)
+
+    def known(self) -> list[Tensor]:
+        """The stacks that losses may use and that still exist, for `vmap` to hand out."""
+        return [stack for ref in self._lifted if (stack := ref()) is not None]
+
+    def remember(self, stacks: Sequence[Tensor]) -> None:
+        """Add to `known`, weakly: a context's stack goes with its round."""
+        self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
+
+    def graph(self, client: Member) -> Graph:
+        """The graph of one client, inside `vmap`."""
+        return _Member(self, client)
+
+    def stack(self, name: str, values: Sequence[Any]) -> Part:
+        """One value per client, as a function of the client at hand inside `vmap`.
+
+        A value that all clients share is passed on as it is; those that are `Ragged` are padded
+        with zeros, which their mask leaves out.
+
+        Raises:
+            TypeError: if a value is of another kind than the first client's.
+            ValueError: if shapes, keys or dtypes differ, and the values are not `Ragged`.
+        """
+        return self._stacked(name, values, pad=False)
+
+    def _stacked(self, name: str, values: Sequence[Any], *, pad: bool) -> Part:
+        first = values[0]
+        if all(value is first for value in values):
+            return lambda client: first
+        for client, value in zip(self.clients, values, strict=True):
+            if type(value) is not type(first):
+                raise TypeError(
+                    f"Expected client {client}'s {name} to be a {type(first).__name__} as client "
+                    f"{self.clients[0]}'s, but got {type(value).__name__}{ONE_BY_ONE}"
+                )
+        if isinstance(first, Ragged):
+            return self._stack_ragged(name, values)
+        if not pad:
+            self._check_shapes(name, values)
+        if isinstance(first, SparseMatrix):
+            self._check_dtypes(name, values)
+            return MatrixStack(values).of
+        if isinstance(first, Mapping):
+            return self._stack_dicts(name, values)
+        if not isinstance(first, Tensor):
+            raise TypeError(
+                f"Expected client {self.clients[0]}'s {name} to be a tensor, a SparseMatrix, "
+                f"Ragged or a dict of them, but got {type(first).__name__}{ONE_BY_ONE}"
+            )
+        stacked = self._padded(name, values)
+        self.remember([stacked])  # `vmap` hands it out for less than a loss would lift it
+        return lambda client: client.part(stacked)
+
+    def _stack_ragged(self, name: str, values: Sequence[Ragged]) -> Part:
+        values_of = self._stacked(name, [value.values for value in values], pad=True)
+        mask_of = self._stacked(f"{name}.mask", [value.mask for value in values], pad=True)
+        return lambda client: Ragged(values_of(client), mask_of(client))
+
+    def _check_shapes(self, name: str, values: Sequence[Any]) -> None:
+        """What has no mask is not padded: its padding would get into the loss in silence."""
+        for client, value in zip(self.clients, values, strict=True):
+            shape: Any = getattr(value, "shape", None)
+            want: Any = getattr(values[0], "shape", None)
+            if shape != want:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to have shape {list(want)} as client "
+                    f"{self.clients[0]}'s, or to be fgl.federation.Ragged, which brings a mask of "
+                    f"what is not padding, but got {list(shape)}{ONE_BY_ONE}"
+                )
+
+    def _check_dtypes(self, name: str, values: Sequence[SparseMatrix]) -> None:
+        for client, value in zip(self.clients, values, strict=True):
+            if value.dtype != values[0].dtype:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to be {values[0].dtype} as client "
+                    f"{self.clients[0]}'s, but got {value.dtype}{ONE_BY_ONE}"
+                )
+
+    def _stack_dicts(self, name: str, values: Sequence[Any]) -> Part:
+        for client, value in zip(self.clients, values, strict=True):
+            if list(value) != list(values[0]):
+                raise ValueError(
+                    f"Expected client {client}'s {name} to have keys {list(values[0])} as client "
+                    f"{self.clients[0]}'s, but got {list(value)}{ONE_BY_ONE}"
+                )
+        made = {key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]}
+        return lambda client: {key: of(client) for key, of in made.items()}
+
+    def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
+        first = tensors[0]
+        for client, tensor in zip(self.clients, tensors, strict=True):
+            alike = tensor.dim() == first.dim() and tensor.shape[1:] == first.shape[1:]
+            if tensor.dtype != first.dtype or not alike:
+                raise ValueError(
+                    f"Expected client {client}'s {name} to be {first.dtype} of shape "
+                    f"{['*', *first.shape[1:]]} as client {self.clients[0]}'s, but got "
+                    f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
+                )
+        if all(tensor.shape == first.shape for tensor in tensors):
+            return torch.stack(list(tensors))
+        return pad_sequence(list(tensors), batch_first=True)
+
+
+class _Member(Graph):
+    """A graph inside `vmap`: batched tensors, padded nodes that are in no mask.
+
+    Its numbers of nodes, edges and training nodes are the client's own: tensors, not integers.
+    """
+
+    def __init__(self, cohort: Cohort, client: Member) -> None:
+        self.__dict__.update(cohort=cohort, client=client, num_classes=cohort.graphs[0].num_classes)
+
+    def __getattribute__(self, name: str) -> Any:
+        own = object.__getattribute__(self, "__dict__")
+        if name not in own and "cohort" in own and name in own["cohort"].parts:
+            own[name] = own["cohort"].parts[name](own["client"])
+        return own[name] if name in own else super().__getattribute__(name)
+
+    def __repr__(self) -> str:
+        return "Graph(of a batch of clients)"
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.cohort.graphs[0].device
+        return device
+
+    @property
+    def edge_index(self) -> Tensor:
+        raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
+
+    @property
+    def edge_weight(self) -> Tensor:
+        raise ValueError(f"Expected the loss to read graph.adj, but got edge_weight{ONE_BY_ONE}")
+
+    @property
+    def num_train(self) -> Any:
+        mask: Any = self.train_mask
+        return mask.sum()
+
+    def replace(self, **changes: Any) -> Graph:
+        known = {field.name for field in fields(Graph)}
+        for name in changes:
+            if name not in known:
+                raise TypeError(f"Expected a field of Graph, but got {name!r}")
+            if name in ("edge_index", "edge_weight", "batch", "backend"):
+                raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")
+        changed = copy.copy(self)
+        changed.__dict__.update(changes)
+        return changed
+
+
+def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
+    """Clients can only be stacked if they have the same fields and sizes of classes, features."""
+    if not graphs:
+        raise ValueError("Expected graphs to be at least one, but got none")
+    want = _kind(graphs[0])
+    for client, graph in zip(clients, graphs, strict=True):
+        got = _kind(graph)
+        for name, value in want.items():
+            if got[name] != value:
+                raise ValueError(
+                    f"Expected client {client} to have {name} {value} as client {clients[0]}, "
+                    f"but got {got[name]}{ONE_BY_ONE}"
+                )
+
+
+def _kind(graph: Graph) -> dict[str, Any]:
+    names = ("y", *MASKS, "node_id", "batch")
+    return {
+        "fields": [name for name in names if getattr(graph, name) is not None],
+        "num_features": graph.num_features,
+        "num_classes": graph.num_classes,
+        "features": type(graph.x).__name__,
+        "dtype": graph.x.dtype,
+        "adj": graph.adj.dtype,
+        "device": graph.device,
+    }

@@ -1,0 +1,211 @@
+"""Steps of a cohort: what each client sees in each of them, and inside `vmap`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ....graph import Graph
+from ....sparse import Member
+from ...method.message import Params
+from ...method.method import Method, Training
+from ...seeds import set_seed
+from ...training.minibatches import local_steps, with_train_mask
+from ...training.optimizer import Layout, named
+from ...training.train import check_scalar
+from .cohort import ONE_BY_ONE, Cohort, Part
+
+Hook = Callable[[Params, Params, Any], Params]
+
+
+class View:
+    """A local step of a cohort: its graphs, contexts and training masks.
+
+    Args:
+        method: its loss and its hooks are called once for all clients.
+        layout: of the stacked parameters.
+    """
+
+    cohort: Cohort
+
+    def __init__(self, method: Method, layout: Layout) -> None:
+        self.method, self.layout = method, layout
+        self.contexts: Sequence[Any] = ()
+        self.mask: Tensor | None = None
+        self.is_new = True
+        self._parts: dict[str, Part] = {}
+        self._stacked: dict[tuple[int, ...], tuple[list[Any], Part]] = {}
+        self._known: Mapping[tuple[int, ...], tuple[list[Any], Part]] = {}
+
+    def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
+        """The view of a step; what it shares with the step before is stacked once."""
+        view = View(self.method, self.layout)
+        view.cohort, view.contexts, view.mask = cohort, contexts, mask
+        same = self.__dict__.get("cohort") is cohort
+        view.is_new = not same or contexts is not self.contexts
+        if same:
+            view._known = self._stacked
+        if not view.is_new:
+            view._parts, view._stacked = self._parts, self._stacked
+        return view
+
+    def part(self, key: str) -> Part:
+        """An entry of the contexts, stacked when it is read for the first time."""
+        if key not in self._parts:
+            values = [context[key] for context in self.contexts]
+            which = tuple(map(id, values))  # the values are held, so their ids stay theirs
+            known = self._known.get(which)
+            made = self.cohort.stack(f"context[{key!r}]", values) if known is None else known[1]
+            self._stacked[which] = values, made
+            self._parts[key] = made
+        return self._parts[key]
+
+    def context(self, client: Member) -> Any:
+        """The context of the client at hand."""
+        first = self.contexts[0]
+        if all(context is first for context in self.contexts):
+            return first
+        if all(isinstance(context, Mapping) for context in self.contexts):
+            return _Context(self, client)
+        return self.cohort.stack("context", self.contexts)(client)
+
+    def losses(self, stacks: Params) -> Tensor:
+        """Every client's loss ``[K]`` at its own parameters, stacked as they are laid out."""
+
+        def loss(client: Member, mask: Tensor | None, local: Params) -> Tensor:
+            graph = self.cohort.graph(client)
+            if mask is not None:
+                graph = with_train_mask(graph, mask)
+            value = self.method.loss(self.layout.turn(local), graph, self.context(client))
+            check_scalar(value)
+            return value
+
+        return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
+
+    def hook(self, name: str, function: Hook) -> Hook:
+        """`Training.adjust` or `settle` for all clients: of stacks, with each client's context."""
+        function = named(name, function)
+
+        def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
+            return function(first, second, self.context(client))
+
+        def all_at_once(first: Params, second: Params, context: Any) -> Params:
+            made: Params = self._mapped(name, one, first, second)
+            return made
+
+        return all_at_once
+
+    def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
+        """A function of each client; what `vmap` cannot take is named, with the way out."""
+        known = self.cohort.known()
+        clients: list[Member] = []
+
+        def one(index: Tensor, mask: Tensor | None, parts: list[Tensor], *own: Params) -> Any:
+            client = Member(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
+            clients.append(client)
+            return function(client, mask, *own)
+
+        dims = (0, None if self.mask is None else 0, 0, *[0] * len(trees))
+        try:
+            out = vmap(one, dims, randomness="different")(
+                self.cohort.index, self.mask, known, *trees
+            )
+        except RuntimeError as error:
+            text = str(error)
+            if not any(word in text for word in ("vmap", "functorch", "atching rule")):
+                raise
+            frames = traceback.extract_tb(error.__traceback__)
+            frame = [f for f in frames if "torch" not in Path(f.filename).parts][-1]
+            where = f"{Path(frame.filename).name}:{frame.lineno} `{frame.line}`"
+            raise RuntimeError(
+                f"Expected the {name} to run under torch.func.vmap, but got {where}: "
+                f"{text.splitlines()[0]}{ONE_BY_ONE}"
+            ) from error
+        self.cohort.remember(clients[0].lifted)
+        return out
+
+
+class _Context(Mapping[str, Any]):
+    """One client's context inside `vmap`: an entry is stacked when the loss reads it."""
+
+    def __init__(self, view: View, client: Member) -> None:
+        self._view, self._client = view, client
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._view.contexts[0]:
+            raise KeyError(key)
+        return self._view.part(key)(self._client)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._view.contexts[0])
+
+    def __len__(self) -> int:
+        return len(self._view.contexts[0])
+
+
+class Plan:
+    """What each step of a cohort sees; a client that has no such step sees another and ignores it.
+
+    Args:
+        how: how many steps, or `how.batches`.
+        cohort: the clients.
+        contexts: one per client.
+        seeds: one per client; it draws what it would draw alone.
+    """
+
+    def __init__(
+        self, how: Training, cohort: Cohort, contexts: Sequence[Any], seeds: Sequence[int]
+    ) -> None:
+        self.cohort = cohort
+        self.given: Sequence[Any] = contexts
+        self.drawn: list[Sequence[tuple[Graph, Any]]] = []
+        for graph, context, seed in zip(cohort.graphs, contexts, seeds, strict=True):
+            if how.batches is None:  # nothing is drawn
+                self.drawn.append(local_steps(how, graph, context))
+                continue
+            with torch.random.fork_rng([]):
+                set_seed(seed)
+                self.drawn.append(local_steps(how, graph, context))
+        self.counts = [len(steps) for steps in self.drawn]
+
+    def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
+        """The cohort of a step, its contexts, and training masks ``[K, num_nodes]`` or None.
+
+        Contexts that are those of the step before come as the very same list.
+        """
+        own = self.cohort.graphs
+        pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
+        idle = next(pair for pair in pairs if pair)  # what a client sees that has no step at all
+        given = [(pair or idle)[1] for pair in pairs]
+        if any(new is not old for new, old in zip(given, self.given, strict=True)):
+            self.given = given
+        graphs = [pair[0] if pair else None for pair in pairs]
+        if all(g is None or _base(g) is mine for g, mine in zip(graphs, own, strict=True)):
+            return self.cohort, self.given, self._masks(graphs)
+        seen = [(pair or idle)[0] for pair in pairs]
+        return Cohort(seen, self.cohort.clients), self.given, None
+
+    def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
+        """Which examples each client trains on, where a step sees some of them."""
+        own = self.cohort.graphs
+        if all(graph is None or graph is mine for graph, mine in zip(graphs, own, strict=True)):
+            return None
+        shape = (len(own), self.cohort.num_examples)
+        masks = torch.zeros(shape, dtype=torch.bool, device=self.cohort.index.device)
+        for row, graph in zip(masks, graphs, strict=True):
+            if graph is not None:
+                mask = graph.training_mask
+                row[: mask.numel()] = mask
+        return masks
+
+
+def _base(graph: Graph) -> Graph:
+    """The graph that `with_train_mask` was given, or the graph itself."""
+    base: Graph = graph.__dict__.get("masked", graph)
+    return base

@@ -1,0 +1,232 @@
+"""Local training of a cohort: K clients as one, the clients being a tensor dimension.
+
+Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` is K of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor, nn, optim
+
+from ....progress import shown
+from ...method.message import Params
+from ...method.method import Method, OptimizerFactory, Training
+from ...training.optimizer import (
+    SCALARS,
+    Layout,
+    change_grads,
+    fused,
+    load_state,
+    state_of,
+    step_settled,
+)
+from ...training.train import Trained, check_has_gradient, check_reached, trainable, training
+from .cohort import ONE_BY_ONE, Cohort
+from .padding import check_padding
+from .steps import Plan, View
+
+ELEMENTWISE = (
+    *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
+    *(optim.ASGD, optim.NAdam, optim.RAdam, optim.RMSprop, optim.Rprop),
+)
+HOOKS = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks")
+
+
+def train_cohort(
+    method: Method,
+    params: Sequence[Params],
+    cohort: Cohort,
+    contexts: Sequence[Any],
+    *,
+    seeds: Sequence[int],
+    optimizers: Sequence[Mapping[str, Tensor]] | None = None,
+    checked: set[str] | None = None,
+) -> list[Trained]:
+    """What `train` makes of every client of a cohort, in one step for all.
+
+    ``torch.func.vmap`` of the loss over the clients, one backward, one optimiser on the stacked
+    parameters. A client with fewer minibatches than another is finished when it has none left.
+
+    Args:
+        method: its loss must run under `vmap`, its optimiser be element-wise.
+        params: where each client starts; not changed.
+        cohort: the clients' graphs.
+        contexts: what `method.receive` made, one per client; a tensor that all of them share (the
+            very same) is passed on once.
+        seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
+            whatever else the loss draws, which is not what the clients would draw one by one.
+        optimizers: state for each client to go on from, after as many steps for all; default none.
+        checked: what was padded when a loss was compared before, see `check_padding`. Where
+            something else is padded now and the loss, in eval mode, draws nothing, the most padded
+            client's loss is compared with its loss alone, and the set grows; default empty.
+
+    Returns:
+        One `Trained` per client; their parameters are views of one stack.
+
+    Raises:
+        ValueError: if the clients cannot be stacked, the optimiser is not element-wise, or padded
+            nodes get into the loss.
+        RuntimeError: if the loss cannot be mapped, naming the line and the operation.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2), train=fgl.Training(num_steps=2))
+        >>> cohort, start = Cohort([graph, graph]), method.initial()
+        >>> trained = train_cohort(method, [start, start], cohort, [{}, {}], seeds=[0, 1])
+        >>> len(trained), len(trained[0].losses)
+        (2, 2)
+    """
+    layout, names, how = Layout(params[0], cohort.graphs[0]), trainable(method), method.train
+    once = {id(own): layout.turn(own) for own in params}
+    stacks = _stack([once[id(own)] for own in params])
+    leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
+    plan = Plan(how, cohort, contexts, seeds)
+    _check_model(method.model, cohort)
+    stepper = _optimizer(how, params[0], leaves)
+    load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))
+    last = max(plan.counts)
+    finished: dict[int, tuple[Params, Params]] = {}  # where a client was after its last step
+    losses: list[Tensor] = []
+    view = View(method, layout)
+    checked = set() if checked is None else checked
+    heard = shown(f"local training of {len(cohort)} clients", last, unit="steps")
+    with training(method.model, cohort.graphs[0].device, seeds[0]), heard as advance:
+        for step in range(last + 1):
+            done = [client for client, count in enumerate(plan.counts) if count == step]
+            kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
+            for client in done:
+                early = stacks if step < last else {}
+                early = {name: stack.detach()[client].clone() for name, stack in early.items()}
+                finished[client] = early, _own(kept, client)
+            if step < last:
+                view = view.at(*plan.at(step))
+                left = [client for client, count in enumerate(plan.counts) if count > step]
+                check_padding(view, params, left, checked)
+                losses.append(_step(view, stacks, leaves, stepper))
+                advance(1)
+    history = torch.stack(losses, 1).tolist() if losses else [[]] * len(cohort)
+    ends = {name: stack.detach() for name, stack in stacks.items()}
+    for client, (early, _) in finished.items():
+        for name, value in early.items():
+            ends[name][client] = value
+    each = {name: stack.unbind() for name, stack in layout.turn(ends).items()}
+    return [
+        Trained(
+            {name: parts[k] for name, parts in each.items()},
+            history[k][:count],
+            layout.turn(finished[k][1]),
+        )
+        for k, count in enumerate(plan.counts)
+    ]
+
+
+def _step(
+    view: View, stacks: Params, leaves: Mapping[str, Tensor], stepper: optim.Optimizer
+) -> Tensor:
+    """One local step of all clients; their losses ``[K]`` before it."""
+    how, layout = view.method.train, view.layout
+    stepper.zero_grad()
+    losses = view.losses(stacks)
+    check_has_gradient(losses)
+    losses.backward(_one(losses.dtype, losses.device).expand_as(losses))  # of their sum
+    check_reached(leaves, losses)
+    if how.max_grad_norm is not None:
+        _clip(list(leaves.values()), how.max_grad_norm)
+    if how.adjust is not None:
+        change_grads(leaves, view.hook("adjust", how.adjust), layout, None)
+    if how.settle is None:
+        stepper.step()
+    else:
+        hook = view.hook("settle", how.settle)
+        step_settled(stepper, leaves, hook, layout, None, moments=how.settle_moments)
+    return losses.detach()
+
+
+@cache
+def _one(dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number that each step would make anew."""
+    return torch.ones((), dtype=dtype, device=device)
+
+
+def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
+    """The client's optimiser, its groups as the factory makes them of one client's tensors.
+
+    Raises:
+        ValueError: if the optimiser is not element-wise, or has hooks: they would see all clients.
+    """
+    alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
+    made = how.optimizer(list(alone.values()))
+    _check_optimizer(made)
+    stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
+    groups = [
+        {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
+        for group in made.param_groups
+    ]
+    kind: Any = type(made)
+    return fused(kind(groups))
+
+
+def check_optimizer(factory: OptimizerFactory) -> None:
+    """Raise a ValueError if the optimisers that it makes are not element-wise, or have hooks."""
+    _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
+
+
+def _check_optimizer(made: optim.Optimizer) -> None:
+    if any(getattr(made, name) for name in HOOKS):
+        raise ValueError(
+            f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
+            "with some, which would see the tensors of all clients in one: Training's adjust and "
+            f"settle change a step of each client{ONE_BY_ONE}"
+        )
+    if type(made) not in ELEMENTWISE:
+        known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+        got = type(made).__name__
+        raise ValueError(
+            f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
+        )
+
+
+def _stack(dicts: Sequence[Mapping[str, Tensor]]) -> Params:
+    """One ``[K, ...]`` for every name; what an optimiser counts is the same for all, and one."""
+    out = {}
+    for path, first in dicts[0].items():
+        tensors = [tensors[path].detach() for tensors in dicts]
+        if path.split("/")[0] in SCALARS:
+            out[path] = first
+        elif all(other[path] is first for other in dicts):
+            stack = first.detach().expand(len(tensors), *first.shape)
+            out[path] = stack.clone(memory_format=torch.contiguous_format)
+        else:
+            out[path] = torch.stack(tensors)
+    return out
+
+
+def _own(state: Mapping[str, Tensor], client: int) -> Params:
+    """One client's part of an optimiser's state."""
+    return {
+        path: (value if path.split("/")[0] in SCALARS else value[client]).clone()
+        for path, value in state.items()
+    }
+
+
+def _check_model(model: nn.Module, cohort: Cohort) -> None:
+    """A layer that mixes nodes would mix padded ones in."""
+    mixing = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    if mixing and cohort.padding:
+        raise ValueError(
+            f"Expected a model that keeps nodes apart, since this cohort is padded, "
+            f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
+        )
+
+
+def _clip(leaves: Sequence[Tensor], max_norm: float) -> None:
+    """`torch.nn.utils.clip_grad_norm_` for every client on its own."""
+    grads = [leaf.grad for leaf in leaves if leaf.grad is not None]
+    norms = torch.stack([grad.reshape(len(grad), -1).norm(dim=1) for grad in grads]).norm(dim=0)
+    scale = (max_norm / (norms + 1e-6)).clamp(max=1.0)
+    for grad in grads:
+        grad.mul_(scale.view(-1, *[1] * (grad.dim() - 1)))

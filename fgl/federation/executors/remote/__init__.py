@@ -1,0 +1,1 @@
+"""Clients on machines of their own."""

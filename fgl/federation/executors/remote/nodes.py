@@ -1,0 +1,325 @@
+"""The executor of clients that are nodes elsewhere: who they are, asked and asked again in time."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import time
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from ...gate.uploads import LONGEST
+from ...method.checks import check_message
+from ...method.message import Message, to
+from ...method.method import Method, State
+from .. import Answer, Value
+from .node import Note, agreement, check_agreement
+
+AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
+SLOWEST = 30.0  # seconds between two questions to an app that dies of each
+
+
+class Reply(NamedTuple):
+    """What came back: to which letter, from which node, an error's code and words, or a content."""
+
+    number: str
+    node: int
+    error: tuple[int, str] | None
+    content: Any
+
+
+class Post(Protocol):
+    """How letters reach nodes, and answers come back; see `fgl.federation.Flower`."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def timeout(self) -> float: ...
+
+    @property
+    def poll(self) -> float: ...
+
+    @property
+    def names(self) -> Sequence[str]: ...
+
+    def nodes(self) -> dict[int, tuple[str, ...]]:
+        """The nodes that are there, and the names by which each is known for sure."""
+        ...
+
+    def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
+        """A content for each client."""
+        ...
+
+    def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
+        """Send each node its content: the numbers of the letters that were taken."""
+        ...
+
+    def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
+        """What has come back by now."""
+        ...
+
+    def note(self, content: Any) -> Mapping[str, Any]:
+        """The note in a content; its integers are strings of digits."""
+        ...
+
+    def message(self, content: Any) -> Message:
+        """The message in a content."""
+        ...
+
+
+class _Refused(NamedTuple):
+    """Why a node is not the client that it says it is."""
+
+    client: int
+    why: str
+    taken: bool = False  # by another node, which may go
+
+
+@dataclass
+class _Question:
+    """What clients are asked in one round, and what has come of it so far."""
+
+    kind: str
+    contents: Mapping[int, Any]
+    start: float
+    end: float
+    found: dict[int, Any | str] = field(default_factory=dict)
+    pending: dict[str, tuple[int, int]] = field(default_factory=dict)  # message: client, node
+    trouble: dict[int, str] = field(default_factory=dict)  # why a client is asked again
+    again: dict[int, float] = field(default_factory=dict)  # not before this moment
+    times: Counter[int] = field(default_factory=Counter)  # how often a client was asked
+
+    def open(self) -> list[int]:
+        """Clients that have to be asked."""
+        waiting = {client for client, _ in self.pending.values()}
+        return [c for c in self.contents if c not in self.found and c not in waiting]
+
+
+class Nodes:
+    """Every client is a node elsewhere, known by the id that its network gives it.
+
+    Its `states` hold nothing of the clients': of each that keeps a state they name the run, and
+    the round after which its message was taken, whose state counts.
+
+    Args:
+        post: carries letters to nodes.
+        method: what server and clients run.
+        seed: of the run.
+        states: of the run so far.
+        config: JSON-able values that the clients must agree with.
+    """
+
+    padding = 0.0
+    one_by_one = ""
+
+    def __init__(
+        self,
+        post: Post,
+        method: Method,
+        *,
+        seed: int,
+        states: Mapping[int, State],
+        config: Mapping[str, Any],
+    ) -> None:
+        self.post, self.method, self.seed = post, method, seed
+        self.num_clients = post.num_clients
+        self.states: dict[int, State] = dict(states)
+        runs: list[Any] = [state["run"] for state in states.values()]
+        self.run = int(runs[0]) if runs else secrets.randbits(62)
+        self.agreement = agreement(method, config)
+        self.nodes: dict[int, int] = {}  # client to node
+        self._strangers: dict[int, _Refused] = {}  # node: why
+        self._there: dict[int, tuple[str, ...]] = {}  # node: its names
+        self._queries: dict[str, tuple[int, float]] = {}  # who is asked who it is, and when
+        self._next_look = 0.0
+        self._begun = False
+        self._scoring: set[int] = set()
+        self._keeps: dict[int, bool] = {}
+
+    def train(
+        self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
+    ) -> Iterator[tuple[int, Answer]]:
+        found = self._ask("train", index, {client: outbox[client] for client in who})
+        for client in who:
+            yield client, self._answer(index, client, found[client])
+
+    def keep(self, index: int, accepted: Sequence[int]) -> None:
+        for client in accepted:
+            self.states.pop(client, None)
+            if self._keeps[client]:
+                self.states[client] = {"run": torch.tensor(self.run), "round": torch.tensor(index)}
+        self._keeps.clear()
+
+    def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
+        sent = {client: outbox[client] for client in sorted(self._scoring)}
+        found: dict[int, dict[str, Value]] = {}
+        for client, content in self._ask("evaluate", index, sent).items():
+            try:
+                said = json.loads(self._said(index, client, content)["metrics"])
+                found[client] = {str(name): _value(value) for name, value in said.items()}
+            except Exception as error:  # whoever cannot tell its score has none
+                warnings.warn(f"Round {index}, client {client}, score: {error}", stacklevel=2)
+        return found
+
+    def _answer(self, index: int, client: int, content: Any | str) -> Answer:
+        """What is in a client's records, or what is wrong with them."""
+        template = self.method.model.state_dict()
+        device = next((tensor.device for tensor in template.values()), torch.device("cpu"))
+        try:
+            said = self._said(index, client, content)
+            message = to(self.post.message(content), device)
+            check_message(message, model=template)
+            self._keeps[client] = bool(said["keeps"])
+            losses = [float(loss) for loss in said["losses"]]
+            return Answer(message, losses, int(said["num_examples"]))
+        except Exception as error:  # whatever it is that somebody else sent
+            return Answer(None, problem=str(error)[:LONGEST])
+
+    def _said(self, index: int, client: int, content: Any | str) -> Any:
+        """The note of an answer, which must be one to this question."""
+        if isinstance(content, str):
+            raise ValueError(content)
+        said = self.post.note(content)
+        for name, value in self._note(index, client)._asdict().items():
+            if said.get(name) != str(value):
+                got = said.get(name)
+                raise ValueError(f"Expected the answer to be of {name} {value}, but got {got}")
+        return said
+
+    def _note(self, index: int, client: int) -> Note:
+        base: Any = self.states.get(client, {}).get("round", -1)
+        return Note(self.run, self.seed, index, client, int(base))
+
+    def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
+        """What each client answers before the time is over, or why there is nothing of it."""
+        agreed = json.dumps(self.agreement)
+        notes = {k: {**self._note(index, k)._asdict(), "agreement": agreed} for k in messages}
+        contents = self.post.letters(notes, messages)
+        start = time.monotonic()
+        question = _Question(kind, contents, start, start + self.post.timeout)
+        while len(question.found) < len(contents):
+            self._look()
+            self._push(question)
+            self._pull(question)
+            self._give_up(question)
+            if len(question.found) < len(contents):
+                time.sleep(self.post.poll)
+        self._begun = True
+        return question.found
+
+    def _look(self) -> None:
+        """See which nodes are there, and ask those that are new who they are."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return
+        self._next_look = now + 10 * self.post.poll
+        self._there = self.post.nodes()
+        for node, refused in list(self._strangers.items()):
+            free = refused.taken and self.nodes[refused.client] not in self._there
+            if free or node not in self._there:
+                del self._strangers[node]
+        asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
+        self._queries = asked
+        known = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
+        new = {node: None for node in self._there if node not in known}
+        for node, number in self.post.push("query", new, self.post.timeout).items():
+            self._queries[number] = node, now
+
+    def _push(self, question: _Question) -> None:
+        """Ask the clients that are there and have to be asked."""
+        now = time.monotonic()
+        asked: dict[int, int] = {}
+        for client in question.open():
+            node = self.nodes.get(client)
+            if node in self._there and question.again.get(client, now) <= now < question.end:
+                asked[self.nodes[client]] = client
+        contents = {node: question.contents[client] for node, client in asked.items()}
+        taken = self.post.push(question.kind, contents, question.end - now)
+        for node, client in asked.items():
+            wait = 10 * self.post.poll * 2 ** question.times[client]
+            question.again[client] = now + min(wait, SLOWEST)
+            question.times[client] += 1
+            if node in taken:
+                question.pending[taken[node]] = client, node
+            else:
+                question.trouble[client] = "the message could not be sent"
+
+    def _pull(self, question: _Question) -> None:
+        """See what has come; only the node that was asked can answer."""
+        numbers = [*question.pending, *self._queries]
+        for reply in self.post.pull(numbers) if numbers else ():
+            if reply.number in self._queries:
+                self._meet(self._queries.pop(reply.number)[0], reply)
+            elif reply.number in question.pending:
+                client, node = question.pending.pop(reply.number)
+                if reply.error is not None:
+                    question.trouble[client] = reply.error[1][:LONGEST]
+                    if reply.error[0] not in AGAIN:
+                        question.found[client] = question.trouble[client]
+                elif reply.node != node:
+                    question.found[client] = f"answered by another node, {reply.node}"
+                else:
+                    question.found[client] = reply.content
+
+    def _give_up(self, question: _Question) -> None:
+        """Whoever is not there, or not in time, is not waited for."""
+        if time.monotonic() >= question.end:
+            for client in question.contents:
+                late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
+                whys = [late, *filter(None, [question.trouble.get(client)])]
+                question.found.setdefault(client, "; ".join(whys)[:LONGEST])
+        elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
+            for client in question.open():
+                if client not in question.again and self._absent(client):
+                    question.found[client] = self._absent(client)
+
+    def _absent(self, client: int) -> str:
+        """Why a client has no node, where it has none."""
+        if self.nodes.get(client) in self._there:
+            return ""
+        whys = [refused.why for refused in self._strangers.values() if refused.client == client]
+        return "; ".join(["its node is not there", *whys])[:LONGEST]
+
+    def _meet(self, node: int, reply: Reply) -> None:
+        """Learn which client a node is; it stays that."""
+        if reply.error is not None and reply.error[0] in AGAIN:
+            return
+        client, taken = -1, False
+        try:
+            if reply.error is not None or reply.node != node:
+                raise ValueError(reply.error[1] if reply.error else "answered by another node")
+            said = self.post.note(reply.content)
+            client = int(said["client"])
+            self._check_name(client, node)
+            check_agreement(client, json.loads(said["agreement"]), self.agreement)
+            other = self.nodes.get(client)
+            taken = other in self._there
+            if taken:
+                raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
+        except Exception as problem:  # whatever it is that somebody else sent
+            self._strangers[node] = _Refused(client, str(problem)[:LONGEST], taken)
+            warnings.warn(f"Node {node} is refused: {problem}", stacklevel=2)
+            return
+        self.nodes[client] = node
+        (self._scoring.add if said["scores"] else self._scoring.discard)(client)
+
+    def _check_name(self, client: int, node: int) -> None:
+        if not 0 <= client < self.num_clients:
+            last = self.num_clients - 1
+            raise ValueError(f"Expected client to be from 0 to {last}, but got {client}")
+        if self.post.names and self.post.names[client] not in self._there.get(node, ()):
+            want, got = self.post.names[client], self._there.get(node)
+            raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")
+
+
+def _value(value: Any) -> Value:
+    if isinstance(value, list):
+        total, count = value
+        return float(total), float(count)
+    return float(value)

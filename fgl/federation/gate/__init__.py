@@ -1,0 +1,1 @@
+"""What a server lets in, and why not the rest."""

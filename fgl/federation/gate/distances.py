@@ -1,0 +1,222 @@
+"""Distances: how far an upload is from what was sent, how much a server's message has grown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..method.checks import first_not_finite
+from ..method.message import Message, Params
+
+FEW = 2**17  # entries of what is compared in one call
+
+
+class Diverged(ValueError):
+    """Numbers that are not finite, or far beyond what they were.
+
+    Example:
+        >>> issubclass(Diverged, ValueError)
+        True
+    """
+
+
+class Change(NamedTuple):
+    """Two root mean squares of an entry: how far it moved, how large it was before.
+
+    Args:
+        moved: of the difference to what was sent.
+        size: of what was sent; None where nothing of it was.
+
+    Example:
+        >>> Change(2.0, None).moved
+        2.0
+    """
+
+    moved: float
+    size: float | None
+
+
+Pair = tuple[Tensor, Tensor | None]  # a tensor, and what is subtracted from it
+
+
+def changes(
+    uploads: Mapping[int, Message], sent: Mapping[int, Message]
+) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
+    """How far each entry of every upload is from what was sent.
+
+    All norms are read at once, since each reading waits for a device.
+
+    Args:
+        uploads: client to its message, dicts of tensors.
+        sent: client to what it was sent; where that lacks an entry, it counts as 0.
+
+    Returns:
+        Client to key to `Change`; keys without a floating-point tensor, and ``"num_examples"``,
+        have none. And client to the error of an upload that is not finite.
+
+    Example:
+        >>> came = {3: {"model": {"w": torch.tensor([3.0])}}, 4: {"w": torch.tensor(float("nan"))}}
+        >>> found, wrong = changes(came, {3: {"model": {"w": torch.ones(1)}}})
+        >>> found[3], str(wrong[4])
+        ({'model': Change(moved=2.0, size=1.0)}, 'w is not finite')
+    """
+    norms = _Norms()
+    places: list[tuple[int, str, range, range | None, int]] = []
+    known: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
+    for client, message in uploads.items():
+        was = sent.get(client, {})
+        for key, value in message.items():
+            new = floats(value)
+            if not new:
+                continue
+            old = {n: t for n, t in floats(was.get(key, {})).items() if _like(new.get(n), t)}
+            moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
+            same = tuple(map(id, old.values()))
+            if same not in known:
+                known[same] = norms.add((tensor, None) for tensor in old.values())
+            count = sum(tensor.numel() for tensor in new.values())
+            before = known[same] if old else None
+            places.append((client, key, moved, before, count))
+    lengths = norms.read()
+    found: dict[int, dict[str, Change]] = {client: {} for client in uploads}
+    wrong: dict[int, Diverged] = {}
+    for client, key, moved, before, count in places:
+        change = _mean(lengths, moved, count)
+        bad = None if math.isfinite(change) else first_not_finite({key: uploads[client][key]})
+        if bad is not None:
+            wrong.setdefault(client, Diverged(f"{bad} is not finite"))
+        elif key != "num_examples":
+            size = None if before is None else _mean(lengths, before, count)
+            found[client][key] = Change(change, size)
+    return found, wrong
+
+
+def root_mean_square(tensors: Iterable[Tensor]) -> float:
+    """``sqrt(sum_i x_i^2 / n)`` over all entries of some tensors; 0 where there is none.
+
+    Example:
+        >>> root_mean_square([torch.tensor([3.0]), torch.tensor([4.0, 0.0, 0.0])])
+        2.5
+    """
+    norms, each = _Norms(), list(tensors)
+    places = norms.add((tensor, None) for tensor in each)
+    count = sum(tensor.numel() for tensor in each)
+    return _mean(norms.read(), places, count)
+
+
+def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
+    """Raise `Diverged` if a message or a state is not finite, or far larger than it was.
+
+    Args:
+        new: dict of tensors, at most one dict deep.
+        old: what it replaces; what it lacks counts as of size 1.
+        name: what an error calls it.
+        most: by how much a root mean square may grow, beyond 1.
+
+    Example:
+        >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
+        Traceback (most recent call last):
+        fgl.federation.gate.distances.Diverged: Expected state['w'] to grow by at most 1e+06, ...
+    """
+    for key, value in new.items():
+        parts = floats(value)
+        if not parts:
+            continue
+        size = root_mean_square(parts.values())
+        if size <= most:
+            continue
+        bad = first_not_finite({key: value})
+        if bad is not None:
+            raise Diverged(f"Expected {name} to be finite, but got {bad} that is not")
+        last = root_mean_square(floats(old.get(key, {})).values())
+        if size > most * max(last, 1.0):
+            raise Diverged(
+                f"Expected {name}[{key!r}] to grow by at most {most:g}, but got {size:.4g} "
+                f"after {last:.4g}"
+            )
+
+
+def floats(value: Any) -> Params:
+    """The floating-point numbers of an entry, by name.
+
+    Example:
+        >>> floats({"w": torch.ones(1), "n": torch.tensor(3)})
+        {'w': tensor([1.])}
+    """
+    inner = value if isinstance(value, Mapping) else {"": value}
+    return {
+        name: tensor if tensor.layout == torch.strided else _values(tensor)
+        for name, tensor in inner.items()
+        if tensor.is_floating_point()
+    }
+
+
+def _values(tensor: Tensor) -> Tensor:
+    return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
+
+
+def _like(new: Tensor | None, old: Tensor) -> bool:
+    return new is not None and new.shape == old.shape
+
+
+def _mean(lengths: Sequence[float], places: Sequence[int], count: int) -> float:
+    return math.hypot(*(lengths[place] for place in places)) / math.sqrt(count) if count else 0.0
+
+
+class _Norms:
+    """Euclidean norms of tensors, or of differences, that are read together."""
+
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+
+    def add(self, pairs: Iterable[Pair]) -> range:
+        """Where the norms of these will be."""
+        start = len(self.pairs)
+        self.pairs += pairs
+        return range(start, len(self.pairs))
+
+    def read(self) -> list[float]:
+        """All norms, in the order in which they were added."""
+        kinds: dict[Any, list[int]] = {}
+        for place, (tensor, old) in enumerate(self.pairs):
+            kinds.setdefault((tensor.device, tensor.dtype, old is None), []).append(place)
+        out = [0.0] * len(self.pairs)
+        for places in kinds.values():
+            norms = torch.stack(_norms([self.pairs[place] for place in places])).tolist()
+            for place, norm in zip(places, norms, strict=True):
+                finite = math.isfinite(norm)  # else the squares may be too large for the dtype
+                out[place] = norm if finite else _long_norm(*self.pairs[place])
+        return out
+
+
+def _norms(pairs: Sequence[Pair]) -> list[Tensor]:
+    """Of pairs that are alike; as many in one call as fit a cache."""
+    out: list[Tensor] = []
+    for some in _split(pairs):
+        values = [tensor for tensor, _ in some]
+        olds = [old.to(tensor) for tensor, old in some if old is not None]
+        out += torch._foreach_norm(torch._foreach_sub(values, olds) if olds else values)
+    return out
+
+
+def _split(pairs: Sequence[Pair]) -> Iterator[list[Pair]]:
+    """Consecutive pairs that have few entries together, or one alone."""
+    some: list[Pair] = []
+    entries = 0
+    for pair in pairs:
+        entries += pair[0].numel()
+        if some and entries > FEW:
+            yield some
+            some, entries = [], pair[0].numel()
+        some.append(pair)
+    yield some
+
+
+def _long_norm(tensor: Tensor, old: Tensor | None) -> float:
+    """In double."""
+    moved = tensor.double() if old is None else tensor.double() - old.to(tensor).double()
+    return float(torch.linalg.vector_norm(moved))

@@ -1,0 +1,176 @@
+"""Forms of uploads: names, shapes, dtypes and layouts, and which of them most clients have."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ..method.message import Message, leaves
+
+Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
+LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+
+
+class NoMajority(ValueError):
+    """No form of upload has more clients than every other, so that nobody can be said to be wrong.
+
+    Example:
+        >>> issubclass(NoMajority, ValueError)
+        True
+    """
+
+
+def form_of(message: Mapping[str, Any], ragged: Collection[str] = ()) -> Form:
+    """What all uploads of a run have in common: names, shapes, dtypes and layouts.
+
+    Args:
+        message: dict of tensors, at most one dict deep.
+        ragged: keys that differ from client to client and are left out.
+
+    Raises:
+        TypeError: for a tensor that is no memory of numbers.
+        ValueError: for a ragged tensor whose rows are one and the same memory.
+
+    Example:
+        >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
+        {'n': 'torch.int64 []'}
+    """
+    form: Form = {}
+    for path, tensor in leaves(message):
+        own = type(tensor) not in (Tensor, Parameter)  # it decides what adding it up means
+        if own or tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
+            plain = "meta" if tensor.is_meta else str(tensor.layout)
+            got = f"a {type(tensor).__name__}" if own else plain
+            raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
+    for key, value in message.items():
+        if key not in ragged:
+            named = isinstance(value, Mapping)
+            form[key] = {k: said(t) for k, t in value.items()} if named else said(value)
+            continue
+        for path, tensor in leaves({key: value}):
+            size = tensor.numel() * tensor.element_size()
+            if tensor.layout != torch.strided or size > tensor.untyped_storage().nbytes():
+                raise ValueError(
+                    f"Expected {path!r} to be dense and whole, but got an expanded one"
+                )
+    return form
+
+
+def said(tensor: Tensor) -> str:
+    """What a form says of a tensor.
+
+    Example:
+        >>> said(torch.zeros(2, 3))
+        'torch.float32 [2, 3]'
+    """
+    return _said(tensor.dtype, tensor.shape, tensor.layout)
+
+
+@lru_cache(maxsize=1024)
+def _said(dtype: torch.dtype, shape: torch.Size, layout: torch.layout) -> str:
+    return f"{dtype} {list(shape)}" + ("" if layout == torch.strided else f" {layout}")
+
+
+def most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
+    """The form with the most votes, in the order in which most clients say it.
+
+    Raises:
+        NoMajority: if another one has as many.
+    """
+    spelled = _all_spelled(forms)
+    counts, known = Counter(spelled.values()), _spelled(fixed)
+    agreed = len(counts) == 1 and len(forms) > 1  # as where a method changes what it sends
+    if fixed:
+        counts[known] = max(counts[known], votes)
+    best = [said for said, number in counts.items() if number == max(counts.values())]
+    if not best or (fixed and known in best and (agreed or len(best) == 1)):
+        return fixed
+    if len(best) > 1:
+        raise NoMajority(_no_majority(json.loads(best[0]), json.loads(best[1])))
+    orders = Counter(json.dumps(forms[k]) for k, said in spelled.items() if said == best[0])
+    most: Form = json.loads(orders.most_common(1)[0][0])
+    return most
+
+
+def _spelled(form: Form) -> str:
+    return json.dumps(form, sort_keys=True)
+
+
+def _all_spelled(forms: Mapping[int, Form]) -> dict[int, str]:
+    """Each client's form as a string; most are those of the client before."""
+    out: dict[int, str] = {}
+    last, spelled = None, ""
+    for client, form in forms.items():
+        if form != last:
+            last, spelled = form, _spelled(form)
+        out[client] = spelled
+    return out
+
+
+def all_differ(forms: Mapping[int, Form]) -> bool:
+    """Whether each client has a form of its own: no hostile one makes that so, but a method may."""
+    return len(set(_all_spelled(forms).values())) == len(forms) > 2
+
+
+def _no_majority(one: Form, other: Form) -> str:
+    """Why a round counts nobody."""
+    got, wanted = _flat(one), _flat(other)
+    paths = [p for p in sorted(got.keys() | wanted) if got.get(p) != wanted.get(p)]
+    return (
+        "Expected one form of upload to have more clients than any other, but got no majority of "
+        f"forms: two that differ in {_said_paths(paths[:3])} have the same number"
+    )
+
+
+def check_form(form: Form, want: Form) -> None:
+    """Raise an error that names the first thing in which an upload differs from the others."""
+    if form == want:
+        return
+    got, wanted = _flat(form), _flat(want)
+    for word, keys in (("missing", wanted.keys() - got), ("extra", got.keys() - wanted)):
+        if keys:
+            raise ValueError(
+                f"Expected the upload to have the entries that those of most clients have, "
+                f"but got {word} {_said_paths(sorted(keys))}"
+            )
+    path = next(path for path in wanted if got[path] != wanted[path])
+    name = "/".join(path)
+    raise ValueError(f"Expected {name} to be {wanted[path]} as most clients', but got {got[path]}")
+
+
+def _flat(form: Form) -> dict[tuple[str, ...], str]:
+    """What stands where; a key may have a "/" of its own, so that a path is no string."""
+    return {
+        path: spec
+        for key, value in form.items()
+        for path, spec in (
+            [((key,), "a dict"), *(((key, name), spec) for name, spec in value.items())]
+            if isinstance(value, Mapping)
+            else [((key,), value)]
+        )
+    }
+
+
+def _said_paths(paths: Iterable[tuple[str, ...]]) -> list[str]:
+    return ["/".join(path) for path in paths]
+
+
+def in_order(message: Message, form: Form) -> Message:
+    """The message with its entries in the order that most clients have."""
+    if list(message) == list(form) and all(
+        list(message[key]) == list(inner) for key, inner in form.items() if isinstance(inner, dict)
+    ):
+        return message
+    return {
+        key: {name: message[key][name] for name in form[key]}
+        if isinstance(form.get(key), dict)
+        else message[key]
+        for key in [*form, *(key for key in message if key not in form)]
+    }

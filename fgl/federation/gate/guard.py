@@ -1,0 +1,220 @@
+"""The guard of a method: the same method, each of its functions checked when it is called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...graph import Graph
+from ..method.checks import check_message, check_model
+from ..method.compose import check_seals
+from ..method.inbox import Inbox
+from ..method.message import Message, Params, leaves
+from ..method.method import Method, State
+from ..method.ragged import Ragged
+from .distances import check_jump
+
+
+class ChangedInPlace(ValueError):
+    """A tensor was written into that others hold too: the method's mistake, whoever sent what.
+
+    Example:
+        >>> issubclass(ChangedInPlace, ValueError)
+        True
+    """
+
+
+def checked(method: Method) -> Method:
+    """The same method, whose functions raise where they return or change what they must not.
+
+    - `receive` returns a whole model, with what is personal, and a context, and changes neither
+      message nor state;
+    - `send` returns a message and a state, dicts of detached tensors, and changes neither its
+      context nor its state;
+    - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
+      a state, both finite and not far larger than before (else `Diverged`), and changes neither
+      the uploads nor its old state;
+    - `deploy` returns a whole model, and changes nothing.
+
+    What local training changes, `unchanged` sees; what one client overwrites of another's,
+    `OwnTensors`. Changes are those that torch counts; what goes through ``.data`` or numpy is not.
+
+    Raises:
+        ValueError: if a method was put around a transform that must be outermost.
+
+    Example:
+        >>> method = checked(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> method.receive({"model": {"weight": torch.ones(1, 1)}}, {}, None)
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
+    """
+    check_seals(method)
+    template = method.model.state_dict()
+    _check_accept(method.accept)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        with unchanged(message, state):
+            made = method.receive(message, state, graph)
+        params, context = pair(made, "receive", "params, context")
+        check_model(params, {**template, **method.personal}, "receive's params")
+        return params, context
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        with unchanged(context, state):
+            made = method.send(params, context, state, graph)
+        message, new = pair(made, "send", "message, state")
+        check_message(message)
+        check_message(new, name="state")
+        return message, new
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        with unchanged(*inbox.values(), state):
+            made = method.aggregate(inbox, state)
+        outbox, new = pair(made, "aggregate", "outbox, state")
+        check_message(new, name="state")
+        _check_outbox(outbox, inbox, template, method.max_change)
+        check_jump(new, state, "state", method.max_change)
+        return outbox, new
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        with unchanged(message, state):
+            params = method.deploy(message, state, graph)
+        check_model(params, template, "deploy's params")
+        return params
+
+    guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    return replace(method, **guarded, deploy=deploy, seals={})
+
+
+@contextmanager
+def unchanged(*messages: Any) -> Iterator[None]:
+    """Raise if a message, a state or a context is changed in place: others hold the same tensors.
+
+    As torch counts changes; what goes through ``.data`` or numpy is not counted.
+
+    Raises:
+        ChangedInPlace: naming the first tensor that was changed, replaced, added or taken away.
+
+    Example:
+        >>> state = {"w": torch.zeros(1)}
+        >>> with unchanged(state):
+        ...     state["w"].add_(1)
+        Traceback (most recent call last):
+        fgl.federation.gate.guard.ChangedInPlace: Expected the message and the state to stay ...
+    """
+    once = {id(message): message for message in messages if isinstance(message, Mapping)}
+    held = {key: _tensors(message) for key, message in once.items()}  # so that ids stay theirs
+    before = {key: _versions(tensors) for key, tensors in held.items()}
+    yield
+    for key, message in once.items():
+        now, then = _versions(_tensors(message)), before[key]
+        if now != then:
+            changed = next(place for place in then | now if then.get(place) != now.get(place))
+            raise ChangedInPlace(
+                "Expected the message and the state to stay as they are, but got "
+                f"{'/'.join(changed)!r} changed in place: others see it too, make a copy"
+            )
+
+
+def pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
+    """What a function returned, which must be two.
+
+    Example:
+        >>> pair((1, 2), "send", "message, state")
+        (1, 2)
+    """
+    if not isinstance(made, tuple) or len(made) != 2:
+        got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
+        raise TypeError(f"Expected {name} to return ({wanted}), but got {got}")
+    return made
+
+
+def _check_accept(accept: Any) -> None:
+    """One that cannot be called with three arguments would refuse every upload."""
+    try:
+        inspect.signature(accept).bind({}, 0, {})
+    except TypeError as error:
+        raise TypeError(
+            f"Expected accept to take (message, client, state), but got one that does not: {error}"
+        ) from None
+    except ValueError:  # a builtin tells no signature
+        return
+
+
+def _check_outbox(
+    outbox: Any, inbox: Inbox, template: Mapping[str, Tensor], max_change: float
+) -> None:
+    if not isinstance(outbox, Mapping):
+        raise TypeError(
+            f"Expected outbox to be a dict of messages, but got {type(outbox).__name__}"
+        )
+    unknown = [client for client in outbox if client not in range(inbox.num_clients)]
+    if unknown:
+        last = inbox.num_clients - 1
+        raise ValueError(f"Expected outbox to name clients from 0 to {last}, but got {unknown}")
+    for client, message in {id(outbox[k]): (k, outbox[k]) for k in outbox}.values():
+        check_message(message, model=template, name=f"outbox[{client}]")
+        check_jump(message, inbox.sent.get(client, {}), f"outbox[{client}]", max_change)
+
+
+Place = tuple[str, ...]  # of a tensor: its key, and its name inside of an entry
+
+
+def _tensors(message: Mapping[str, Any]) -> dict[Place, Tensor]:
+    """The tensors of a message, a state or a context, which may hold more than tensors."""
+    found: dict[Place, Any] = {}
+    for key, value in message.items():
+        if isinstance(value, Tensor):
+            found[key,] = value
+        elif isinstance(value, Mapping):
+            found |= {(key, name): _inside(inner) for name, inner in value.items()}
+        else:
+            found[key,] = _inside(value)
+    return {place: value for place, value in found.items() if isinstance(value, Tensor)}
+
+
+def _inside(value: Any) -> Any:
+    return value.values if isinstance(value, Ragged) else value
+
+
+def _versions(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[int, int]]:
+    """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
+    return {
+        place: (id(tensor), tensor.is_inference() or tensor._version)
+        for place, tensor in tensors.items()
+    }
+
+
+class OwnTensors:
+    """What the clients of one round have sent and kept: none may overwrite what another gave.
+
+    A network's ``state_dict()`` gives the network's own tensors, which the next client's turn
+    overwrites where one network serves them all.
+    """
+
+    def __init__(self) -> None:
+        self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
+
+    def add(self, client: int, *parts: Message) -> None:
+        """Note what a client gives.
+
+        Raises:
+            ValueError: if a tensor is one that another client gave, and changed since.
+        """
+        for path, tensor in (leaf for part in parts for leaf in leaves(part)):
+            if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
+                continue
+            place = tensor.data_ptr()
+            other, given, version = self._last.get(place, (client, tensor, tensor._version))
+            if other != client and given._version != version:
+                raise ValueError(
+                    f"Expected clients {other} and {client} to have tensors of their own, but got "
+                    f"one {path!r} for both, changed in between: give a copy"
+                )
+            self._last[place] = client, tensor, tensor._version

@@ -1,0 +1,176 @@
+"""Checks of what crosses the wire: keys, shapes, dtypes, finite numbers, metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .message import leaves
+
+
+def check_message(
+    message: Any,
+    *,
+    like: Mapping[str, Any] | None = None,
+    model: Mapping[str, Tensor] | None = None,
+    name: str = "message",
+    whose: str = "",
+) -> None:
+    """Check what crosses the wire.
+
+    Args:
+        message: what should be a dict of tensors, at most one dict deep.
+        like: a message with the same keys, under ``"model"`` too, e.g. another client's.
+        model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
+            with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
+        name: what an error calls the message.
+        whose: what an error calls `like`, e.g. ``"client 3's"``.
+
+    Raises:
+        TypeError: if it is something other than tensors in dicts, or a dtype differs.
+        ValueError: if a key is missing or extra, a shape differs, or a tensor is not detached.
+
+    Example:
+        >>> check_message({"model": {"w": torch.zeros(1)}}, model={"w": torch.zeros(3)})
+        Traceback (most recent call last):
+        ValueError: Expected message['model']['w'] to have shape [3], but got [1]
+    """
+    _check_tensors(message, name, depth=1)
+    for path, tensor in leaves(message):
+        if tensor.requires_grad:  # it would hold the graph, and lose it in a checkpoint
+            raise ValueError(
+                f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
+            )
+    if like is not None:
+        check_keys(message, like, name, whose)
+        for key, value in like.items():
+            if isinstance(value, Mapping) != isinstance(message[key], Mapping):
+                raise TypeError(
+                    f"Expected {name}[{key!r}] to be a {type(value).__name__}, "
+                    f"but got a {type(message[key]).__name__}"
+                )
+            if key == "model" and isinstance(value, Mapping):
+                check_keys(message[key], value, f"{name}[{key!r}]", whose)
+    if model is not None and "model" in message:
+        received = message["model"]
+        if not isinstance(received, Mapping):
+            raise TypeError(f"Expected {name}['model'] to be a dict of tensors, but got a Tensor")
+        for key, tensor in received.items():
+            _check_tensor(tensor, model, key, f"{name}['model']")
+
+
+def check_model(received: Any, model: Mapping[str, Tensor], name: str = "message['model']") -> None:
+    """Check that `received` is a whole model: the same names, shapes and dtypes as `model`.
+
+    Raises:
+        TypeError: if it is no dict of tensors, or a dtype differs.
+        ValueError: if a name is missing or extra, or a shape differs.
+
+    Example:
+        >>> check_model({}, {"w": torch.zeros(3)})
+        Traceback (most recent call last):
+        ValueError: Expected message['model'] to have keys ['w'], but got missing ['w']
+    """
+    _check_tensors(received, name, depth=0)
+    check_keys(received, model, name)
+    for key, tensor in received.items():
+        _check_tensor(tensor, model, key, name)
+
+
+def first_not_finite(message: Mapping[str, Any]) -> str | None:
+    """Path of the first tensor with a NaN or an infinity, if there is one.
+
+    Example:
+        >>> first_not_finite({"model": {"w": torch.tensor([1.0, float("nan")])}})
+        'model/w'
+    """
+    for path, tensor in leaves(message):
+        if not tensor.is_floating_point() or math.isfinite(tensor.sum()):
+            continue  # a NaN or an infinity in any entry makes the sum one
+        if not torch.isfinite(tensor).all():
+            return path
+    return None
+
+
+def _check_tensors(value: Any, name: str, depth: int) -> None:
+    if not isinstance(value, Mapping):
+        raise TypeError(f"Expected {name} to be a dict of tensors, but got {type(value).__name__}")
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise TypeError(f"Expected the keys of {name} to be strings, but got {key!r}")
+        if isinstance(item, Mapping) and depth:
+            _check_tensors(item, f"{name}[{key!r}]", depth - 1)
+        elif not isinstance(item, Tensor):
+            raise TypeError(
+                f"Expected {name}[{key!r}] to be a tensor, but got {type(item).__name__}"
+            )
+
+
+def check_keys(got: Mapping[str, Any], want: Collection[str], name: str, whose: str = "") -> None:
+    """Raise a ValueError that names what is missing in `got`, or extra, against `want`.
+
+    Example:
+        >>> check_keys({"a": 1}, ["b"], "message")
+        Traceback (most recent call last):
+        ValueError: Expected message to have keys ['b'], but got missing ['b'] and extra ['a']
+    """
+    missing = [key for key in want if key not in got]
+    extra = [key for key in got if key not in want]
+    if not missing and not extra:
+        return
+    said = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
+    keys = f"keys {list(want)}" + (f" as {whose}" if whose else "")
+    raise ValueError(f"Expected {name} to have {keys}, but got {' and '.join(said)}")
+
+
+def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:
+    if key not in model:
+        raise ValueError(f"Expected {name} to have keys of {list(model)}, but got extra [{key!r}]")
+    want = model[key]
+    if tensor.shape != want.shape:
+        raise ValueError(
+            f"Expected {name}[{key!r}] to have shape {list(want.shape)}, "
+            f"but got {list(tensor.shape)}"
+        )
+    if tensor.dtype != want.dtype:
+        raise TypeError(f"Expected {name}[{key!r}] to be {want.dtype}, but got {tensor.dtype}")
+
+
+def check_names(what: str, metrics: Any) -> None:
+    """Refuse what is no dict of metrics by their names.
+
+    Args:
+        what: who returned it.
+        metrics: what was returned.
+
+    Raises:
+        TypeError: if it is no mapping, or a name is no string.
+
+    Example:
+        >>> check_names("score", {3: 0.5})
+        Traceback (most recent call last):
+        TypeError: Expected score to name metrics by strings, but got 3
+    """
+    if not isinstance(metrics, Mapping):
+        got = type(metrics).__name__
+        raise TypeError(f"Expected {what} to return a dict of metrics, but got {got}")
+    for key in metrics:
+        if not isinstance(key, str):
+            raise TypeError(f"Expected {what} to name metrics by strings, but got {key!r}")
+
+
+def as_number(name: str, value: Any) -> float:
+    """A metric as a float, whatever number or tensor of one number it is.
+
+    Example:
+        >>> as_number("accuracy", torch.tensor(0.5))
+        0.5
+    """
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"Expected {name} to be a number, but got {value!r}") from error

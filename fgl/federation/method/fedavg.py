@@ -1,0 +1,209 @@
+"""FedAvg: the method from which all others start, and its four functions."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ... import aggregate as server
+from ...graph import Graph
+from ...losses import cross_entropy
+from .checks import check_model
+from .inbox import Broadcast, Inbox
+from .message import Message, Params
+from .method import Loss, Method, Receive, State, Training
+
+
+def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None = None) -> Method:
+    """Federated averaging: everybody trains the server's model, the server averages what comes.
+
+    ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
+
+    Args:
+        model: the architecture, with the initial parameters.
+        loss: ``(params, graph, context) -> scalar``; default `supervised`, cross-entropy on the
+            training nodes.
+        train: default one step of SGD.
+
+    Example:
+        >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
+        'send_model'
+
+    Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
+    """
+    return Method(
+        model=model,
+        loss=supervised(model) if loss is None else loss,
+        receive=adopt_model(model),
+        send=send_model,
+        aggregate=average,
+        deploy=deploy_received,
+        train=Training() if train is None else train,
+        accept=accept_all,
+    )
+
+
+def supervised(model: nn.Module) -> Loss:
+    """The loss of FedAvg: cross-entropy on a client's training nodes.
+
+    Args:
+        model: called as ``model(graph.x, graph.adj)``, returns logits.
+
+    Returns:
+        ``(params, graph, context) -> scalar``; it raises a ValueError for a graph without labels,
+        and for parameters that are not, by name and shape, the model's.
+
+    Raises:
+        ValueError: if parameters of the model are tied.
+
+    Example:
+        >>> model = fgl.nn.GCN(2, 8, 2)
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> supervised(model)(dict(model.named_parameters()), graph, {}).shape
+        torch.Size([])
+    """
+
+    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
+    once = [name for name, _ in model.named_parameters()]
+    if len(names) != len(once):
+        tied = [name for name in names if name not in once]
+        raise ValueError(f"Expected the model's parameters to be untied, but got {tied} tied")
+
+    shapes: dict[str, torch.Size] = {}
+
+    def loss(params: Params, graph: Graph, context: Message) -> Tensor:
+        # A method whose model was replaced may still have this loss, which has the first model.
+        if not shapes:  # a lazy layer has none before
+            shapes.update((name, t.shape) for name, t in model.state_dict().items())
+        missing = [name for name in names if name not in params]
+        others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
+        if missing or others:
+            raise ValueError(
+                f"Expected params to be all of the {type(model).__name__} that this loss is made "
+                f"of, but got {others} of another shape or name, and {missing} missing"
+            )
+        if graph.y is None:
+            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        logits = functional_call(model, params, graph.inputs, tie_weights=False)
+        return cross_entropy(logits, graph.y, graph.train_mask)
+
+    return loss
+
+
+def adopt_model(model: nn.Module) -> Receive:
+    """FedAvg's receive: train from the server's model; the context is the whole message.
+
+    Args:
+        model: the architecture that the received model must match, name by name.
+
+    Returns:
+        ``(message, state, graph) -> params, context``.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1, bias=False)
+        >>> message = {"model": {"weight": torch.zeros(1, 1)}}
+        >>> params, context = adopt_model(model)(message, {}, None)
+        >>> params["weight"], context is message
+        (tensor([[0.]]), True)
+    """
+    template = {name: t.detach() for name, t in model.state_dict().items()}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Message]:
+        _check_has_model(message)
+        check_model(message["model"], template)
+        params: Any = message["model"]
+        return params, message
+
+    return receive
+
+
+def _check_has_model(message: Message) -> None:
+    if "model" not in message:
+        raise ValueError(f"Expected message to have 'model', but got keys {list(message)}")
+
+
+def send_model(
+    params: Params, context: Message, state: State, graph: Graph
+) -> tuple[Message, State]:
+    """FedAvg's send: the trained model and the number of training nodes.
+
+    Returns:
+        ``{"model": params, "num_examples": int64 scalar}``, and the state as it was.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> send_model({"w": torch.zeros(1)}, {}, {}, graph)[0]["num_examples"]
+        tensor(3)
+    """
+    return {"model": params, "num_examples": torch.tensor(graph.num_train)}, state
+
+
+def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    """FedAvg's aggregate: the mean of the models weighted by examples, for everybody.
+
+    Where no client has an example the outbox is empty and a warning given: everybody keeps the old
+    model. (So weigh a loss without labels by what it uses: send nodes as ``num_examples``.)
+
+    Returns:
+        The outbox, and the state ``{"model": mean}``.
+
+    Raises:
+        ValueError: if a number of examples is negative.
+
+    Example:
+        >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
+        >>> average(Inbox({0: message}, num_clients=1), {})[0][0]
+        {'model': {'w': tensor(2.)}}
+    """
+    weight = inbox.stack("num_examples")
+    if not weight.any():
+        warnings.warn(
+            "Expected num_examples to be positive, but got 0 from all: they keep the old model",
+            stacklevel=2,
+        )
+        return {}, state
+    message: Message = {"model": server.mean(inbox.each("model"), weight)}
+    return Broadcast(message, inbox.num_clients), dict(message)
+
+
+def deploy_received(message: Message, state: State, graph: Graph) -> Params:
+    """FedAvg's deploy: a client uses the model that it is sent.
+
+    Raises:
+        ValueError: if the message has no model.
+
+    Example:
+        >>> deploy_received({"model": {"w": torch.zeros(1)}}, {}, None)
+        {'w': tensor([0.])}
+    """
+    _check_has_model(message)
+    params: Params = message["model"]  # type: ignore[assignment]  # checked where it is used
+    return params
+
+
+def accept_all(message: Message, client: int, state: State) -> None:
+    """FedAvg's accept: the general checks of a message are enough.
+
+    Example:
+        >>> accept_all({}, 0, {})
+    """
+
+
+def accept_equally(message: Message, client: int, state: State) -> None:
+    """The server's check where all clients weigh the same: a method may say 0, nobody more than 1.
+
+    `Method.max_examples` stays the size of the largest client, which other parts of uploads have.
+
+    Example:
+        >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})
+        Traceback (most recent call last):
+        ValueError: Expected num_examples to be at most 1, but got 2
+    """
+    count: Any = message.get("num_examples", torch.tensor(1))
+    if (count > 1).any():
+        raise ValueError(f"Expected num_examples to be at most 1, but got {count.max()}")

@@ -1,0 +1,175 @@
+"""Methods: four small functions and what surrounds them; FedAvg and the parts it is made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ...checks import check_count, check_number
+from ...graph import Graph
+from .inbox import Inbox
+from .message import Message, Params
+
+State = Message
+Loss = Callable[[Params, Graph, Any], Tensor]
+Receive = Callable[[Message, State, Graph], tuple[Params, Any]]
+Send = Callable[[Params, Any, State, Graph], tuple[Message, State]]
+Aggregate = Callable[[Inbox, State], tuple[Mapping[int, Message], State]]
+Deploy = Callable[[Message, State, Graph], Params]
+Accept = Callable[[Message, int, State], None]
+OptimizerFactory = Callable[[Iterable[Tensor]], torch.optim.Optimizer]
+Batches = Callable[[Graph, Any], Iterable[tuple[Graph, Any]]]
+Adjust = Callable[[Params, Params, Any], Params]
+Settle = Callable[[Params, Params, Any], Params]
+Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
+Watch = Callable[[State], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a client trains.
+
+    Args:
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        num_steps: local steps per round, each on all training examples; default 1.
+        batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
+            step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
+            neighbours, negative edges. Drawn before the first step, from torch's global generator;
+            `Steps` are made one by one.
+        max_grad_norm: clip the gradient's norm to this; default no clipping.
+        keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
+            ``"optimizer"``; default a fresh optimiser each round.
+        adjust: ``(grads, params, context) -> grads``, between the gradient, clipped, and the
+            optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
+        settle: ``(new, old, context) -> params``, after the optimiser's step: the trained tensors
+            after and before it, and what becomes of them.
+        settle_moments: whether `settle` is asked about each of the optimiser's moments too, so that
+            an entry that does not move keeps its own.
+
+    Raises:
+        ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
+            positive.
+
+    Example:
+        >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
+        3
+    """
+
+    optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
+    num_steps: int | None = None
+    batches: Batches | None = None
+    max_grad_norm: float | None = None
+    keep_optimizer: bool = False
+    adjust: Adjust | None = None
+    settle: Settle | None = None
+    settle_moments: bool = False
+
+    def __post_init__(self) -> None:
+        if not callable(self.optimizer):
+            raise TypeError(
+                "Expected optimizer to make an optimiser of a list of tensors, such as "
+                f"functools.partial(torch.optim.SGD, lr=0.1), but got {self.optimizer!r}"
+            )
+        if self.num_steps is not None:
+            check_number("num_steps", self.num_steps, at_least=0, integer=True)
+        if self.num_steps is not None and self.batches is not None:
+            raise ValueError(
+                f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
+            )
+        if self.max_grad_norm is not None and not self.max_grad_norm > 0:
+            raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
+
+
+@dataclass(frozen=True)
+class Method:
+    """A federated method: what a client minimises, receives and sends, what the server makes of it.
+
+    Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
+    `fedavg` makes the first one, ``dataclasses.replace`` varies it.
+
+    Args:
+        model: the architecture; its parameters travel as plain dicts of tensors and its own are
+            only the initial ones.
+        loss: ``(params, graph, context) -> scalar``, what a client minimises.
+        receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
+            sees besides.
+        send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
+            keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
+            int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
+        aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. A
+            client that the outbox does not name keeps the last message it was sent.
+        deploy: ``(message, state, graph) -> params``, the whole model that a client uses now, after
+            the message that it is sent next: what is scored.
+        train: optimiser, local steps.
+        accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
+            the server's. An error refuses it: it is dropped, recorded and warned of, and the round
+            goes on without it.
+        exchange: so many rounds in a row have the same participants.
+        silent: whether clients tell nothing beside their messages: neither their losses nor their
+            numbers of examples, which a history shows otherwise.
+        personal: what every client trains beside the model, name to a first tensor: masks, mixing
+            weights. The params that `receive` returns have them too, and the loss and `send` see
+            them there; no message's model has them, nor what `deploy` returns.
+        ragged: keys of what is sent whose shapes, inner names or presence differ between clients or
+            rounds: `accept` checks them. All others are compared with the form that most clients'
+            uploads have.
+        max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
+            is refused. Tasks know it; default no bound.
+        max_change: how far an entry of an upload may move, by the root mean square of its change.
+            An upload is refused if an entry moves by more than so many times the round's median and
+            by more than what was sent, or by more than so many times what was sent. Where nothing
+            was sent, the square of this number is the bound (but this number for tensors that are
+            the model's by name and shape, as SCAFFOLD's). The server's outbox and state may not
+            grow by more than so many times either. ``math.inf`` for no bound.
+        traits: words for what this method does that some others cannot do with; they refuse it
+            wherever it stands inside, see `fgl.federation.method.compose`.
+        seals: functions that must stay as a transform made them, since it covers nothing else: name
+            of a field here to the transform and what it made. A run that finds another one raises.
+            Who plays an attacker or watches in a test takes them away: ``replace(..., seals={})``.
+        settings: what transforms were set to, innermost first, each a dict that JSON can hold, the
+            transform's own name under ``"name"``. They are part of a run's `config`.
+
+    Raises:
+        ValueError: if `exchange` is not positive, or `personal` has a name of the model.
+
+    Example:
+        >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
+        >>> method.aggregate.__name__
+        'average'
+    """
+
+    model: nn.Module
+    loss: Loss
+    receive: Receive
+    send: Send
+    aggregate: Aggregate
+    deploy: Deploy
+    train: Training
+    accept: Accept
+    exchange: int = 1
+    silent: bool = False
+    personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
+    ragged: Collection[str] = frozenset()
+    max_examples: float = math.inf
+    max_change: float = 300.0
+    traits: frozenset[str] = field(default_factory=frozenset, compare=False)
+    seals: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
+    settings: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        check_count(exchange=self.exchange)
+        taken = [name for name in self.personal if name in self.model.state_dict()]
+        if taken:
+            raise ValueError(
+                f"Expected personal to have names that the model has not, but got {taken}"
+            )
+
+    def initial(self) -> Params:
+        """A copy of the model's own tensors, with which a federation starts."""
+        return {name: t.detach().clone() for name, t in self.model.state_dict().items()}

@@ -1,0 +1,1 @@
+"""What of a run is saved, and how it is read again."""

@@ -1,0 +1,338 @@
+"""Checkpoints that are whole or not there, and know when they are not.
+
+The folder of a run holds ``round-N.ckpt``, the two newest; ``history.jsonl``, a line for each
+round; ``stopped``, if a callback ended the run; and ``lock``. Nothing else in it is touched.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..history import Result, Round
+from ..method.inbox import Broadcast
+from . import disk
+
+FORMAT = 2
+HEAD = f"fgl-ckpt {FORMAT}\n".encode()
+HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
+SUM = hashlib.sha256().digest_size
+KEEP = 2
+PARTS = ("outbox", "server_state", "client_states")
+OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
+HINTS = {
+    "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
+    "initial_model": ": call torch.manual_seed before the model is made",
+}
+
+
+class Damaged(Exception):
+    """A checkpoint, or what it needs of the history, cannot be read."""
+
+
+@contextmanager
+def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Any]:
+    """The `Folder` of a run, which nobody else may use meanwhile; None for no path.
+
+    Raises:
+        OSError: if nobody can write there.
+        ValueError: if another run uses it.
+    """
+    if path is None:
+        yield None
+        return
+    folder = Path(path)
+    with ExitStack() as stack:
+        with _told(f"folder {folder} to be one to write in, before the first round"):
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(disk.only_one(folder))
+        yield Folder(folder, identity)
+
+
+class Folder:
+    """The checkpoint folder of a run: what is there, and how far its history is written.
+
+    Args:
+        path: the folder.
+        identity: what a run must agree with to go on from it, JSON-able.
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
+        self.path = path
+        self.identity = identity
+        self._written = 0  # rounds of the history, their bytes and checksum
+        self._size = 0
+        self._sum = hashlib.sha256()
+
+    def load(self, device: torch.device) -> Result | None:
+        """The newest whole checkpoint; a damaged one is named in a warning and passed over.
+
+        Raises:
+            ValueError: if the checkpoint is of another run or of another format, or if the history
+                of all whole checkpoints is lost.
+        """
+        lost = None
+        for path in self._newest_first():
+            try:
+                content = _read(path)
+                _check_identity(path, json.loads(content["identity"]), self.identity)
+                lost = path
+                history = self._read_history(content)
+            except Damaged as why:
+                warnings.warn(
+                    f"Expected {path} to be a whole checkpoint, but got {why}; "
+                    "trying the previous one",
+                    stacklevel=3,
+                )
+                continue
+            return _unpack(content, history, device)
+        if lost is not None:  # to start anew would throw a good model away
+            raise ValueError(
+                f"Expected checkpoint history {self._history} to be as it was saved with {lost}, "
+                "but got one that was cut or changed: put its copy back, or take another folder"
+            )
+        return None
+
+    def check_room(self, result: Result) -> None:
+        """Raise an OSError or a ValueError if the next round could not be saved."""
+        rounds = len(result.history)
+        path = self.path / _name(rounds + 1)
+        with _told(f"{path} to have room, as was tried before round {rounds}"):
+            content = _pack(self.identity, result, self._size, self._sum.hexdigest())
+            disk.try_writing(path, _sealed(content))
+            needed = len(content) * (KEEP + 1 - len(self._newest_first()))
+            free = shutil.disk_usage(self.path).free
+            if free < needed:
+                raise OSError(f"{free} free bytes where {needed} are needed")
+            with self._history.open("a+b") as file:
+                file.seek(0)
+                head = file.read(len(HISTORY_HEAD))
+        if not HISTORY_HEAD.startswith(head):
+            raise ValueError(
+                f"Expected checkpoint history {self._history} to be of format {FORMAT}, but got a "
+                "file of something else: take another folder"
+            )
+
+    def save(self, result: Result) -> Path:
+        """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept."""
+        rounds = len(result.history)
+        path = self.path / _name(rounds)
+        with _told(f"{path} to be written after round {rounds - 1}"):
+            self._append(result)
+            content = _pack(self.identity, result, self._size, self._sum.hexdigest())
+            write_whole(path, content)
+            kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
+            for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
+                if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
+                    other.unlink(missing_ok=True)
+        return path
+
+    def stop(self, rounds: int) -> None:
+        """Note that a callback ended the run after so many rounds."""
+        note = self.path / "stopped"
+        with _told(f"note {note} to be written after round {rounds - 1}"):
+            disk.write_whole(note, str(rounds).encode())
+
+    def has_stopped(self, rounds: int) -> bool:
+        """Whether a callback ended the run after so many rounds.
+
+        A note that is empty or no number was left by a power cut: it counts for any rounds.
+        """
+        note = self.path / "stopped"
+        if not rounds or not note.is_file():
+            return False
+        text = note.read_bytes().strip()
+        if not text.isdigit():
+            warnings.warn(
+                f"Expected {note} to hold a number of rounds, but got {text[:20]!r}: the run "
+                f"counts as ended by a callback after {rounds} rounds; delete the file to go on",
+                stacklevel=4,
+            )
+            return True
+        return int(text) == rounds
+
+    @property
+    def _history(self) -> Path:
+        return self.path / "history.jsonl"
+
+    def _newest_first(self) -> list[Path]:
+        """Checkpoints by their round; a file of another name is not ours."""
+        found = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
+        numbers = {
+            int(match[1]): path
+            for match, path in found
+            if match and not match[2] and path.is_file()
+        }
+        return [numbers[number] for number in sorted(numbers, reverse=True)]
+
+    def _append(self, result: Result) -> None:
+        """Write the rounds that the history lacks, over what a kill may have left behind them."""
+        new = result.history[self._written :]
+        lines = "".join(json.dumps(asdict(record)) + "\n" for record in new).encode()
+        lines = lines if self._size else HISTORY_HEAD + lines
+        disk.write_at(self._history, self._size, lines)
+        self._sum.update(lines)
+        self._size += len(lines)
+        self._written += len(new)
+
+    def _read_history(self, content: Mapping[str, Any]) -> list[Round]:
+        """The rounds that a checkpoint stands on; what comes after them was not yet vouched for."""
+        size = content["history_size"]
+        try:
+            data = self._history.read_bytes()[:size]
+        except OSError as error:
+            raise Damaged(f"no history beside it ({error})") from error
+        if len(data) < size:
+            raise Damaged(f"{self._history.name} with a last line that is torn or missing")
+        found = hashlib.sha256(data)
+        if found.hexdigest() != content["history_sum"]:
+            raise Damaged(f"{self._history.name} with a line that was changed")
+        history = []
+        for line in data.splitlines()[1:]:
+            record = json.loads(line)
+            record["dropped"] = {int(client): why for client, why in record["dropped"].items()}
+            history.append(Round(**record))
+        self._written, self._size, self._sum = len(history), size, found
+        return history
+
+
+def _name(rounds: int) -> str:
+    return f"round-{rounds:06d}.ckpt"
+
+
+@contextmanager
+def _told(what: str) -> Iterator[None]:
+    """Errors of the disk in one sentence: what was expected, and what the system says."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(f"Expected checkpoint {what}, but got {error}") from error
+
+
+def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: str) -> bytes:
+    """What a file holds: what `torch.save` makes of the content."""
+    shared = isinstance(result.outbox, Broadcast)
+    content = {
+        "identity": json.dumps(identity),
+        "history_size": size,
+        "history_sum": history_sum,
+        "num_clients": len(result.outbox),
+        "shared": shared,
+        "outbox": result.outbox[0] if shared else dict(result.outbox),
+        "server_state": dict(result.server_state),
+        "client_states": result.client_states,
+        "form": json.dumps(result.form),
+    }
+    content["on_processor"] = json.dumps(_on_processor(content))
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def write_whole(path: Path, payload: bytes) -> None:
+    """Write a file of this format: its number, a checksum of all else, the payload."""
+    disk.write_whole(path, _sealed(payload))
+
+
+def read_whole(path: Path) -> bytes | None:
+    """What `write_whole` wrote; None where the file is damaged.
+
+    Raises:
+        ValueError: for a whole file of another format.
+    """
+    data = path.read_bytes()
+    version = _version(data)
+    if version is None:
+        return None
+    if version != FORMAT:
+        age = "an older" if version < FORMAT else "a newer"
+        raise ValueError(
+            f"Expected checkpoint {path} to be of format {FORMAT}, but got format {version} of "
+            f"{age} fgl: go on with that version, or take another folder"
+        )
+    return data[len(HEAD) + SUM :]
+
+
+def _sealed(payload: bytes) -> bytes:
+    return HEAD + hashlib.sha256(HEAD + payload).digest() + payload
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a file of this format."""
+    try:
+        payload = read_whole(path)
+    except OSError as error:
+        raise Damaged(str(error)) from error
+    if payload is None:
+        raise Damaged("a truncated or changed file")
+    content: dict[str, Any] = torch.load(io.BytesIO(payload), map_location="cpu", weights_only=True)
+    return content
+
+
+def _version(data: bytes) -> int | None:
+    """The format of a file that is whole, else None; the first format had no number."""
+    found = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
+    head, summed = (found[0], found[0]) if found else (b"fgl-ckpt", b"")
+    rest = data[len(head) :]
+    if not data.startswith(head) or hashlib.sha256(summed + rest[SUM:]).digest() != rest[:SUM]:
+        return None
+    return int(found[1]) if found else 1
+
+
+def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
+    for key, value in json.loads(json.dumps(ours)).items():
+        other = theirs.get(key)
+        if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
+            keys = [k for k in value | other if value.get(k) != other.get(k)]
+            value, other = ({k: each.get(k) for k in keys} for each in (value, other))
+        if other != value:
+            raise ValueError(
+                f"Expected checkpoint {path} to be of this run with {key}={value}, "
+                f"but got {other}{HINTS.get(key, '')}"
+            )
+
+
+def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
+    stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all go along
+    outbox, server, states = (_placed(content[part], device, stays, part) for part in PARTS)
+    if content["shared"]:
+        outbox = Broadcast(outbox, content["num_clients"])
+    form = json.loads(content.get("form", "{}"))  # older files: the next round fixes it
+    return Result(outbox, server, states, history, form)
+
+
+def _on_processor(content: Mapping[str, Any]) -> list[str]:
+    """The tensors of a run on another device that are on the processor, as a server's own may be.
+
+    None of a run on the processor: gone on with elsewhere, all of it goes along.
+    """
+    found = [pair for part in PARTS for pair in _tensors(content[part], part)]
+    here = [path for path, tensor in found if tensor.device.type == "cpu"]
+    return here if len(here) < len(found) else []
+
+
+def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from _tensors(part, f"{path}/{key}")
+    else:
+        yield path, value
+
+
+def _placed(value: Any, device: torch.device, stays: Collection[str], path: str) -> Any:
+    """What was saved, each tensor on the device that it had."""
+    if isinstance(value, Mapping):
+        return {key: _placed(part, device, stays, f"{path}/{key}") for key, part in value.items()}
+    return value if path in stays else value.to(device)

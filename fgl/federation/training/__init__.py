@@ -1,0 +1,1 @@
+"""Local training: a loss, an optimiser, minibatches."""

@@ -1,0 +1,186 @@
+"""Minibatches: what each local step of a client sees."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from ...checks import check_count
+from ...graph import Graph
+from ...progress import shown
+from ..method.method import Training
+
+Step = tuple[Graph, Any]
+
+
+class Steps(Sequence[Step]):
+    """Local steps that are made when they are asked for, and not kept: one is there at a time.
+
+    For ``Training(batches=...)`` where all of a round would not fit the memory.
+
+    Args:
+        count: how many.
+        make: ``number -> graph, context``, the same whenever it is asked.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> steps = Steps(2, lambda number: (graph, {"number": number}))
+        >>> len(steps), steps[1][1], [context for _, context in steps]
+        (2, {'number': 1}, [{'number': 0}, {'number': 1}])
+    """
+
+    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
+        self.size = count
+        self.make = make
+
+    def __len__(self) -> int:
+        return self.size
+
+    @overload
+    def __getitem__(self, number: int) -> Step: ...
+    @overload
+    def __getitem__(self, number: slice) -> Steps: ...
+    def __getitem__(self, number: int | slice) -> Step | Steps:
+        chosen = range(self.size)[number]
+        if isinstance(chosen, range):
+            return Steps(len(chosen), lambda other: self.make(chosen[other]))
+        return self.make(chosen)
+
+
+def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
+    """The graph and the context of every step: what `how.batches` draws, or all of the client.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> len(local_steps(fgl.Training(num_steps=3), graph, {}))
+        3
+    """
+    if how.batches is None:
+        return [(graph, context)] * num_steps(how)
+    drawn = how.batches(graph, context)
+    if isinstance(drawn, Sequence):
+        return drawn
+    made = []
+    with shown("drawing", unit="minibatches") as advance:
+        for step in drawn:
+            made.append(step)
+            advance(1)
+    return made
+
+
+def heard(steps: Sequence[Step]) -> Iterator[Step]:
+    """The same steps, each asked for when it is needed, and heard of where they take long.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> len(list(heard([(graph, {})] * 3)))
+        3
+    """
+    with shown("local training", len(steps), unit="steps") as advance:
+        for number in range(len(steps)):
+            yield steps[number]
+            advance(1)
+
+
+def num_steps(how: Training) -> int:
+    """Steps on all of a client, where no `batches` says what they see.
+
+    Example:
+        >>> num_steps(fgl.Training())
+        1
+    """
+    return 1 if how.num_steps is None else how.num_steps
+
+
+def node_minibatches(
+    graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Any]]:
+    """Shuffled minibatches of training nodes, for ``Training(batches=...)``.
+
+    The loss sees the whole graph; its `train_mask` holds the minibatch. The last one is kept
+    however small.
+
+    Args:
+        graph: with training nodes; one without has no steps.
+        context: passed on as it is.
+        batch_size: training nodes per step.
+        num_epochs: passes over the training nodes.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> [seen.num_train for seen, _ in node_minibatches(graph, {}, batch_size=2)]
+        [2, 2, 1]
+    """
+    check_count(batch_size=batch_size)
+    nodes = training_examples(graph)
+    for _ in range(num_epochs):
+        order = nodes[torch.randperm(nodes.numel()).to(nodes.device)]
+        for batch in order.split(batch_size) if order.numel() else ():
+            mask = torch.zeros_like(graph.example_mask).index_fill(0, batch, True)
+            yield with_train_mask(graph, mask), context
+
+
+def training_examples(graph: Graph) -> Tensor:
+    """What a client trains on, int64: nodes, or graphs of a collection; all without a mask.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> training_examples(graph)
+        tensor([0, 1])
+    """
+    return graph.training_mask.nonzero().squeeze(1)
+
+
+def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
+    """The same graph, its cached adjacency too, with another training mask; unchecked.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
+        >>> with_train_mask(graph, torch.tensor([True, False])).num_train
+        1
+    """
+    other = copy.copy(graph)
+    other.__dict__["train_mask"] = mask
+    other.__dict__["masked"] = graph  # a batch of clients need not stack the same graph again
+    return other
+
+
+def graph_minibatches(
+    graph: Graph, context: Any, *, batch_size: int = 128, num_epochs: int = 1
+) -> Iterator[tuple[Graph, Any]]:
+    """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
+
+    The last one is kept however small. Where one batch holds all, that is the collection itself,
+    whose adjacency is there already.
+
+    Args:
+        graph: a collection.
+        context: passed on as it is.
+        batch_size: graphs per step.
+        num_epochs: passes over the training graphs.
+
+    Raises:
+        ValueError: if `batch_size` is not positive.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(5, 1), none, batch=torch.arange(5))
+        >>> [seen.num_graphs for seen, _ in graph_minibatches(graph, {}, batch_size=2)]
+        [2, 2, 1]
+    """
+    check_count(batch_size=batch_size)
+    chosen = training_examples(graph)
+    for _ in range(num_epochs):
+        if 0 < chosen.numel() <= batch_size:
+            yield graph, context
+            continue
+        order = torch.randperm(chosen.numel()).to(chosen.device)
+        for batch in chosen[order].split(batch_size) if chosen.numel() else ():
+            yield graph.select(batch), context

@@ -1,0 +1,164 @@
+"""The optimiser in local training: its step, the hooks around it, its state, its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, optim
+
+from ...graph import Graph
+from ...sparse import SparseMatrix
+from ..method.message import Params
+from ..method.method import Adjust, Settle
+
+FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
+SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, one for all entries
+
+
+class Layout:
+    """How training lays out parameters: by columns, where a matrix meets sparse features.
+
+    Such a product reads a matrix by columns, and would copy it in every step.
+
+    Args:
+        params: name to tensor.
+        graph: whose features meet them; default none.
+    """
+
+    def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
+        self.turned: set[str] = set()
+        if graph is not None and isinstance(graph.x, SparseMatrix):
+            width = graph.num_features
+            self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
+
+    def turn(self, tensors: Mapping[str, Tensor]) -> Params:
+        """The same tensors, with those that are laid out by columns transposed: there and back.
+
+        A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
+        """
+        return {
+            path: value.mT if path.rsplit("/", 1)[-1] in self.turned and value.dim() > 1 else value
+            for path, value in tensors.items()
+        }
+
+
+def copies(leaves: Mapping[str, Tensor]) -> Params:
+    """The tensors as they are now, apart from what becomes of them."""
+    return {name: leaf.detach().clone() for name, leaf in leaves.items()}
+
+
+def change_grads(
+    leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
+) -> None:
+    """Put what `adjust` makes of the gradients in their place; no gradient counts as zeros."""
+    for leaf in leaves.values():
+        if leaf.grad is None:
+            leaf.grad = torch.zeros_like(leaf)
+    grads: Params = {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
+    with torch.no_grad():
+        given, params = layout.turn(copies(grads)), layout.turn(copies(leaves))
+        for name, made in layout.turn(adjust(given, params, context)).items():
+            grads[name].copy_(made)
+
+
+@torch.no_grad()
+def step_settled(
+    stepper: optim.Optimizer,
+    leaves: Mapping[str, Tensor],
+    settle: Settle,
+    layout: Layout,
+    context: Any,
+    *,
+    moments: bool,
+) -> None:
+    """A step, and what `settle` makes of the parameters after and before it in their place.
+
+    With `moments` the same of each of the optimiser's moments, which are 0 before a first step.
+    """
+    old = {"": layout.turn(copies(leaves))}
+    old |= {key: layout.turn(copies(of)) for key, of in _moments(stepper, leaves, moments).items()}
+    stepper.step()
+    for key, now in {"": leaves, **_moments(stepper, leaves, moments)}.items():
+        new = layout.turn(copies(now))
+        before = old.get(key) or {name: torch.zeros_like(value) for name, value in new.items()}
+        for name, made in layout.turn(settle(new, before, context)).items():
+            now[name].copy_(made)
+
+
+def _moments(
+    stepper: optim.Optimizer, leaves: Mapping[str, Tensor], wanted: bool
+) -> dict[str, dict[str, Tensor]]:
+    """What an optimiser keeps of every entry, by its key: ``"exp_avg"``, ``"momentum_buffer"``."""
+    found: dict[str, dict[str, Tensor]] = {}
+    for name, leaf in leaves.items() if wanted else ():
+        for key, value in stepper.state.get(leaf, {}).items():
+            if isinstance(value, Tensor) and key not in SCALARS:
+                found.setdefault(key, {})[name] = value
+    return {key: each for key, each in found.items() if len(each) == len(leaves)}
+
+
+def named(name: str, hook: Adjust) -> Adjust:
+    """The same hook, which must return what it is given, name by name and shape by shape.
+
+    Example:
+        >>> forgetful = named("adjust", lambda grads, params, context: {})
+        >>> forgetful({"w": torch.zeros(2)}, {}, None)
+        Traceback (most recent call last):
+        ValueError: Expected adjust to return tensors like those it is given, but got ['w'] ...
+    """
+
+    def call(first: Params, second: Params, context: Any) -> Params:
+        made: Any = hook(first, second, context)
+        if not isinstance(made, Mapping):
+            got = type(made).__name__
+            raise TypeError(f"Expected {name} to return a dict of tensors, but got {got}")
+        wrong = [key for key in first | dict(made) if _shape(first, key) != _shape(made, key)]
+        if wrong:
+            raise ValueError(
+                f"Expected {name} to return tensors like those it is given, but got {wrong} "
+                "missing, extra or of another shape"
+            )
+        return dict(made)
+
+    return call
+
+
+def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
+    return getattr(tensors.get(key), "shape", None)
+
+
+def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
+    """The same optimiser in one pass over the memory, where torch has that and nobody chose."""
+    for group in optimizer.param_groups:
+        chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
+        fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])
+        if type(optimizer) in FUSED and fits and not chosen:
+            group["fused"] = True
+    return optimizer
+
+
+def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
+    """The optimiser's tensors by ``"key/parameter"``."""
+    found = {}
+    for name, leaf in leaves.items():
+        for key, value in optimizer.state.get(leaf, {}).items():
+            if isinstance(value, Tensor):
+                found[f"{key}/{name}"] = value.detach()
+            elif value is not None:
+                raise TypeError(
+                    f"Expected the optimizer's {key} to be a tensor, but got {value!r}: "
+                    f"{type(optimizer).__name__} cannot be kept with keep_optimizer"
+                )
+    return found
+
+
+def load_state(
+    optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
+) -> None:
+    """Put back what `state_of` took."""
+    for path, value in state.items():
+        key, name = path.split("/", 1)
+        copy_ = value.clone(memory_format=torch.contiguous_format)
+        optimizer.state[leaves[name]][key] = copy_

@@ -1,0 +1,270 @@
+"""Local training: a loss minimised by an optimiser, at a client or at the server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...graph import Graph
+from ..method.message import Params
+from ..method.method import Adjust, Method, OptimizerFactory, Settle
+from ..seeds import set_seed
+from .minibatches import heard, local_steps
+from .optimizer import (
+    Layout,
+    change_grads,
+    fused,
+    load_state,
+    named,
+    state_of,
+    step_settled,
+)
+
+CALL = "call the model with torch.func.functional_call(model, params, inputs)"
+
+
+class Trained(NamedTuple):
+    """What local training makes: parameters, the loss before each step, the optimiser's state.
+
+    Example:
+        >>> Trained({"w": torch.zeros(1)}, [0.7, 0.6], {}).losses
+        [0.7, 0.6]
+    """
+
+    params: Params
+    losses: list[float]
+    optimizer: Params
+
+
+def train(
+    method: Method,
+    params: Params,
+    graph: Graph,
+    context: Any,
+    *,
+    seed: int,
+    optimizer: Mapping[str, Tensor] | None = None,
+) -> Trained:
+    """Minimise ``method.loss`` on one client, from `params`.
+
+    Torch's global random state is seeded for the time of the call, and put back.
+
+    Args:
+        method: the loss, the optimiser and the number of steps.
+        params: where to start; not changed.
+        graph: the client's graph.
+        context: what `method.receive` made.
+        seed: decides minibatches, dropout, augmentation and whatever else the loss draws.
+        optimizer: state to go on from (`Trained.optimizer` of an earlier call); default none.
+
+    Returns:
+        The trained parameters, the loss before each step, and the optimiser's state by
+        ``"name/parameter"``, empty where the method does not keep it.
+
+    Example:
+        >>> model = fgl.nn.GCN(2, 8, 2)
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(model, train=fgl.Training(num_steps=2))
+        >>> params, losses, _ = train(method, method.initial(), graph, {}, seed=0)
+        >>> len(losses)
+        2
+    """
+    how = method.train
+    with training(method.model, graph.device, seed):
+        steps = local_steps(how, graph, context)
+        done = minimise(
+            method.loss,
+            params,
+            heard(steps),
+            optimizer=how.optimizer,
+            state=optimizer,
+            names=trainable(method),
+            max_grad_norm=how.max_grad_norm,
+            adjust=how.adjust,
+            settle=how.settle,
+            settle_moments=how.settle_moments,
+            layout=Layout(params, graph),
+            keep=how.keep_optimizer,
+        )
+    return done
+
+
+def minimise(
+    loss: Callable[..., Tensor],
+    params: Mapping[str, Tensor],
+    batches: Iterable[tuple[Any, ...]],
+    *,
+    optimizer: OptimizerFactory,
+    state: Mapping[str, Tensor] | None = None,
+    names: Iterable[str] | None = None,
+    max_grad_norm: float | None = None,
+    adjust: Adjust | None = None,
+    settle: Settle | None = None,
+    settle_moments: bool = False,
+    layout: Layout | None = None,
+    keep: bool = True,
+) -> Trained:
+    """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
+
+    Local training of a client, and of a server that trains. Randomness is torch's global one.
+
+    Args:
+        loss: ``(params, *batch) -> scalar``.
+        params: where to start, name to tensor; not changed.
+        batches: what the loss sees in each step, a tuple each; drawn as it is needed.
+        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        state: the optimiser's, of an earlier call; default none.
+        names: which tensors are trained; default those in floating point.
+        max_grad_norm, adjust, settle, settle_moments: see `Training`; a batch's last part is the
+            context.
+        layout: how the tensors lie in memory; default as they come.
+        keep: whether to return the optimiser's state.
+
+    Returns:
+        The trained parameters, the loss before each step, and the optimiser's state by
+        ``"name/parameter"``.
+
+    Raises:
+        ValueError: if the loss does not depend on `params`.
+        TypeError: if the optimiser keeps what is no tensor.
+
+    Example:
+        >>> def loss(params, x, y):
+        ...     return (params["w"] * x - y).square().sum()
+        >>> batch = torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0])
+        >>> sgd = lambda tensors: torch.optim.SGD(tensors, lr=0.1)
+        >>> minimise(loss, {"w": torch.tensor(0.0)}, [batch] * 20, optimizer=sgd).params
+        {'w': tensor(2.)}
+    """
+    layout = Layout(params) if layout is None else layout
+    if names is None:
+        names = [name for name, value in params.items() if value.is_floating_point()]
+    names = set(names)
+    local = {
+        name: value.detach()
+        .clone(memory_format=torch.contiguous_format)
+        .requires_grad_(name in names)
+        for name, value in layout.turn(params).items()
+    }
+    leaves = {name: value for name, value in local.items() if name in names}
+    stepper = fused(optimizer(list(leaves.values())))
+    load_state(stepper, leaves, layout.turn(state or {}))
+    losses: list[Tensor] = []
+    with torch.enable_grad():
+        for batch in batches:
+            stepper.zero_grad()
+            value = loss(layout.turn(local), *batch)
+            check_scalar(value)
+            check_has_gradient(value)
+            value.backward()
+            check_reached(leaves, value)
+            if max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(leaves.values(), max_grad_norm)
+            if adjust is not None:
+                change_grads(leaves, named("adjust", adjust), layout, batch[-1])
+            if settle is None:
+                stepper.step()
+            else:
+                hook = named("settle", settle)
+                step_settled(stepper, leaves, hook, layout, batch[-1], moments=settle_moments)
+            losses.append(value.detach())
+            torch.clear_autocast_cache()  # it holds the parameters as they were
+    history = torch.stack(losses).tolist() if losses else []
+    ends = {name: value.detach() for name, value in local.items()}
+    kept = state_of(stepper, leaves) if keep else {}
+    return Trained(layout.turn(ends), history, layout.turn(kept))
+
+
+def check_scalar(value: Any) -> None:
+    """A loss is one number."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Expected the loss to be a scalar tensor, but got {value!r}")
+    if value.dim():
+        raise ValueError(f"Expected the loss to be a scalar, but got shape {list(value.shape)}")
+
+
+def check_has_gradient(value: Tensor) -> None:
+    """Of a loss, or of the losses of many clients."""
+    if not value.requires_grad:
+        raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
+
+
+def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
+    """Raise a ValueError if a backward has given none of the parameters a gradient.
+
+    A loss that is a leaf itself, ``torch.zeros((), requires_grad=True)``, says so on purpose.
+    """
+    if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
+        raise ValueError(
+            f"Expected the loss to depend on params, but got no gradient for any of them: {CALL}"
+        )
+
+
+def trainable(method: Method) -> set[str]:
+    """Names of the tensors that are trained: parameters of the model, and personal ones.
+
+    Example:
+        >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
+        ['bias', 'weight']
+    """
+    names = {name for name, p in method.model.named_parameters() if p.requires_grad}
+    return names | set(method.personal)
+
+
+def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
+    """The loss's gradient at `params`, by name; without the tensors that it does not depend on.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
+        >>> list(gradient(method, method.initial(), graph, {}))[:1]
+        ['convs.0.bias']
+    """
+    names = trainable(method)
+    leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
+    wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
+    with torch.enable_grad():
+        loss = method.loss(leaves, graph, context)
+        found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(wanted, found, strict=True) if grad is not None}
+
+
+@contextmanager
+def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
+    """The model in training or evaluation mode; each of its modules gets its own back.
+
+    Example:
+        >>> model = torch.nn.Dropout()
+        >>> with in_mode(model, False):
+        ...     model(torch.ones(3))
+        tensor([1., 1., 1.])
+        >>> model.training
+        True
+    """
+    modes = [(module, module.training) for module in model.modules()]
+    if any(mode != training for _, mode in modes):
+        model.train(training)
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """Training mode, gradients and a seed of its own; all put back at the end."""
+    state = torch.get_rng_state()
+    cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    set_seed(seed)
+    try:
+        with in_mode(model, True), torch.enable_grad():
+            yield
+    finally:
+        torch.set_rng_state(state)
+        if cuda is not None:
+            torch.cuda.set_rng_state(cuda, device)

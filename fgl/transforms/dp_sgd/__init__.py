@@ -1,0 +1,1 @@
+"""Differentially private gradients: each example clipped, the sum noised."""

@@ -1,0 +1,170 @@
+"""DP-SGD at every client: each example's gradient is clipped, and every step has noise."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ...checks import check_count, check_number
+from ...federation import Message, Method, Params, Ragged, State, trainable, training_examples
+from ...graph import Graph
+from ...privacy import clip, clipped_gradient, gaussian, on_grid
+from ...privacy.gaussian import seed_from_system, uniform
+from ..clipped import clipped, outermost
+from ..gaussian import counted, noise_source
+from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
+
+LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
+
+
+def per_example_gaussian(
+    method: Method,
+    *,
+    length: float,
+    noise_multiplier: float,
+    sample_rate: float,
+    expected_batch_size: float,
+    num_steps: int,
+    delta: float = 1e-5,
+    unprotected: bool = False,
+) -> Method:
+    """The method whose clients train by DP-SGD: it protects each example of a client.
+
+    ``g = (sum_{i in B} clip(grad L_i) + N(0, (length noise_multiplier)^2)) / b`` in every local
+    step, ``L_i`` being the method's own loss on example i alone: a term that looks at no example,
+    such as FedProx's, is in each of them. Each of the client's training examples is in B with
+    probability q, drawn from the operating system too; the task's minibatches are not used.
+
+    Epsilon is for **adding or removing one example**. So a client's number of examples is private:
+    b is an argument and the same for all clients, all of them weigh the same, and they are silent.
+    They tell neither losses nor numbers of examples, and a history's losses are NaN. Replacing one
+    example costs at most twice epsilon, at ``(1 + e^epsilon) delta``.
+
+    Clipped gradients and noise lie on one grid, so their sum is exact (`fgl.privacy.gaussian`).
+    Dropout is drawn from the operating system too. The division and the optimiser's step see the
+    noisy sum and nothing else of the client.
+
+    Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
+    A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
+    edge in those of all that see it. So is a method whose loss is not the mean of its examples'
+    (tried with some of them in each round), or whose `receive` or `send` asks for what an example
+    says. Graphs are taken one after the other, so their clients cannot train as one batch.
+
+    The server sees no clipped client here: `privacy_spent` says what its messages tell of one
+    example.
+
+    Args:
+        method: what clients send, receive and minimise; its optimiser takes the steps.
+        length: the bound of an example's gradient, above 0.
+        noise_multiplier: the noise's standard deviation over `length`, above 0.
+        sample_rate: q, in (0, 1].
+        expected_batch_size: b, above 0. Choose it by what everybody knows, such as q times the
+            number of examples that a client usually has: whoever knows the run reads it.
+        num_steps: local steps of a round, at least 1.
+        delta, unprotected: as for `local_gaussian`.
+
+    Returns:
+        The method. It must be the outermost wrapper, but for `secure_sum`: a loss around it would
+        be lost, or would be without noise; a run of that raises.
+
+    Raises:
+        ValueError: if a number is out of range, the method's training has an `adjust` or a
+            `max_grad_norm`, or its model a batch norm; when called, for a graph with edges, for a
+            method as above, or as `clipped`.
+
+    Example:
+        >>> how = {"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.1, "num_steps": 5}
+        >>> plain = fgl.fedavg(fgl.nn.GIN(2, 8, 2))
+        >>> method = per_example_gaussian(plain, **how, expected_batch_size=16)
+        >>> method.train.adjust.__name__, method.silent
+        ('adjust', True)
+
+    Source: Abadi et al. 2016, https://arxiv.org/abs/1607.00133
+    """
+    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
+    generator = noise_source(**values, unprotected=unprotected)
+    check_number("sample_rate", sample_rate, above=0, at_most=1)
+    check_number("expected_batch_size", expected_batch_size, above=0)
+    check_count(num_steps=num_steps)
+    check_method(method)
+    names, sigma = trainable(method), length * noise_multiplier
+    initial = {**method.initial(), **method.personal}
+    zeros = {n: torch.zeros_like(initial[n], dtype=torch.float64) for n in initial if n in names}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = method.receive(message, state, Unseen.of(graph))
+        still = {name: value for name, value in params.items() if name not in names}
+        return params, {**context, "still": still} if still else context
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        known = {key: value for key, value in context.items() if key not in ("still", "trained")}
+        if "trained" in context:  # the losses before each step are of the examples
+            known["trained"] = {"num_steps": context["trained"]["num_steps"]}
+        return method.send(params, known, state, Unseen.of(graph))
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        examples = training_examples(graph)
+        check_alone(method, graph, context, examples)
+        for _ in range(num_steps):
+            drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of a rehearsal, which has been warned of
+                noise = gaussian(zeros, sigma=sigma, unprotected=generator)
+            yield graph, {**context, "example_noise": noise, **_drawn(graph, drawn)}
+
+    def adjust(grads: Params, params: Params, context: Any) -> Params:
+        if generator is None:  # who knows the run's seed would know every example's dropout
+            seed_from_system(next(iter(params.values())).device)
+        whole = {**context.get("still", {}), **params}
+        total = _clipped_sum(method, whole, grads, context, length, sigma)
+        noise = context["example_noise"]  # on the same grid, so that the sum is exact
+        return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
+
+    train = replace(method.train, num_steps=None, batches=batches, adjust=adjust)
+    told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
+    told |= {"steps": float(num_steps), "sample_rate": sample_rate}
+    base = replace(method, receive=receive, send=send, train=train, silent=True)
+    made = counted(clipped(base, length=LONG), **told)
+    values |= {"sample_rate": sample_rate, "expected_batch_size": expected_batch_size}
+    values |= {"num_steps": num_steps}
+    closed = ("loss", "train")
+    return outermost(
+        made, method, "per_example_gaussian", *closed, **values, unprotected=unprotected
+    )
+
+
+def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
+    """The examples of a step, for `_clipped_sum`: graphs, or rows in one tensor."""
+    if graph.batch is not None:
+        return {"graphs": [alone(graph, example) for example in drawn.unbind()]}
+    row = like_row(graph)
+    rows = alone(graph, drawn)
+    return {"row": row, "rows": Ragged(rows.x), "row_labels": Ragged(rows.y)}
+
+
+def _clipped_sum(
+    method: Method, params: Params, grads: Params, context: Any, length: float, sigma: float
+) -> Params:
+    """``sum_i clip(grad L_i)`` over the examples of a step, on the noise's grid; as `grads`."""
+    still = {name: value for name, value in params.items() if name not in grads}
+    free = {name: params[name] for name in grads}
+    if "graphs" not in context:
+        row, x, y = context["row"], context["rows"], context["row_labels"]
+
+        def loss(own: Params, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            return method.loss({**still, **own}, of_row(row, x, y), context)
+
+        how: dict[str, Any] = {"length": length, "counts": x.mask, "sigma": sigma}
+        return clipped_gradient(loss, free, (x.values, y.values), **how)
+    total = {n: torch.zeros_like(value, dtype=torch.float64) for n, value in free.items()}
+    for graph in context["graphs"]:
+        found = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))(
+            free, graph
+        )
+        exact = on_grid(clip(found, length=length), sigma=sigma)
+        total = {name: total[name] + value for name, value in exact.items()}
+    return total

@@ -1,0 +1,177 @@
+"""A client of a secure sum: it says keys, seals letters, masks what it sends, tells shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...federation import Message, Method, Params, State, leaves, local_steps
+from ...graph import Graph
+from ...privacy import DoesNotFit, encode
+from ...privacy import masks as parts
+from ...transfer import to_host
+from .messages import (
+    ASKED,
+    KEYS,
+    LETTERS,
+    MASKED,
+    NAMES,
+    REST,
+    SHARES,
+    TOLD,
+    Terms,
+    check_half,
+    envelope,
+    flat,
+    of_method,
+    split,
+    unflat,
+)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client's functions, around those of the method."""
+
+    method: Method
+    terms: Terms
+    draw: Callable[[int], bytes]
+
+    def receive(self, message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        inner, asked = split(message, state)
+        params, context = self.method.receive(inner, of_method(state), graph)
+        if not isinstance(context, Mapping):
+            got = type(context).__name__
+            raise TypeError(f"Expected the context of a secure sum to be a dict, but got {got}")
+        asked = {name: value.cpu() for name, value in asked.items()}  # bytes and who is here
+        told = {TOLD: dict(leaves(inner))} if asked["phase"] == KEYS else {}
+        return params, {**context, ASKED: asked, **told}
+
+    def batches(self, graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
+        """Clients train in one round of the four."""
+        trains = context[ASKED]["phase"] == MASKED
+        return local_steps(self.method.train, graph, context) if trains else []
+
+    def deploy(self, message: Message, state: State, graph: Graph) -> Params:
+        inner, _ = split(message, state)
+        return self.method.deploy(inner, of_method(state), graph)
+
+    def send(
+        self, params: Params, context: Any, state: State, graph: Graph
+    ) -> tuple[Message, State]:
+        asked = context[ASKED]
+        phase, plain = int(asked["phase"]), of_method(state)
+        if phase == REST:
+            return envelope(REST, {}), state
+        if phase == KEYS:
+            own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
+            pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
+            kept = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
+            return envelope(KEYS, {"keys": parts.as_tensor(pair)}), kept
+        known: Any = state.get(ASKED, {"phase": torch.tensor(REST)})
+        if known["phase"] != phase - 1:
+            raise ValueError(
+                f"Expected to be asked for what follows in this exchange, but got {NAMES[phase]!r}:"
+                " a client tells each thing once, so that nobody can take its own mask off"
+            )
+        known = {**known, "phase": torch.tensor(phase)}
+        if phase == LETTERS:
+            if not len(_rows(asked["keys"], known)):  # its keys did not arrive as it sent them
+                return envelope(LETTERS, {}), plain
+            told, known = self._letters(asked["keys"], known)
+        elif phase == SHARES:
+            return envelope(SHARES, self._shares(asked["sent"], known)), plain
+        else:
+            inner = {name: value for name, value in context.items() if name not in (ASKED, TOLD)}
+            message, plain = self.method.send(params, inner, plain, graph)
+            told, known = self._masked(message, asked, known)
+        return envelope(phase, told), {**plain, ASKED: known, TOLD: state[TOLD]}
+
+    def _letters(self, keys: Tensor, known: Params) -> tuple[Params, Params]:
+        """Shares of this client's secrets for everybody."""
+        check_half(self.terms.threshold, len(keys))
+        row, own = _row(keys, known), [parts.as_bytes(known[name]) for name in ("seal", "mask")]
+        if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
+            raise ValueError("Expected every client to have keys of its own, but got two alike")
+        seed = self.draw(parts.KEY)
+        about = self.terms.about(keys)
+        made = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
+        return {"letters": made}, {**known, "keys": keys, "seed": parts.as_tensor(seed)}
+
+    def _masked(self, message: Message, asked: Params, known: Params) -> tuple[Params, Params]:
+        """What the method sends, in fixed point, masked; nothing where it does not fit."""
+        here, row = asked["here"], _row(known["keys"], known)
+        _check_among(here, row, self.terms.threshold)
+        known = {**known, "here": here, "letters": asked["letters"]}
+        try:
+            encoded = _encoded(message, self.terms, len(here))
+        except DoesNotFit:
+            return {}, known
+        secrets = [parts.as_bytes(known[name]) for name in ("seal", "mask", "seed")]
+        words, about = flat(encoded), self.terms.about(known["keys"])
+        hidden = parts.masked(words, row, secrets, known["keys"], here, about)
+        return unflat(hidden, encoded), known
+
+    def _shares(self, sent: Tensor, known: Params) -> Params:
+        """Of each other client a share of one secret; this one forgets all of its own."""
+        keys, here, sealing = known["keys"], known["here"], parts.as_bytes(known["seal"])
+        row = _row(keys, known)
+        _check_among(sent, row, self.terms.threshold)
+        about = self.terms.about(keys)
+        made = parts.revealed(row, sealing, keys, known["letters"], here, sent, about)
+        return {"shares": made}
+
+
+def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
+    """What a client adds to the sum, in fixed point, by path."""
+    others = sorted(set(message) ^ set(terms.names))
+    if others:
+        raise ValueError(
+            f"Expected messages to have {list(terms.names)}, which a secure sum covers, and nothing"
+            f" else, but got {others} missing or more"
+        )
+    given: Any = message["num_examples"]
+    how: Any = {"bits": terms.bits, "bound": terms.bound}
+    weight = int(given)
+    if given.numel() != 1 or weight != given or weight < 0:
+        raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {given}")
+    if weight > terms.limit(num_clients):
+        raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
+    paths, values = zip(*leaves(message), strict=True)
+    made = {}
+    for path, value in zip(paths, to_host(*values), strict=True):
+        by = weight if path.startswith("model/") else 1
+        made[path] = encode(value, weight=by, **how)
+    return {**made, "num_examples": torch.tensor(weight)}
+
+
+def _row(keys: Tensor, known: Params) -> int:
+    """A client's place: it knows its own keys."""
+    found = _rows(keys, known)
+    if len(found) != 1:
+        raise ValueError(f"Expected the list of keys to have one's own once, but got {len(found)}")
+    return found[0]
+
+
+def _rows(keys: Tensor, known: Params) -> list[int]:
+    """Where in the list of keys one's own are."""
+    own = b"".join(parts.public_key(parts.as_bytes(known[name])) for name in ("seal", "mask"))
+    found: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
+    return found
+
+
+def _check_among(which: Tensor, row: int, threshold: int) -> None:
+    if not which[row] or int(which.sum()) < threshold:
+        raise ValueError(
+            f"Expected a sum of at least {threshold} clients, this one among them, "
+            f"but got {int(which.sum())}{'' if which[row] else ' others'}"
+        )
+
+
+def of_seed(count: int) -> bytes:
+    """Bytes from torch's generator, which the run's seed decides: they protect nothing."""
+    return parts.as_bytes(torch.randint(256, (count,), dtype=torch.uint8))

@@ -1,0 +1,291 @@
+"""The server of a secure sum: it passes letters on, and takes the masks off the sum."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...federation import Absent, Inbox, Message, Method, Params, State, leaves
+from ...privacy import DoesNotFit, decode, wrapped_sum
+from ...privacy import masks as parts
+from .messages import (
+    ASKED,
+    KEYS,
+    LETTERS,
+    MASKED,
+    NAMES,
+    REST,
+    ROUNDS,
+    SHARES,
+    START,
+    TOLD,
+    Terms,
+    as_message,
+    at,
+    check_half,
+    envelope,
+    flat,
+    of_method,
+    part,
+    unflat,
+)
+
+
+class CannotSum(ValueError):
+    """Why an exchange ends without a sum.
+
+    Example:
+        >>> issubclass(CannotSum, ValueError)
+        True
+    """
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server's functions, around those of the method."""
+
+    method: Method
+    terms: Terms
+
+    def accept(self, message: Message, client: int, state: State) -> None:
+        """Refuse what is no answer to what was asked."""
+        known: Any = state.get(ASKED, START)
+        phase, given, told = int(known["phase"]), message.get("phase"), message.get("secure")
+        if set(message) != {"phase", "secure"} or not isinstance(told, Mapping):
+            raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
+        if not isinstance(given, Tensor) or given.shape or given.dtype != torch.int64:
+            raise ValueError(f"Expected phase to be an int64 scalar, but got {given}")
+        if given == REST:
+            raise Absent("Expected to be in this exchange, but got lost in an earlier round")
+        if given != phase:
+            said = NAMES[int(given)] if 0 <= given < ROUNDS else f"phase {int(given)}"
+            late = Absent if given == KEYS else ValueError  # who was away at first
+            raise late(f"Expected {NAMES[phase]} of this exchange, but got {said}")
+        number = _check_member(client, known)
+        if phase == MASKED:
+            self._check_masked(told)
+            return
+        if phase == LETTERS and not told:
+            raise ValueError(
+                "Expected letters, but got none: the client says that the list of keys is without "
+                "its own, so what it sent as its keys are others"
+            )
+        sizes = {KEYS: (2 * parts.KEY,), LETTERS: (number, parts.LETTER)}
+        sizes[SHARES] = (number, 1 + parts.KEY)
+        if set(told) != {NAMES[phase]}:
+            raise ValueError(f"Expected {NAMES[phase]!r}, but got {list(told)}")
+        _check_tensor(NAMES[phase], told[NAMES[phase]], torch.uint8, sizes[phase])
+        if phase == KEYS:
+            for public in told["keys"].view(2, parts.KEY):
+                parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
+            if told["keys"][: parts.KEY].equal(told["keys"][parts.KEY :]):
+                raise ValueError("Expected two keys, but got one twice")
+
+    def _check_masked(self, told: Mapping[str, Tensor]) -> None:
+        if not told:
+            raise ValueError(
+                f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
+                "many examples as can be summed, but got none: the client says that its own are not"
+            )
+        known = dict(leaves({"model": self.method.model.state_dict()}))
+        for path, value in told.items():
+            key = path.split("/")[0]
+            if key not in self.terms.names or (key == "model" and path not in known):
+                raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
+            shape = known[path].shape if path in known else value.shape
+            shape = torch.Size() if path == "num_examples" else shape
+            _check_tensor(path, value, torch.int64, tuple(shape))
+        missing = {path.split("/")[0] for path in told} ^ set(self.terms.names)
+        if missing:
+            raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
+
+    @torch.no_grad()
+    def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        known: Any = state.get(ASKED, START)
+        phase = int(known["phase"])
+        place = phase if inbox.round is None else inbox.round % ROUNDS
+        if phase == KEYS != place:  # the last exchange was given up: wait for the next
+            return {}, {**of_method(state), ASKED: at(KEYS, summed=0)}
+        steps = (self._keys, self._letters, self._masked, self._shares)
+        try:
+            if phase != place:
+                raise CannotSum(
+                    f"Expected {NAMES[phase]} in every exchange, but got none in a round"
+                )
+            return steps[phase](inbox, state)
+        except (CannotSum, DoesNotFit, parts.CannotUnmask) as error:
+            warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
+            return _restored(state), {**of_method(state), ASKED: at(KEYS, summed=0)}
+
+    def _enough(self, count: int, what: str) -> None:
+        if count < self.terms.threshold:
+            raise CannotSum(
+                f"Expected {what} of at least {self.terms.threshold} clients, but got {count}"
+            )
+
+    def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        """Everybody gets the keys of all."""
+        check_half(self.terms.threshold, len(inbox))
+        if self.terms.threshold > inbox.num_clients:
+            raise ValueError(
+                f"Expected threshold to be at most the {inbox.num_clients} clients, "
+                f"but got {self.terms.threshold}"
+            )
+        self._enough(len(inbox), "keys")
+        clients = torch.tensor(inbox.clients)
+        keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
+        if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
+            raise CannotSum("Expected every client to have keys of its own, but got two alike")
+        sent: dict[str, Any] = {path: tensor for path, tensor in leaves(_common(inbox))}
+        known = at(LETTERS, clients=clients, keys=keys)
+        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, {"keys": keys}))
+        return outbox, {**of_method(state), ASKED: known, TOLD: sent}
+
+    def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        """Everybody gets the letters that were written to it."""
+        known: Any = state[ASKED]
+        self._enough(len(inbox), "letters")
+        here, clients = _present(inbox, known), known["clients"].tolist()
+        sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
+        for row, client in enumerate(clients):
+            if client in inbox:
+                sealed[row] = part(inbox[client])["letters"]
+        outbox = _rest(known["clients"])
+        for row, client in enumerate(clients):
+            if here[row]:
+                asked = {"letters": sealed[:, row].clone(), "here": here}
+                outbox[client] = envelope(MASKED, asked)
+        return outbox, {**state, ASKED: {**known, **at(MASKED, here=here)}}
+
+    def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
+        known: Any = state[ASKED]
+        heard = _of_one_layout(inbox)
+        self._enough(len(heard), "masked uploads")
+        sent = _present(heard, known)
+        each = [part(heard[client]) for client in heard]
+        total = wrapped_sum([flat(masked) for masked in each])
+        outbox = _rest(known["clients"][known["here"]])
+        outbox |= dict.fromkeys(heard, envelope(SHARES, {"sent": sent}))
+        known = {**known, **at(SHARES, sent=sent)}
+        return outbox, {**state, ASKED: known, "masked": unflat(total, each[0])}
+
+    def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        """The masks are taken off the sum, and the method gets the means."""
+        known: Any = state[ASKED]
+        self._enough(len(inbox), "shares")
+        clients = known["clients"].tolist()
+        told = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
+        hidden: Any = state["masked"]
+        keys, here, sent = known["keys"], known["here"], known["sent"]
+        about = self.terms.about(keys)
+        words = parts.unmasked(flat(hidden), keys, here, sent, told, self.terms.threshold, about)
+        summed = [client for row, client in enumerate(clients) if sent[row]]
+        inner = self._means(unflat(words, hidden), summed, inbox, state)
+        outbox, new = self.method.aggregate(inner, of_method(state))
+        if len(outbox) < inbox.num_clients:
+            outbox = {**_restored(state), **outbox}
+        return outbox, {**new, ASKED: at(KEYS, summed=len(summed))}
+
+    def _means(self, total: Params, summed: list[int], inbox: Inbox, state: State) -> Inbox:
+        """An inbox with the means for all who are in the sum; the first has all their weight."""
+        known: Any = state[ASKED]
+        told = as_message(state[TOLD])  # type: ignore[arg-type]
+        weight, limit = int(total["num_examples"]), self.terms.limit(len(known["clients"]))
+        if not 0 <= weight <= len(summed) * min(limit, self.method.max_examples):
+            raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
+        template = dict(leaves({"model": self.method.model.state_dict()}))
+        how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
+        means: dict[str, Any] = {}
+        for path, words in total.items():
+            key, _, name = path.partition("/")
+            like = template.get(f"model/{name}", torch.zeros(()))
+            if key == "model" and not weight:
+                means[path] = like  # nobody has an example, so that it does not count
+            elif key != "num_examples":
+                by = weight if key == "model" else len(summed)
+                means[path] = decode(words, by, like=like, **how)
+        message = as_message(means)
+        messages = {
+            client: {**message, "num_examples": torch.tensor(weight if not place else 0)}
+            for place, client in enumerate(summed)
+        }
+        exchange = None if inbox.round is None else inbox.round // ROUNDS
+        return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), exchange)
+
+
+def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
+    """Who was lost on the way cannot answer; how many began."""
+    clients = known["clients"].tolist() if "clients" in known else []
+    asked = known.get("sent", known.get("here"))
+    if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
+        raise ValueError(f"Expected a client of this exchange, but got client {client}")
+    return len(clients)
+
+
+def _check_tensor(name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    if value.dtype != dtype or value.shape != shape or value.layout != torch.strided:
+        raise ValueError(
+            f"Expected {name} to be {dtype} of shape {list(shape)}, "
+            f"but got {value.dtype} {list(value.shape)}"
+        )
+
+
+def _present(inbox: Inbox, known: Mapping[str, Tensor]) -> Tensor:
+    """Which of an exchange's clients are here, by row."""
+    return torch.tensor([client in inbox for client in known["clients"].tolist()])
+
+
+def _rest(clients: Tensor) -> dict[int, Message]:
+    """What those are told who were lost on the way."""
+    return dict.fromkeys(clients.tolist(), envelope(REST, {}))
+
+
+def _restored(state: State) -> dict[int, Message]:
+    """The method's message again for all in an exchange."""
+    known: Any = state.get(ASKED, START)
+    told: Any = state.get(TOLD, {})
+    return dict.fromkeys(known.get("clients", torch.tensor([])).tolist(), as_message(told))
+
+
+def _common(inbox: Inbox) -> Message:
+    """The message of the method that all here were sent."""
+    sent = [inbox.sent[client] for client in inbox]
+    want = dict(leaves(sent[0]))
+    for message in sent[1:]:
+        got = dict(leaves(message))
+        if message is not sent[0] and (
+            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want)
+        ):
+            raise ValueError(
+                "Expected everybody to have been sent the same, but got one message for each: "
+                "this server does not average"
+            )
+    return sent[0]
+
+
+def _of_one_layout(inbox: Inbox) -> Inbox:
+    """Those whose tensors have the names and shapes that most have; others cannot be added."""
+    kinds: dict[Any, list[int]] = {}
+    for client, message in inbox.items():
+        kind = tuple(sorted((path, tuple(t.shape)) for path, t in part(message).items()))
+        kinds.setdefault(kind, []).append(client)
+    most = max(kinds.values(), key=len)
+    others = [client for client in inbox if client not in most]
+    if len(kinds) == len(inbox) > 2:  # no hostile client does that, but a method may
+        raise ValueError(
+            f"Expected the clients' tensors to have the same names and shapes, but got {len(kinds)}"
+            " kinds: what is summed cannot be ragged"
+        )
+    if others:
+        warnings.warn(
+            f"Secure sum: Expected tensors like those of most, but got others of clients {others}: "
+            "they are left out",
+            stacklevel=2,
+        )
+    return Inbox({c: inbox[c] for c in most}, inbox.num_clients, inbox.sent, inbox.round)

@@ -1,0 +1,149 @@
+"""Secure sum: clients hide their uploads by masks that cancel; the server sees only sums."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...checks import check_number
+from ...federation import MASKED, Method, Round, State
+from ..clipped import outermost
+from .client import Client, of_seed
+from .messages import ASKED, NAMES, ROUNDS, SHARES, Terms
+from .needs_means import why_not_means
+from .server import Server
+
+
+def secure_sum(
+    method: Method,
+    *,
+    threshold: int,
+    equally: Collection[str] = (),
+    bits: int = 28,
+    bound: float = 1024.0,
+    unprotected: bool = False,
+) -> Method:
+    """The method whose server learns sums over clients, and no client's upload.
+
+    ``sum_k n_k theta_k`` and ``sum_k n_k``, of the clients whose masked uploads arrive, are all
+    that the server can read. A sum takes an exchange of four rounds of the run: clients say their
+    public keys; they give each other shares of their secrets in sealed letters; they train and send
+    what they made, masked; they tell the shares that take the masks off. So ``num_rounds=40`` are
+    ten rounds of the method: `summed_rounds` makes one line of each. Between two exchanges
+    outbox and states are those of the method.
+
+    Args:
+        method: its server needs the mean of the models, weighted by ``num_examples``, and of
+            `equally`, and nothing else.
+        threshold: how many clients must stay to the end, at least 2 and more than half of those who
+            take part. As long as fewer of them work together with the server, it learns sums alone.
+        equally: further keys, of tensors named as the model's, whose plain mean the server takes:
+            ``("shift",)`` for SCAFFOLD.
+        bits: of the fraction of the fixed point; its last digit is ``2^-bits``.
+        bound: of every entry that is sent, on both sides. A client with a larger one does not send.
+        unprotected: draw keys and seeds from the run's seed. This repeats the masks of an
+            experiment and protects nothing: a warning says so.
+
+    Returns:
+        The method. Where the threshold is missed, or the sum cannot be what clients within the
+        bound made, everybody keeps the old model and a warning says why.
+
+    Raises:
+        ValueError: if a number is out of range, `equally` names what is weighted, or the method
+            needs more than means: every reason is named; when called, if it sends other keys, or
+            `threshold` is not more than half of the clients who came, or more than all clients.
+
+    Example:
+        >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
+        >>> method.exchange, method.silent
+        (4, True)
+
+    Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
+    """
+    check_number("threshold", threshold, at_least=2, integer=True)
+    check_number("bits", bits, at_least=0, at_most=48, integer=True)
+    check_number("bound", bound, above=0)
+    if isinstance(equally, str):
+        raise TypeError(f"Expected equally to be several keys, but got the string {equally!r}")
+    weighted = [key for key in equally if key in ("model", "num_examples")]
+    if weighted:
+        raise ValueError(
+            "Expected equally to name keys beside 'model' and 'num_examples', since models are "
+            f"summed with the clients' examples as weights, but got {weighted[0]!r}"
+        )
+    terms = Terms(threshold, tuple(equally), bits, float(bound))
+    why = why_not_means(method, terms.equally)
+    if why:
+        raise ValueError(
+            "Expected a method whose server needs means alone, since a secure sum shows it nothing "
+            "else, but got one that does not allow it: " + "; ".join(why)
+        )
+    if unprotected:
+        warnings.warn(
+            "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
+            "the run's seed, which the server knows. This run protects nothing",
+            stacklevel=2,
+        )
+    draw = of_seed if unprotected else secrets.token_bytes
+    ask = Client(method, terms, draw)
+    serve = Server(method, terms)
+    train = replace(method.train, num_steps=None, batches=ask.batches)
+    changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
+    changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
+    changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
+    changed["traits"] = method.traits | {MASKED}
+    made = replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
+    told = {"threshold": threshold, "equally": list(terms.equally), "bits": bits, "bound": bound}
+    how = {**told, "unprotected": unprotected}
+    return outermost(made, method, "secure_sum", "train", "deploy", "accept", **how)
+
+
+def summed_rounds(history: Sequence[Round]) -> list[Round]:
+    """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
+
+    Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
+    who are not in the sum, with the first reason; who only missed the last round is in it. Rounds
+    after the last whole exchange are left out.
+
+    Args:
+        history: of a run of `secure_sum`.
+
+    Example:
+        >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]
+        >>> rounds[2].dropped[1] = "dropped out"
+        >>> [(r.round, r.dropped, r.bytes_up) for r in summed_rounds(rounds)]
+        [(0, {1: 'masked upload: dropped out'}, 40), (1, {}, 40)]
+    """
+    made = []
+    for first in range(0, len(history) - ROUNDS + 1, ROUNDS):
+        some = history[first : first + ROUNDS]
+        whole = replace(some[-1], round=first // ROUNDS, dropped={})
+        for name, each in zip(NAMES[:SHARES], some, strict=False):
+            for client, why in each.dropped.items():
+                whole.dropped.setdefault(client, f"{name}: {why}")
+        whole.bytes_down = sum(each.bytes_down for each in some)
+        whole.bytes_up = sum(each.bytes_up for each in some)
+        whole.seconds = sum(each.seconds for each in some)
+        whole.padding = max(each.padding for each in some)
+        made.append(whole)
+    return made
+
+
+def clients_summed(state: State) -> dict[str, float]:
+    """How many clients are in the newest sum: ``fgl.run(..., watch=clients_summed)``.
+
+    Args:
+        state: the server's.
+
+    Returns:
+        ``"clients_summed"``; 0 where there was none, or it was refused.
+
+    Example:
+        >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
+        {'clients_summed': 7.0}
+    """
+    known: Any = state.get(ASKED, {})
+    return {"clients_summed": float(known.get("summed", 0))}
