@@ -31,7 +31,7 @@ KEYS = [
 ]
 DEFAULT, ONE_ROUND, TWO_ROUNDS = Run(), Run(rounds=1), Run(rounds=2)
 BASELINE = script("examples/baseline.py")
-METAVAR = re.compile(r"^(\[?(INT|FLOAT|STR|PATH|\{[^}]*\})[^ ]*( \[[^\]]*\]+)? )+")
+METAVAR = re.compile(r"^(?:(?:\[?(?:INT|FLOAT|STR|PATH)\b|[{\[.])\S* )+")
 
 
 @dataclass(frozen=True)
@@ -138,9 +138,8 @@ def helped(capsys: pytest.CaptureFixture[str], function: Any, *flags: str, **opt
 def sentences(capsys: pytest.CaptureFixture[str], function: Any, *flags: str) -> dict[str, str]:
     """Each flag to what ``--help`` says of it."""
     said = helped(capsys, function, *flags)
-    found = re.findall(
-        r" --([a-z0-9-]+)(?:, --no-[^ ]+)? (.*?) \((?:default: [^)]*|required)\)", said
-    )
+    shown = r" --([a-z][a-z0-9-]*)(?:, --no-\S+)? ((?:(?! --).)*?) \((?:default: [^)]*|required)\)"
+    found = re.findall(shown, said)
     return {name.replace("-", "_"): METAVAR.sub("", text) for name, text in found}
 
 
@@ -512,6 +511,19 @@ def test_what_one_main_documents_its_siblings_need_not(capsys: pytest.CaptureFix
         """Like `main`."""
 
     assert "How much larger the loss is." in helped(capsys, {"main": main, "other": other}, "other")
+
+
+def test_what_a_call_names_goes_before_what_the_command_says() -> None:
+    def own(run: Run = ONE_ROUND, scale: float = 1.0) -> Any:
+        loaded = task()
+        return run(loaded.fedavg, loaded, recipe="mine", config={"task": "tiny", "scale": 3})
+
+    summary, _ = cli(own, argv=["--scale", "2"])
+    assert (summary["recipe"], summary["dataset"]) == ("mine", "")
+    assert list(summary["config"])[:2] == ["task", "scale"]
+    assert summary["config"]["scale"] == 2.0
+    loaded = task()
+    assert ONE_ROUND(loaded.fedavg, loaded)[0]["config"] == {}  # a command says nothing after it
 
 
 def test_help_loads_no_dataset(

@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fgl.experiment.cli import defaults_of, written
+from fgl.experiment.cli import defaults_of
+from fgl.experiment.words import written
 
 from .machine import example
 from .rows import BASELINES, FOLDS, Experiment, Row, Table, flat, spelled

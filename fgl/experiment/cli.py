@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from ..federation import run
 from .run import Run, command
-from .words import choose, first_line, sentence
+from .words import choose, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
 Presets = Mapping[str, Mapping[str, Any]]
@@ -72,9 +72,8 @@ def cli(
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     config: dict[str, Any] = {}
-    siblings: list[Main] = []
+    siblings = [*main.values()] if isinstance(main, Mapping) else []
     if isinstance(main, Mapping):
-        siblings = [*main.values()]
         about = inspect.getdoc(inspect.getmodule(siblings[0])) or ""
         (word,), argv = choose(about, argv, task=main)
         unknown = [name for name in presets or {} if name not in main]
@@ -119,13 +118,10 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
         >>> cli(main, argv=["--rate", "0.1"])
         {'rate': 0.1}
     """
-
-    decided: Mapping[str, Any] = {}
-    if isinstance(builder, functools.partial):
-        builder, decided = builder.func, builder.keywords
+    partial = builder if isinstance(builder, functools.partial) else functools.partial(builder)
 
     def mark(main: Main) -> Main:
-        main.__dict__["options_of"] = inspect.unwrap(builder), decided
+        main.__dict__["options_of"] = inspect.unwrap(partial.func), partial.keywords
         return main
 
     return mark
@@ -134,19 +130,6 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
     """Name of a flag to its value where the command line says the dataset alone."""
     return _flat(_usual(_parameters(main)[1], presets, dataset)[0])
-
-
-def option(name: str) -> str:
-    """A flag as it is written."""
-    return "--" + name.replace("_", "-")
-
-
-def written(name: str, value: Any) -> str:
-    """A flag with its value, as on a command line."""
-    if isinstance(value, bool):
-        return option(name if value else f"no_{name}")
-    values = value if isinstance(value, list | tuple) else [value]
-    return " ".join([option(name), *map(str, values)])
 
 
 def _parse(
@@ -179,35 +162,30 @@ def _parse(
             except (TypeError, ValueError) as error:
                 _refuse(program, error, _flat(defaults))
 
+        make: Any
         if info.type is main:
             kinds, sources, make = types_of_main, (main, _builder(main)[0], *siblings), dict
             values = {n: tyro.MISSING if v is REQUIRED else v for n, v in defaults.items()}
-        elif dataclasses.is_dataclass(info.type) and isinstance(info.default, info.type):
+        elif dataclasses.is_dataclass(info.default) and info.type is type(info.default):
             kinds, sources = typing.get_type_hints(info.type, include_extras=True), (info.type,)
             values, make = _members(info.default), build
         else:
             return None
-        fields = [
-            StructFieldSpec(name, kinds[name], value, functools.partial(sentence, name, sources))
-            if not dataclasses.is_dataclass(value)
-            else StructFieldSpec(name, kinds[name], value)
-            for name, value in values.items()
-        ]
+        fields = []
+        for name, value in values.items():
+            documented = () if dataclasses.is_dataclass(value) else sources
+            text = functools.partial(sentence, name, documented)
+            fields.append(StructFieldSpec(name, kinds[name], value, text))
         return StructConstructorSpec(make, tuple(fields))
 
+    how: Any = {"prog": program, "config": (tyro.conf.OmitArgPrefixes,), "registry": registry}
     try:
-        return tyro.cli(
-            main,
-            prog=program,
-            description=_about(main),
-            args=argv,
-            config=(tyro.conf.OmitArgPrefixes,),
-            registry=registry,
-        )
+        arguments: dict[str, Any] = tyro.cli(main, description=_about(main), args=argv, **how)
     except SystemExit as stopped:
         if stopped.code in (0, None):
-            print(_epilog(table), end="")
+            print(preset_table(table), end="")
         raise
+    return arguments
 
 
 def _number(info: Any) -> Any:
@@ -235,8 +213,8 @@ def _number(info: Any) -> Any:
 
 def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
     """Whose options a main takes, and those that are decided; see `takes_options_of`."""
-    marked: tuple[Any, Mapping[str, Any]] = main.__dict__.get("options_of", (None, {}))
-    return marked
+    builder, decided = main.__dict__.get("options_of", (None, {}))
+    return builder, decided
 
 
 def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -267,7 +245,7 @@ def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
             )
         if name in kinds:
             raise TypeError(f"Expected each flag to have one meaning, but got {name} and {name}")
-        if default is REQUIRED and dataclasses.is_dataclass(kind):
+        if default is REQUIRED and isinstance(kind, type) and dataclasses.is_dataclass(kind):
             default = kind()
         if default is REQUIRED or not _is_function(kind):
             kinds[name], defaults[name] = kind, default
@@ -328,9 +306,8 @@ def _usual(
     """
     places: dict[str, str] = {}
     for name, place, _ in _leaves(defaults):
-        if places.setdefault(name, place) != place:
-            both = f"{places[name]} and {place}"
-            raise TypeError(f"Expected each flag to have one meaning, but got {both}")
+        if (first := places.setdefault(name, place)) != place:
+            raise TypeError(f"Expected each flag to have one meaning, but got {first} and {place}")
     table: dict[str, dict[str, Any]] = {}
     for some in (*_published(defaults), presets or {}):
         for name, preset in some.items():
@@ -346,24 +323,13 @@ def _usual(
             _changed(defaults, preset)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} in the preset of {name}") from error
-    named = _flat(defaults).get("dataset", "") if dataset is None else dataset
+    named = str(_flat(defaults).get("dataset", "")) if dataset is None else dataset
     return _changed(defaults, table.get(_spelled(named, table), {})), table
 
 
 def _spelled(dataset: str, table: Presets) -> str:
     """A dataset as a table has it, found without regard to case."""
     return next((name for name in table if name.lower() == dataset.lower()), dataset)
-
-
-def _epilog(presets: Presets) -> str:
-    """The presets, as a table for ``--help``."""
-    if not any(presets.values()):
-        return ""
-    width = max(len(name) for name in presets)
-    lines = ["Presets: what --dataset NAME sets by itself; a flag that you give overrides it."]
-    for name, preset in presets.items():
-        lines.append(f"  {name:{width}}  {' '.join(itertools.starmap(written, preset.items()))}")
-    return "\n".join([*lines, ""])
 
 
 def _about(main: Main) -> str:

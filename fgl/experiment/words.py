@@ -1,9 +1,10 @@
-"""Words of a command before its flags, and what docstrings say of all that a command names."""
+"""Words of a command: those before its flags, how flags are written, and what docstrings say."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,30 @@ def choose(
             raise SystemExit(2)
         words.append(word)
     return tuple(words), rest
+
+
+def option(name: str) -> str:
+    """A flag as it is written."""
+    return "--" + name.replace("_", "-")
+
+
+def written(name: str, value: Any) -> str:
+    """A flag with its value, as on a command line."""
+    if isinstance(value, bool):
+        return option(name if value else f"no_{name}")
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join([option(name), *map(str, values)])
+
+
+def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is printed below ``--help``: the flags that each dataset sets."""
+    if not any(presets.values()):
+        return ""
+    width = max(len(name) for name in presets)
+    lines = ["Presets: what --dataset NAME sets by itself; a flag that you give overrides it."]
+    for name, preset in presets.items():
+        lines.append(f"  {name:{width}}  {' '.join(itertools.starmap(written, preset.items()))}")
+    return "\n".join([*lines, ""])
 
 
 def first_line(documented: Any) -> str:
