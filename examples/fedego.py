@@ -4,8 +4,7 @@
 
 Zhang et al., arXiv 2208.13685. Clients upload the first layer, and means over
 batches of trees (Mixup). The server averages the layer and trains the head on
-the means. A client takes ``(EMD / 2)^gamma`` of that head, EMD being how far
-its labels are from everybody's.
+the means. A client takes ``(EMD / 2)^gamma`` of it; EMD compares the labels.
 """
 
 from dataclasses import replace
@@ -13,7 +12,7 @@ from dataclasses import replace
 import torch
 from torch.func import functional_call
 
-from fgl import ego, tasks
+from fgl import ego, layer, tasks
 from fgl.experiment import Run, cli
 from fgl.federation import Broadcast, in_mode, minimise
 from fgl.losses import soft_cross_entropy
@@ -23,6 +22,7 @@ LONG = {"lr": 5e-4, "rounds": 300}
 PRESETS = {"dblp": LONG, "wiki_cs": LONG, "cora_full": {"lr": 5e-4}}
 
 
+@layer
 def fedego(
     fedavg,
     *,

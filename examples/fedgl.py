@@ -4,15 +4,14 @@
 
 FedGL, Information Sciences 2024. Overlapping clients upload, besides the
 model, predictions and embeddings of their nodes. The server fuses them,
-labels nodes of which it is sure, joins nodes that are alike, and sends
-every client its part: more labels, and more edges.
+labels nodes of which it is sure, joins those alike, and sends each its part.
 """
 
 from dataclasses import replace
 
 from torch.func import functional_call
 
-from fgl import pseudo, tasks
+from fgl import layer, pseudo, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
 from fgl.federation import Ragged, together
@@ -21,6 +20,7 @@ from fgl.nn import observed
 PRESETS = {"wiki": {"threshold": 0.1, "alpha": 0.1}}
 
 
+@layer
 def fedgl(
     fedavg,
     num_nodes,

@@ -10,12 +10,11 @@ its own earlier ones (Eq. 10, as MOON). ``--max-adjust 0`` and
 ``--contrast 0`` leave them out.
 """
 
-import math
 from dataclasses import replace
 
 import torch
 
-from fgl import tasks
+from fgl import layer, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
 from fgl.federation import together
@@ -27,6 +26,7 @@ RUN = Run(rounds=100, patience=20)
 NODES = tasks.OwnNodes(dropout=0.0, local=tasks.Local("adam", 0.01, 0.0, 0.0, 5))
 
 
+@layer
 def fedvgae(
     fedavg, validate, *, contrast=0.8, phi=0.5, delta=0.01, max_adjust=1, shared=ENCODER, **how
 ):
@@ -53,15 +53,14 @@ def fedvgae(
             part(params, *shared),
             part(own, *shared),
             lambda encoder: validate({**own, **encoder}, graph),
-            float(state.get("validation", math.nan)),
+            float(state.get("validation", "nan")),
             strict=delta > 0,  # with 0: Algorithm 1 as printed
             **limits,
         )
-        start = {**own, **chosen}
-        context = {**context, "received": params, "adopted": start}
+        context = {**context, "received": params}
         context["validation"] = torch.tensor(score, dtype=torch.float64)
         context["adjusted"] = torch.tensor(count > 0)
-        return start, context
+        return {**own, **chosen}, context
 
     def send(params, context, state, graph):
         message, kept = fedper_.send(params, context, state, graph)

@@ -17,7 +17,7 @@ from dataclasses import replace
 import torch
 from torch.func import functional_call
 
-from fgl import augment, tasks
+from fgl import augment, layer, tasks
 from fgl.checks import check_choice, check_number, check_weight
 from fgl.experiment import Run, cli
 from fgl.losses import node_contrast, structure_distillation
@@ -28,6 +28,7 @@ PRESETS = {
 }
 
 
+@layer
 def fgssl(
     fedavg,
     *,

@@ -16,7 +16,7 @@ from dataclasses import replace
 import torch
 from torch.func import functional_call
 
-from fgl import Graph, client_network, tasks
+from fgl import Graph, client_network, layer, tasks
 from fgl.checks import check_share
 from fgl.experiment import Run, cli
 from fgl.methods import mix_updates
@@ -37,6 +37,7 @@ def learned(network, models):
     return client_network.discretise(z)
 
 
+@layer
 def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=learned):
     """GPFL; `rho` is the share of a client's own update."""
     check_share(rho=rho, beta=beta)
@@ -77,12 +78,7 @@ def random_graphs(num_features, seed, **how):
     return Graph(x, edge_index, batch=batch)
 
 
-def main(
-    task: tasks.Graphs = tasks.Graphs(),
-    run: Run = Run(),
-    rho: float = 0.05,
-    beta: float = 0.95,
-):
+def main(task=tasks.Graphs(), run=Run(), rho=0.05, beta=0.95):
     """FedAvg of updates that are mixed by a learned network of clients.
 
     Args:

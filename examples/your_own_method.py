@@ -6,8 +6,8 @@ A federated method is four small functions: what a client receives, the
 loss that it minimises, what it sends, what the server aggregates. Say
 which of them differ from FedAvg's. FedAvg says the rest.
 
-Here it is the loss. Clients stay near the model that they received, which
-their loss finds in its context (this is FedProx, `fgl.methods.fedprox`).
+Here it is the loss. Clients stay near the parameters that they start from,
+which the loss finds in its context (this is FedProx, `fgl.methods.fedprox`).
 """
 
 from dataclasses import replace
@@ -17,12 +17,12 @@ import torch
 import fgl
 
 
+@fgl.layer
 def near_the_server(fedavg, *, mu):
     """FedAvg that pays for every step away from the received model."""
 
     def loss(params, graph, context):
-        received = context["model"]
-        penalty = fgl.losses.proximal(params, received)
+        penalty = fgl.losses.proximal(params, context["start"])
         return fedavg.loss(params, graph, context) + mu * penalty
 
     return replace(fedavg, loss=loss)

@@ -21,7 +21,17 @@ from . import (
     tasks,
     transforms,
 )
-from .federation import Message, Method, Ragged, Result, Training, evaluate_on, fedavg, run
+from .federation import (
+    Message,
+    Method,
+    Ragged,
+    Result,
+    Training,
+    evaluate_on,
+    fedavg,
+    layer,
+    run,
+)
 from .graph import Graph
 from .sparse import SparseMatrix
 
@@ -44,6 +54,7 @@ __all__ = [
     "evaluate_on",
     "fedavg",
     "federation",
+    "layer",
     "losses",
     "methods",
     "metrics",

@@ -160,6 +160,12 @@ METHODS: dict[str, Callable[..., Method]] = {
 }
 
 
+def receive_as_a_run(method: Any, message: Any, state: Any, own: fgl.Graph) -> tuple[Any, Any]:
+    """What `receive` makes, with what the machine adds to it."""
+    params, context = method.receive(message, state, own)
+    return params, {**context, "start": params} if isinstance(context, dict) else context
+
+
 def by_hand(
     method: Method,
     clients: Sequence[fgl.Graph],
@@ -186,7 +192,7 @@ def by_hand(
                 continue
             own, state = clients[client], states.get(client, {})
             torch.manual_seed(fold_in(seed, index, client, "receive"))
-            params, context = method.receive(outbox[client], state, own)
+            params, context = receive_as_a_run(method, outbox[client], state, own)
             how = {"optimizer": state.get("optimizer", {})} if keep else {}
             done = train(method, params, own, context, seed=fold_in(seed, index, client), **how)
             told = {

@@ -123,7 +123,7 @@ def test_a_killed_process_leaves_no_lock(folder: Path, undisturbed: dict[str, An
     assert same(end(go(folder)), undisturbed)
 
 
-OLD = {1: b"fgl-ckpt", 3: b"fgl-ckpt 3\n", 12: b"fgl-ckpt 12\n"}
+OLD = {1: b"fgl-ckpt", 2: b"fgl-ckpt 2\n", 12: b"fgl-ckpt 12\n"}
 
 
 @pytest.mark.parametrize("version", OLD)
@@ -134,7 +134,7 @@ def test_another_format_is_refused_by_its_number(version: int, folder: Path) -> 
         content = OLD[1] + sealed(b"", payload)
     (folder / "round-000003.ckpt").write_bytes(content)
     before = contents(folder)
-    text = rf"Expected checkpoint .*round-000003.ckpt to be of format 2, but got format {version} "
+    text = rf"Expected checkpoint .*round-000003.ckpt to be of format 3, but got format {version} "
     with pytest.raises(ValueError, match=text):
         go(folder)
     assert contents(folder) == before
@@ -145,13 +145,13 @@ def test_another_format_is_refused_by_its_number(version: int, folder: Path) -> 
 
 def test_every_changed_bit_of_the_head_is_damage(folder: Path) -> None:
     whole = (folder / "round-000003.ckpt").read_bytes()
-    assert checkpoint._version(whole) == 2
+    assert checkpoint._version(whole) == 3
     for position in range(60):
         for bit in range(8):
             content = bytearray(whole)
             content[position] ^= 1 << bit
             assert checkpoint._version(bytes(content)) is None
-    assert checkpoint._version(whole.replace(b"fgl-ckpt 2", b"fgl-ckpt 3")) is None
+    assert checkpoint._version(whole.replace(b"fgl-ckpt 3", b"fgl-ckpt 2")) is None
 
 
 @pytest.mark.parametrize("error", [PermissionError(13, "denied"), OSError(5, "I/O error")])
@@ -224,7 +224,7 @@ def test_a_lost_history_is_refused_and_the_model_kept(how: str, folder: Path) ->
 
 def test_a_history_of_something_else_is_not_overwritten(tmp_path: Path) -> None:
     (tmp_path / "history.jsonl").write_text('{"prices": [1, 2]}\n')
-    with pytest.raises(ValueError, match=r"history.jsonl to be of format 2, but got a file of so"):
+    with pytest.raises(ValueError, match=r"history.jsonl to be of format 3, but got a file of so"):
         go(tmp_path)
     assert (tmp_path / "history.jsonl").read_text() == '{"prices": [1, 2]}\n'
     (tmp_path / "history.jsonl").write_bytes(checkpoint.HISTORY_HEAD[:9])  # killed in round 0
@@ -392,7 +392,7 @@ def test_what_no_name_tells_is_part_of_a_run(what: str, tmp_path: Path) -> None:
 def checkpoint_identity(method: fgl.Method) -> dict[str, Any]:
     from fgl.federation.saved.identity import identity
 
-    return identity(method, graphs(), 0, 1.0, 0.0, None)
+    return identity(method, 0, 1.0, 0.0, None)
 
 
 def test_the_number_of_threads_is_part_of_a_run(tmp_path: Path) -> None:

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 from conformance import CASES, ROWS, K, case, known
-from federations import by_hand, close, end, same
+from federations import by_hand, close, end, receive_as_a_run, same
 
 import fgl
-from fgl.federation import Inbox, Method, deployed, train
+from fgl.federation import Inbox, Method, deployed, train, unsealed
 from fgl.federation.method.message import leaves
 from fgl.tasks import Task
 
@@ -85,7 +85,7 @@ def test_pure(name: str, task: str) -> None:
     result = one_by_one(method, made.clients, num_rounds=2, seed=1)
     server = result.server_state
     message, state = result.outbox[k], result.client_states[k]
-    params, context = method.receive(message, state, own)
+    params, context = receive_as_a_run(method, message, state, own)
     step = next(iter(method.train.batches(own, context))) if method.train.batches else None
     seen, given = step or (own, context)
     trained = {name: value + 0.01 for name, value in params.items()}
@@ -143,7 +143,7 @@ def test_any_order_absent_clients_and_bytes(name: str, task: str) -> None:
         size.append(sum(t.numel() * t.element_size() for _, t in leaves(message)))
         return message, state
 
-    watched = replace(method, send=send, seals={})
+    watched = replace(unsealed(method), send=send)
     result = one_by_one(watched, made.clients, num_rounds=3, seed=4, dropouts=gone)
     assert [sorted(r.dropped) for r in result.history] == [[1, 3], [0, 1], [1, 2]]
     assert 1 not in result.client_states
@@ -225,7 +225,7 @@ def diverging(method: Method, bad: list[fgl.Graph], from_round: int) -> Method:
                 params = {name: value * math.nan for name, value in params.items()}
         return method.send(params, context, state, own)
 
-    return replace(method, send=send, seals={})
+    return replace(unsealed(method), send=send)
 
 
 @rows(lambda name, task: ROWS[name].sends, composed=False)
@@ -367,7 +367,7 @@ def test_loss_runs_under_vmap(name: str, task: str) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
     method, made = case(name, task, dropout=0.0)
     net, own = method.model, made.clients[2]
-    start, context = method.receive({"model": method.initial()}, {}, own)
+    start, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     torch.manual_seed(1)
     several = [{k: v + 0.1 * torch.randn_like(v) for k, v in start.items()} for _ in range(2)]
     several.append(start)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, end, same, script
+from federations import close, end, receive_as_a_run, same, script
 from torch.func import functional_call
 
 import fgl
@@ -147,7 +147,7 @@ def test_absent_clients_and_their_order(name: str) -> None:
     assert [sorted(r.dropped) for r in result.history] == [[], [0], [3]]
     assert all(math.isfinite(r.loss) for r in result.history)
     order = [2, 0, 3, 1]  # the server does not mind in which order messages arrive
-    sent = {k: made.send(*made.receive(result.outbox[k], s, CLIENTS[k]), s, CLIENTS[k])[0]
+    sent = {k: made.send(*receive_as_a_run(made, result.outbox[k], s, CLIENTS[k]), s, CLIENTS[k])[0]
             for k, s in result.client_states.items()}  # fmt: skip
     torch.manual_seed(1)
     first = made.aggregate(Inbox(sent, 4, result.outbox), result.server_state)
@@ -166,7 +166,7 @@ def test_a_round_by_hand_uses_the_documented_seeds() -> None:
 
     fgl.run(replace(made, aggregate=aggregate), CLIENTS, num_rounds=1, seed=8, clients_at_once=1)
     torch.manual_seed(fold_in(8, 0, 3, "receive"))
-    params, context = made.receive({"model": made.initial()}, {}, CLIENTS[3])
+    params, context = receive_as_a_run(made, {"model": made.initial()}, {}, CLIENTS[3])
     trained = train(made, params, CLIENTS[3], context, seed=fold_in(8, 0, 3))
     torch.manual_seed(fold_in(8, 0, 3, "send"))
     message, _ = made.send(trained.params, context, {}, CLIENTS[3])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
-from federations import close, fedavg, graphs, minibatches, model, same
+from federations import close, fedavg, graphs, minibatches, model, receive_as_a_run, same
 from torch import Tensor, optim
 
 import fgl
@@ -207,7 +207,7 @@ def test_a_pass_is_the_tasks_own_batches() -> None:
     base = plain(minibatches(SGD, 3))
     method, own = fedselect(base, every=1), graphs()[2]
     result = fgl.run(method, graphs(), num_rounds=2)
-    _, context = method.receive(result.outbox[2], result.client_states[2], own)
+    _, context = receive_as_a_run(method, result.outbox[2], result.client_states[2], own)
     assert base.train.batches is not None
     assert method.train.batches is not None
     seen = list(method.train.batches(own, context))
@@ -217,7 +217,7 @@ def test_a_pass_is_the_tasks_own_batches() -> None:
         times = torch.stack([each.train_mask for each, _ in half]).sum(0)  # type: ignore[misc]
         assert own.train_mask is not None
         assert torch.equal(times, 2 * own.train_mask)
-    _, first = method.receive({"model": method.initial()}, {}, own)
+    _, first = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     alone = list(method.train.batches(own, first))
     assert [bool(given["of_own"]) for _, given in alone] == [False] * count  # nothing is its own
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, end, graph, same, script
+from federations import CLASSES, FEATURES, close, end, graph, receive_as_a_run, same, script
 from torch import Tensor
 
 import fgl
@@ -134,8 +134,8 @@ def test_pure(task: str) -> None:
     result = fgl.run(made, data[0], num_rounds=2)
     message, state = result.outbox[1], result.client_states[1]
     before = copy.deepcopy((message, state))
-    params, context = made.receive(message, state, own)
-    again = made.receive(message, state, own)
+    params, context = receive_as_a_run(made, message, state, own)
+    again = receive_as_a_run(made, message, state, own)
     assert same((params, plain_context(context)), (again[0], plain_context(again[1])))
     torch.manual_seed(3)
     steps = list(made.train.batches(own, context))
@@ -151,7 +151,7 @@ def test_negatives_are_fresh_in_each_step_and_never_a_training_edge() -> None:
     data = clients("link")
     made, splits = build("link", data), data[1]
     assert splits is not None
-    _, context = made.receive({"model": made.initial()}, {}, data[0][0])
+    _, context = receive_as_a_run(made, {"model": made.initial()}, {}, data[0][0])
     steps = [given for _, given in made.train.batches(data[0][0], context)]
     known = set(map(tuple, splits[0].train_edges.t().tolist()))
     for given in steps:
@@ -252,7 +252,7 @@ def test_the_classifier_may_travel_too() -> None:
     state = fgl.run(moved, data[0], num_rounds=1).client_states[0]
     received: Any = {k: v + 50 for k, v in state["model"].items()}
     known = {**state, "validation": torch.tensor(1.0)}
-    start, context = moved.receive({"model": received}, known, data[0][0])
+    start, context = receive_as_a_run(moved, {"model": received}, known, data[0][0])
     assert context["adjusted"]
     close(start["head.lins.0.bias"], state["model"]["head.lins.0.bias"] + 25, atol=1e-4)
     with pytest.raises(ValueError, match="head"):
@@ -359,7 +359,7 @@ def test_a_score_is_kept_to_its_last_digit() -> None:
     own, known = data[0][0], set()
     for size in (3, 5, 6, 7, 9, 11):
         own = own.replace(val_mask=torch.arange(40) < size)
-        params, context = made.receive(message, {}, own)
+        params, context = receive_as_a_run(made, message, {}, own)
         kept = made.send(params, context, {}, own)[1]
         known.add(score(params, own)["val_accuracy"])
         assert float(kept["validation"]) == score(params, own)["val_accuracy"]
@@ -378,7 +378,7 @@ def test_what_hurts_is_mixed_back() -> None:
     received: Any = {k: v + 50 for k, v in result.outbox[0]["model"].items()}
     for last, mixed in ((1.0, True), (-1.0, False)):
         known = {**state, "validation": torch.tensor(last)}
-        start, context = made.receive({"model": received}, known, data[0][0])
+        start, context = receive_as_a_run(made, {"model": received}, known, data[0][0])
         assert bool(context["adjusted"]) == mixed
         for name, value in received.items():
             want = (value + state["model"][name]) / 2 if mixed else value
@@ -604,7 +604,7 @@ def test_a_diverged_model_scores_nan_and_is_never_the_best() -> None:
     assert math.isnan(found["val_auc"]) and found["scored_clients"] == 1
     states = {"validation": torch.tensor(0.9), "model": fine}
     vast = {name: value * 1e30 for name, value in fine.items()}
-    start, context = made.receive({"model": vast}, states, split.graph)
+    start, context = receive_as_a_run(made, {"model": vast}, states, split.graph)
     assert same(start, vast) and context["validation"].isnan()
     rounds = [
         fgl.federation.Round(k, [0], metrics={"val_auc": v})

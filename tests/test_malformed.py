@@ -16,7 +16,7 @@ from federations import by_hand, end, fedavg, fedopt, graph, graphs, model, same
 
 import fgl
 from fgl import aggregate
-from fgl.federation import Broadcast, Inbox, Method, average, send_model
+from fgl.federation import Broadcast, Inbox, Method, average, send_model, unsealed
 
 WEIGHT = "convs.0.lin.weight"
 
@@ -202,7 +202,7 @@ def sending(change: Change, at: tuple[int, int], method: Method | None = None) -
             return change(dict(message)), state
         return message, state
 
-    return replace(method, send=wraps(method.send)(send), seals={})  # what is mended keeps its name
+    return replace(unsealed(method), send=wraps(method.send)(send))  # what is mended keeps its name
 
 
 @pytest.fixture(scope="module")
@@ -693,7 +693,7 @@ def test_where_all_weigh_the_same_nobody_weighs_more(name: str, task: str) -> No
         return message, state
 
     with pytest.warns(UserWarning, match=r"client 1: Expected num_examples to be .*1, but got 2"):
-        got = fgl.run(replace(method, send=send, seals={}), made.clients, num_rounds=1)
+        got = fgl.run(replace(unsealed(method), send=send), made.clients, num_rounds=1)
     assert list(got.history[0].dropped) == [1]
 
 
@@ -717,7 +717,7 @@ def test_a_control_variate_out_of_all_proportion_is_refused(factor: float) -> No
 
     how: Any = {"num_rounds": 4, "clients_at_once": 1}
     with pytest.warns(UserWarning, match="client 2: shift changed by .* 300 times the median"):
-        got = fgl.run(replace(method, send=send, seals={}), made.clients, **how)
+        got = fgl.run(replace(unsealed(method), send=send), made.clients, **how)
     assert [list(record.dropped) for record in got.history] == [[2], [], [], []]
     gone = fgl.run(method, made.clients, dropouts=lambda *at: at == (0, 2), **how)
     assert same(dict(got.outbox), dict(gone.outbox))

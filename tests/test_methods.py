@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import K, case, known
-from federations import close, same
+from federations import close, receive_as_a_run, same
 
 import fgl
 from fgl import methods
@@ -34,7 +34,7 @@ run = partial(fgl.run, num_rounds=3)
 
 def gradient(method: Any, shift: float, own: fgl.Graph) -> dict[str, torch.Tensor]:
     """At the received model moved by `shift`."""
-    params, context = method.receive({"model": method.initial()}, {}, own)
+    params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     leaves = {k: (v + shift).requires_grad_() for k, v in params.items()}
     loss = method.loss(leaves, own, context)
     return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
@@ -114,11 +114,11 @@ def test_fedper_lets_only_shared_layers_travel() -> None:
 
 
 def test_moon_is_near_the_received_and_far_from_its_own_earlier_model() -> None:
-    assert moon(FEDAVG, contrast=0) is FEDAVG
+    assert moon(FEDAVG, contrast=0) == FEDAVG
     made, own = moon(FEDAVG, contrast=2.0, temperature=0.4), CLIENTS[0]
     result = run(made, CLIENTS, num_rounds=1)
     message, state = result.outbox[0], result.client_states[0]
-    params, context = made.receive(message, state, own)
+    params, context = receive_as_a_run(made, message, state, own)
     moved = {k: (v + 0.1).requires_grad_() for k, v in params.items()}
 
     def embed(of: Any) -> torch.Tensor:

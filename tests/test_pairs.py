@@ -78,15 +78,19 @@ def test_a_server_that_averages_is_replaced(name: str, inner: str) -> None:
 @pytest.mark.parametrize("cluster", [gcfl, gcfl_plus])
 def test_refused_pairs(cluster: Any, inside: Any) -> None:
     """Also where another method stands between the two."""
-    with pytest.raises(ValueError, match="Expected robust to be given a method without clusters"):
+    with pytest.raises(ValueError, match="Expected robust to be given a method without gcfl"):
         robust(inside(cluster(FEDAVG)), median)
-    with pytest.raises(ValueError, match="Expected gcfl to be given a method without control"):
+    with pytest.raises(ValueError, match="Expected gcfl to be given a method without scaffold"):
         cluster(inside(scaffold(FEDAVG)))
-    with pytest.raises(ValueError, match="Expected fedopt to be given a method without clusters"):
+    with pytest.raises(ValueError, match="Expected fedopt to be given a method without gcfl"):
         fedopt(inside(cluster(FEDAVG)))
-    with pytest.raises(ValueError, match="Expected fedselect to be given a method without control"):
+    with pytest.raises(
+        ValueError, match="Expected fedselect to be given a method without scaffold"
+    ):
         fedselect(inside(scaffold(FEDAVG)))
-    with pytest.raises(ValueError, match="Expected scaffold to be given a method without passes"):
+    with pytest.raises(
+        ValueError, match="Expected scaffold to be given a method without fedselect"
+    ):
         scaffold(inside(fedselect(FEDAVG)))
 
 

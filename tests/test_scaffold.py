@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import known
-from federations import close, fedavg, graph, graphs, minibatches, model, same
+from federations import close, fedavg, graph, graphs, minibatches, model, receive_as_a_run, same
 from torch import Tensor, nn, optim
 from torch.func import functional_call
 
@@ -211,7 +211,7 @@ def test_what_does_not_travel_is_not_corrected() -> None:
     result = fgl.run(method, doubles(), num_rounds=3)
     control: Any = result.outbox[0]["control"]
     assert sorted(control) == ["convs.0.bias", "convs.0.lin.weight"]
-    _, context = method.receive(result.outbox[1], result.client_states[1], doubles()[1])
+    _, context = receive_as_a_run(method, result.outbox[1], result.client_states[1], doubles()[1])
     grads = {name: torch.zeros_like(value) for name, value in method.initial().items()}
     moved = method.train.adjust(grads, {}, context)  # type: ignore[misc]
     assert [name for name, value in sorted(moved.items()) if value.any()] == sorted(control)

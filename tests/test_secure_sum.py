@@ -19,7 +19,7 @@ from torch import Tensor
 
 import fgl
 from fgl import methods
-from fgl.federation import Inbox, Method, Training
+from fgl.federation import Inbox, Method, Training, unsealed
 from fgl.privacy import DoesNotFit, decode, encode, largest_weight, wrapped_sum
 from fgl.transforms import (
     central_gaussian,
@@ -548,7 +548,7 @@ def test_a_wild_sum_is_refused_as_a_whole() -> None:
 
     with pytest.warns(UserWarning, match="a sum of examples that clients can have|at most 1024"):
         got = fgl.run(
-            replace(summed, send=send, seals={}), lines(4), num_rounds=4, watch=clients_summed
+            replace(unsealed(summed), send=send), lines(4), num_rounds=4, watch=clients_summed
         )
     assert same(dict(got.outbox[0]["model"]), method.initial())
     assert got.history[-1].metrics == {"clients_summed": 0}
@@ -604,7 +604,7 @@ def test_the_server_is_sent_masks_only() -> None:
         return summed.aggregate(inbox, state)
 
     for _ in range(2):
-        fgl.run(replace(summed, aggregate=aggregate, seals={}), lines(4), num_rounds=4)
+        fgl.run(replace(unsealed(summed), aggregate=aggregate), lines(4), num_rounds=4)
     for client in range(4):
         one, two = (torch.cat([t.flatten() for t in seen[i][client].values()]) for i in (2, 6))
         assert one.dtype == torch.int64
@@ -627,7 +627,7 @@ def stages(**more: Any) -> tuple[Method, list[tuple[Any, Any]]]:
             asked.append((message, state))
         return summed.receive(message, state, own)
 
-    fgl.run(replace(summed, receive=receive, seals={}), lines(3), num_rounds=4)
+    fgl.run(replace(unsealed(summed), receive=receive), lines(3), num_rounds=4)
     return summed, asked
 
 
@@ -711,7 +711,7 @@ def test_a_hostile_client_can_stop_rounds_but_not_the_run(phase: int, how: str) 
         return message, state
 
     got = fgl.run(
-        replace(summed, send=send, seals={}), lines(4), num_rounds=8, watch=clients_summed
+        replace(unsealed(summed), send=send), lines(4), num_rounds=8, watch=clients_summed
     )
     want = fgl.run(tiny(), lines(4), num_rounds=1).outbox[0]["model"]
     assert got.history[-1].metrics == {"clients_summed": 4}  # the second exchange is an honest one
@@ -819,14 +819,14 @@ def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
     for last in (2, 3, 4):
         folder = tmp_path / str(last)
         seen: list[Any] = []
-        watched = replace(known_masks, aggregate=noting(known_masks, seen), seals={})
+        watched = replace(unsealed(known_masks), aggregate=noting(known_masks, seen))
         fgl.run(watched, lines(4), num_rounds=4)
         fgl.run(watched, lines(4), num_rounds=last, checkpoint=folder)
         fgl.run(watched, lines(4), num_rounds=4, checkpoint=folder)
         assert len(seen) == 2
         assert same(seen[0], seen[1])
     other: list[Any] = []
-    watched = replace(known_masks, aggregate=noting(known_masks, other), seals={})
+    watched = replace(unsealed(known_masks), aggregate=noting(known_masks, other))
     fgl.run(watched, lines(4), num_rounds=4, seed=1)
     assert not same(seen[0], other[0])
 

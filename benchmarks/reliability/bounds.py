@@ -29,6 +29,7 @@ from harness.machine import machine, write
 
 import fgl
 from fgl import methods, tasks
+from fgl.federation import unsealed
 from fgl.federation.gate.distances import changes
 
 
@@ -56,7 +57,7 @@ def watched(method: fgl.Method, found: dict[str, float]) -> fgl.Method:
                 note("growth", size / max(old.get(key, 0.0), 1.0))
         return outbox, new
 
-    return replace(method, aggregate=aggregate, seals={})
+    return replace(unsealed(method), aggregate=aggregate)
 
 
 def sizes(message: Mapping[str, Any]) -> dict[str, float]:

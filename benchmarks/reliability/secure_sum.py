@@ -25,7 +25,7 @@ from harness.flags import parser_of
 from harness.machine import machine, write
 
 import fgl
-from fgl.federation import Method, Round, Training
+from fgl.federation import Method, Round, Training, unsealed
 from fgl.transforms import secure_sum, summed_rounds
 from fgl.transforms.secure_sum.messages import NAMES, ROUNDS
 
@@ -60,7 +60,7 @@ def timed(method: Method, spent: dict[str, float]) -> Method:
         return call
 
     parts = {name: watch("clients", getattr(method, name)) for name in ("receive", "send")}
-    return replace(method, aggregate=watch("server", method.aggregate), **parts, seals={})
+    return replace(unsealed(method), aggregate=watch("server", method.aggregate), **parts)
 
 
 def lost(number: int) -> Callable[[int, int], bool]:

@@ -23,6 +23,7 @@ from harness.report import publish
 
 import fgl
 from fgl import Method, methods, tasks, transforms
+from fgl.federation import unsealed
 from fgl.federation.method.message import num_bytes
 from fgl.tasks import Local, Task
 
@@ -215,7 +216,7 @@ def exchanged(method: Method, task: Any, rounds: int = 2) -> list[tuple[str, str
             note(UP, message)
         return message, new
 
-    watched = replace(method, receive=receive, send=send, seals={})
+    watched = replace(unsealed(method), receive=receive, send=send)
     result = fgl.run(watched, list(task.clients), num_rounds=rounds)
     note(DOWN, result.outbox[0])
     return [(way, key, *said) for (way, key), said in sorted(found.items(), reverse=True)]

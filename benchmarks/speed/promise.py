@@ -1,4 +1,4 @@
-"""Memory as a promise: what `fgl.federation.estimate` says beside the peak that is measured.
+"""Memory as a promise: what `fgl.experiment.estimate` says beside the peak that is measured.
 
     python benchmarks/speed/promise.py --json benchmarks/results/promise.json
     python benchmarks/speed/promise.py --cases "FedGL on Cora, 6 clients"     the others stay
@@ -33,7 +33,7 @@ from speed.memory import resident
 
 import fgl
 from fgl import tasks
-from fgl.federation import estimate
+from fgl.experiment import estimate
 
 ASKED = 0.2
 Made = tuple[fgl.Method, list[fgl.Graph]]

@@ -2,16 +2,19 @@
 
 from .callbacks import early_stop, progress
 from .cli import cli, takes_options_of
+from .memory import Estimate, estimate
 from .report import best_round, report, to_json
 from .run import Run
 from .words import choose
 
 __all__ = [
+    "Estimate",
     "Run",
     "best_round",
     "choose",
     "cli",
     "early_stop",
+    "estimate",
     "progress",
     "report",
     "takes_options_of",

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_count, check_number
-from ..federation import Estimate, Evaluate, Method, Result, Watch, available, choose, estimate, run
+from ..federation import Evaluate, Method, Result, Watch, choose, run
 from .callbacks import early_stop, progress
+from .memory import Estimate, available, estimate
 from .report import DESCRIBED, report, to_json
 
 if TYPE_CHECKING:
@@ -135,7 +136,6 @@ class Run:
             checkpoint=self.checkpoint,
             config=agreed,
         )
-        told = {"transforms": result.config["transforms"]} if method.settings else {}
         summary = report(
             result,
             recipe=recipe,
@@ -143,7 +143,7 @@ class Run:
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config={**config, **told},
+            config={**config, "layers": result.config["layers"]},
             select=task.select,
         )
         if task.bytes_before:

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .estimate import Estimate, available, estimate
 from .evaluate import (
     Predict,
     deployed,
@@ -17,20 +16,18 @@ from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
+from .executors.here import Here
 from .executors.loop import Loop
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
 from .history import Result, Round
 from .method.checks import check_keys, check_message, check_model, first_not_finite
 from .method.compose import (
-    CLUSTERS,
-    CONTROL,
-    MASKED,
-    PASSES,
     check_averages,
     check_model_alone,
+    layer,
     refuse,
-    sealed,
+    unsealed,
 )
 from .method.fedavg import (
     accept_all,
@@ -46,10 +43,9 @@ from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Loss, Method, OptimizerFactory, State, Training
 from .method.ragged import Ragged
-from .round import Evaluate, Watch, means
+from .round import Evaluate, Watch, means, num_participants
 from .run import run
-from .saved.identity import spelled
-from .seeds import fold_in
+from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,
     graph_minibatches,
@@ -81,19 +77,15 @@ def __getattr__(name: str) -> Any:
 
 
 __all__ = [
-    "CLUSTERS",
-    "CONTROL",
-    "MASKED",
-    "PASSES",
     "Absent",
     "Answer",
     "Batch",
     "Broadcast",
     "Choice",
     "Cohort",
-    "Estimate",
     "Evaluate",
     "Executor",
+    "Here",
     "Inbox",
     "Loop",
     "Loss",
@@ -113,7 +105,6 @@ __all__ = [
     "accept_all",
     "accept_equally",
     "adopt_model",
-    "available",
     "average",
     "changed_messages",
     "check_averages",
@@ -125,7 +116,6 @@ __all__ = [
     "choose",
     "deploy_received",
     "deployed",
-    "estimate",
     "evaluate_clients",
     "evaluate_graphs",
     "evaluate_on",
@@ -135,25 +125,27 @@ __all__ = [
     "gradient",
     "graph_minibatches",
     "in_mode",
+    "layer",
     "leaves",
     "local_steps",
     "means",
     "minimise",
     "node_minibatches",
     "num_bytes",
+    "num_participants",
     "num_steps",
     "pair",
     "predict",
     "refuse",
     "run",
-    "sealed",
     "send_model",
-    "spelled",
+    "stage",
     "supervised",
     "together",
     "train",
     "train_cohort",
     "trainable",
     "training_examples",
+    "unsealed",
     "with_train_mask",
 ]

@@ -57,8 +57,8 @@ class Result:
         history: one `Round` per round.
         form: what most clients' uploads have been so far: names, dtypes and shapes, with which
             later uploads are compared.
-        config: what the run was told, and under ``"transforms"`` what those of its method were set
-            to, innermost first.
+        config: what the run was told, and under ``"layers"`` what each builder of its method was
+            set to, innermost first.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, []).history

@@ -250,7 +250,12 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
 
 
 def num_participants(num_clients: int, participation: float) -> int:
-    """How many take part in a round: a share of the clients, rounded, at least one."""
+    """How many take part in a round: a share of the clients, rounded, at least one.
+
+    Example:
+        >>> num_participants(10, 0.25), num_participants(10, 0.01)
+        (2, 1)
+    """
     return max(1, round(participation * num_clients))
 
 

@@ -5,51 +5,29 @@ from __future__ import annotations
 import json
 import operator
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from .executors import Executor
-from .executors.batch.choice import choose
-from .executors.here import (
-    Task,
-    _check_dtype,
-    _cuda,
-    _device,
-    _executor,
-    _none_here,
-    check_at_once,
-    check_graphs,
-    unpacked,
-)
+from .executors.here import Here, Place, Task
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.message import Message
-from .method.method import Evaluate, Method, State, Watch
+from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
 from .round import Dropouts, Plan, kept, play
 from .saved.checkpoint import Folder, opened
-from .saved.identity import digest, fingerprint, identity, with_transforms
+from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
 
 Callback = Callable[[Round, Result], bool | None]
-
-
-class Elsewhere(Protocol):
-    """What a run needs of clients that are not in this process: how many, and how to reach them."""
-
-    @property
-    def num_clients(self) -> int: ...
-
-    def __call__(
-        self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
-    ) -> Executor: ...
 
 
 def run(
@@ -57,7 +35,7 @@ def run(
     clients: Sequence[Graph] | Task | None = None,
     *,
     num_rounds: int,
-    on: Elsewhere | None = None,
+    on: Place | None = None,
     seed: int = 0,
     participation: float = 1.0,
     dropouts: Dropouts = 0.0,
@@ -142,44 +120,34 @@ def run(
     check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
-    if on is None:
-        graphs, evaluate = unpacked(method, clients, evaluate)
-        check_graphs(graphs)
-        _check_dtype(method, graphs)
-    else:
-        graphs = _none_here(clients, clients_at_once, score, start)
+    place = _place(on, clients, clients_at_once, score, start)
+    place.check(method)
+    evaluate = evaluate or place.evaluate(method)
     check_numbers(num_rounds, participation, dropouts, config)
     guarded = checked(method)
-    check_at_once(clients_at_once)
-    at_once = clients_at_once
-    if at_once == "auto":  # the number is what a checkpoint knows
-        at_once = choose(method, graphs).clients_at_once if on is None else 1
-    result = _first(method, len(graphs) if on is None else on.num_clients, start)
+    result = _first(method, place.num_clients, start)
     known: dict[str, Any] = {}
     if checkpoint is not None:
-        known = identity(method, graphs, seed, participation, dropouts, config)
-        known |= {"clients_at_once": at_once, "start": start and digest(start)}
-        known["clients' data"] = fingerprint(graphs)
-        if on is not None:
-            known["clients"] = on.num_clients
+        known = identity(method, seed, participation, dropouts, config)
+        known |= {**place.identity(method), "start": start and digest(start)}
     with opened(checkpoint, known) as folder, memory_kept():
         if folder is not None:
-            result = folder.load(_device(method, graphs)) or result
-        result.config = with_transforms(method, config)
+            saved = folder.load(_device(method, place))
+            if saved is not None and method.replaced:
+                _warn_of_unknown(method)
+            result = saved or result
+        result.config = with_layers(method, config)
         if folder is not None and not _goes_on(folder, result, num_rounds):
             return result
-        executor: Executor
-        if on is None:
-            given: dict[str, Any] = {"seed": seed, "states": result.client_states, "score": score}
-            executor = _executor(guarded, graphs, at_once, clients_at_once == "auto", given)
-            whys = [record.one_by_one for record in result.history if record.one_by_one]
-            executor.one_by_one = whys[0] if whys else ""
-        else:
-            executor = on(method, seed=seed, states=result.client_states, config=config or {})
+        states = result.client_states
+        executor = place(method, seed=seed, states=states, config=config or {})
+        whys = [record.one_by_one for record in result.history if record.one_by_one]
+        executor.one_by_one = whys[0] if whys else ""
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch, strict)
+        cuda = [device for device in place.devices if device.type == "cuda"]
         while len(result.history) < num_rounds:
-            rng = torch.random.fork_rng(_cuda(graphs))
+            rng = torch.random.fork_rng(cuda)
             with rng, in_mode(method.model, False), young_only():
                 record = play(guarded, executor, result, plan)
             result.history.append(record)
@@ -205,6 +173,41 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
             f"Round {rounds[-1].round}, a callback: Expected result.history to stay as it is, but "
             "got other rounds in it"
         )
+
+
+def _place(
+    on: Place | None,
+    clients: Sequence[Graph] | Task | None,
+    at_once: int | Literal["all", "auto"],
+    score: Score | None,
+    start: Result | None,
+) -> Place:
+    """Where the clients are: here, unless somebody says so."""
+    if on is None:
+        return Here(clients, at_once, score)
+    if clients is not None or at_once not in ("auto", 1) or score is not None:
+        raise ValueError(
+            "Expected clients, clients_at_once and score to be left out with on, whose clients "
+            "have their own, but got one of them"
+        )
+    if start is not None and start.client_states and not isinstance(on, Here):
+        raise ValueError("Expected start to hold no client's state with on, but got some")
+    return on
+
+
+def _device(method: Method, place: Place) -> torch.device:
+    """Where a checkpoint's tensors go: to the clients, or else to the model."""
+    tensors = method.model.state_dict().values()
+    return next(iter([*place.devices, *(t.device for t in tensors)]), torch.device("cpu"))
+
+
+def _warn_of_unknown(method: Method) -> None:
+    names = " and ".join(method.replaced)
+    warnings.warn(
+        f"Expected the checkpoint to know all settings of {method}, but got a {names} of a builder "
+        "without fgl.layer: that it is set as before is for you to see",
+        stacklevel=3,
+    )
 
 
 def _first(method: Method, num_clients: int, start: Result | None) -> Result:

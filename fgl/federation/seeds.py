@@ -44,7 +44,14 @@ def set_seed(seed: int) -> None:
 
 @contextmanager
 def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str) -> Iterator[None]:
-    """Derive a stage's randomness; raise its error again naming round, client(s) and stage."""
+    """Derive a stage's randomness; raise its error again naming round, client(s) and stage.
+
+    Example:
+        >>> with stage(0, 3, 1, "train"):
+        ...     raise ValueError("no loss")
+        Traceback (most recent call last):
+        ValueError: Round 3, client 1, train: no loss
+    """
     who = [clients] if isinstance(clients, int) else list(clients or ())
     set_seed(fold_in(seed, index, who[0] if who else "server", name))
     try:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..checks import check_number
 from ..client_network import distance_attention, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages
+from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
 from ..graph import Graph
 from ..losses import proximal
 from .mix_models import initial_parameters, mix_models, moved
@@ -20,6 +20,7 @@ from .mix_models import initial_parameters, mix_models, moved
 Attention = Callable[[Tensor], Tensor]
 
 
+@layer
 def fedamp(
     fedavg: Method, *, sigma: float = 1.0, server_lr: float = 1.0, penalty: float = 1.0
 ) -> Method:
@@ -57,6 +58,7 @@ def fedamp(
     return passing(fedavg, attention, weight=penalty / server_lr)
 
 
+@layer
 def heurfedamp(
     fedavg: Method, *, own: float = 0.3, scale: float = 10.0, penalty: float = 1.0
 ) -> Method:
@@ -94,6 +96,7 @@ def heurfedamp(
     return passing(replace(fedavg, train=afresh), attention, weight=penalty)
 
 
+@layer
 def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
     """Every client keeps its own model, held near the mix that an attention makes for it.
 

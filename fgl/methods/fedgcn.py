@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..federation import Method
+from ..federation import Method, layer
 from ..nn import GCN
 
 
+@layer
 def fedgcn(fedavg: Method) -> Method:
     """FedGCN: FedAvg, after clients have summed their neighbours' features across all borders.
 

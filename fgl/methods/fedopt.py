@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from ..aggregate import server_step
 from ..checks import check_choice, check_weight
-from ..federation import CLUSTERS, Inbox, Message, Method, State, changed_messages, refuse
+from ..federation import Inbox, Message, Method, State, changed_messages, layer, refuse
 
 
+@layer
 def fedopt(
     fedavg: Method,
     *,
@@ -51,7 +52,7 @@ def fedopt(
     if bias_correction and rule != "adam":
         raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
     why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
-    refuse(fedavg, CLUSTERS, "fedopt", why)
+    refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", why)
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "tau": tau}
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}

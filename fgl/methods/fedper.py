@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..federation import Message, Method, Params, State
+from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..personalize import part
 from .own_models import own_models
 
 
+@layer
 def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
     """FedAvg of some layers: what is under `shared` travels, the rest is each client's own.
 

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from ..checks import check_weight
-from ..federation import Message, Method, Params, State
+from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..losses import proximal
 
 Distance = Callable[[Params, Params], Tensor]
 
 
+@layer
 def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Method:
     """FedAvg with ``mu / 2 ||theta - theta_received||^2`` in the loss (FedProx, Eq. 2).
 
@@ -30,25 +31,20 @@ def fedprox(fedavg: Method, *, mu: float, distance: Distance = proximal) -> Meth
         ValueError: if `mu` is negative.
 
     Example:
-        >>> method = fedprox(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), mu=0.1)
-        >>> params, context = method.receive({"model": method.initial()}, {}, None)
-        >>> context["start"] is params
-        True
+        >>> fedprox(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), mu=0.1)
+        fedprox(fedavg(GCN(...)), mu=0.1)
 
     Source: Li et al. 2020, https://arxiv.org/abs/1812.06127
     """
     check_weight(mu=mu)
 
-    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        params, context = fedavg.receive(message, state, graph)
-        return params, {**context, "start": params}
-
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return fedavg.loss(params, graph, context) + mu * distance(params, context["start"])
 
-    return replace(fedavg, receive=receive, loss=loss)
+    return replace(fedavg, loss=loss)
 
 
+@layer
 def adaptive_fedprox(
     fedavg: Method,
     *,
@@ -84,7 +80,7 @@ def adaptive_fedprox(
         params, context = fedavg.receive(message, state, graph)
         device = next(iter(params.values())).device
         weight = state.get("mu", torch.tensor(mu, device=device))
-        return params, {**context, "start": params, "mu": weight}
+        return params, {**context, "mu": weight}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         term: Tensor = context["mu"] * distance(params, context["start"])

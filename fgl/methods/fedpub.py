@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages
+from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
 from ..graph import Graph
 from .mix_models import mix_models
 
@@ -25,6 +25,7 @@ def mean_answer(answers: Tensor) -> Tensor:
     return answers.mean(0)
 
 
+@layer
 def fedpub(
     fedavg: Method,
     probes: Graph,

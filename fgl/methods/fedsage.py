@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ..federation import Method
+from ..federation import Method, layer
 from ..nn import SAGE
 
 
+@layer
 def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg of a GraphSAGE, nothing else.
 

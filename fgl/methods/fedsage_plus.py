@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from .. import aggregate as server
 from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, Ragged, State, check_keys
+from ..federation import Inbox, Message, Method, Params, Ragged, State, check_keys, layer
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import nearest_features
@@ -43,6 +43,7 @@ def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Ten
     return neighbour_features(graph, table[nodes], number[nodes]), number[nodes]
 
 
+@layer
 def fedsage_plus(
     fedavg: Method, *, weight: float = 1.0, neighbours: Neighbours = random_neighbours
 ) -> Method:

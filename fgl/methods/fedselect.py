@@ -11,13 +11,12 @@ import torch
 from ..aggregate import mean
 from ..checks import check_count, check_share
 from ..federation import (
-    CONTROL,
-    PASSES,
     Inbox,
     Message,
     Method,
     Params,
     State,
+    layer,
     local_steps,
     refuse,
     trainable,
@@ -25,6 +24,7 @@ from ..federation import (
 from ..graph import Graph
 
 
+@layer
 def fedselect(
     fedavg: Method,
     *,
@@ -66,8 +66,8 @@ def fedselect(
     check_count(every=every)
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
-    why = "they count local steps, of which each entry moves in one pass alone"
-    refuse(fedavg, CONTROL, "fedselect", why)
+    why = "it counts local steps, of which each entry moves in one pass alone"
+    refuse(fedavg, "scaffold", "fedselect", why)
     adjusted, settled = fedavg.train.adjust, fedavg.train.settle
     names = trainable(fedavg)
     none = {
@@ -78,7 +78,7 @@ def fedselect(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(with_own_entries(message, state), state, graph)
-        return params, {**context, "start": params, "own": state.get("chosen", none)}
+        return params, {**context, "own": state.get("chosen", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         some = any(bool(own.any()) for own in context["own"].values())
@@ -128,7 +128,6 @@ def fedselect(
     train = replace(fedavg.train, num_steps=None, batches=batches, adjust=adjust, settle=settle)
     train = replace(train, settle_moments=True)
     changed: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
-    changed["traits"] = fedavg.traits | {PASSES}
     return replace(fedavg, **changed, deploy=deploy, train=train)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..federation import Message, Method, Params, State
+from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..nn import Star
 from .fedper import fedper
 
 
+@layer
 def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE) -> Method:
     """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
 

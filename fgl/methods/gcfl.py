@@ -13,7 +13,7 @@ from torch import Tensor
 from ..aggregate import mean
 from ..checks import check_choice, check_count, check_number, check_weight
 from ..client_network import dtw_distances, flat_parameters, min_cut, similarity
-from ..federation import CLUSTERS, CONTROL, Inbox, Message, Method, Params, State, gradient, refuse
+from ..federation import Inbox, Message, Method, Params, State, gradient, layer, refuse
 from ..graph import Graph
 
 Similarity = Callable[[Tensor, Tensor], Tensor]
@@ -74,6 +74,7 @@ def update_norms(inbox: Inbox, updates: Tensor) -> Tensor:
     return norms
 
 
+@layer
 def gcfl(
     fedavg: Method,
     *,
@@ -129,7 +130,7 @@ def gcfl(
     check_weight(eps1=eps1, eps2=eps2)
     check_number("first_round", first_round, at_least=0, integer=True)
     check_number("seq_length", seq_length, at_least=0, integer=True)
-    refuse(fedavg, CONTROL, "gcfl", "they are means over all clients, and a cluster is a part")
+    refuse(fedavg, "scaffold", "gcfl", "its control is a mean over all clients, not a cluster's")
     buffers = {name for name, _ in fedavg.model.named_buffers()}
 
     @torch.no_grad()
@@ -155,9 +156,10 @@ def gcfl(
         own = {"clusters": clusters, "rounds": rounds, "sequences": sequences, "lengths": lengths}
         return outbox, {**own, **inner}
 
-    return replace(fedavg, aggregate=aggregate, traits=fedavg.traits | {CLUSTERS})
+    return replace(fedavg, aggregate=aggregate)
 
 
+@layer
 def gcfl_plus(
     fedavg: Method,
     *,

@@ -19,6 +19,7 @@ from ..federation import (
     State,
     check_model_alone,
     in_mode,
+    layer,
     local_steps,
     trainable,
     with_train_mask,
@@ -29,6 +30,7 @@ Query = Literal["half", "all", "validation"]
 EXAMPLES = "train_mask"  # the name of the examples that a loss finds by the graph's mask
 
 
+@layer
 def graphfl(
     fedavg: Method,
     *,

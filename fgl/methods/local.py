@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..federation import Inbox, Message, Method, Params, State, check_model_alone
+from ..federation import Inbox, Message, Method, Params, State, check_model_alone, layer
 from ..graph import Graph
 
 
+@layer
 def local(fedavg: Method) -> Method:
     """No federation: every client goes on with the model that it trained, and sends nothing.
 

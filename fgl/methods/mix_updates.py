@@ -12,11 +12,12 @@ from torch import Tensor
 from ..aggregate import mix
 from ..checks import check_share
 from ..client_network import normalize_rows
-from ..federation import Inbox, Message, Method, State, check_averages, pair
+from ..federation import Inbox, Message, Method, State, check_averages, layer, pair
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
 
+@layer
 def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -> Method:
     """Every client's model moves by a mix of all updates (GPFL, Eq. 4 and 16).
 

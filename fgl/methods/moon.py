@@ -11,12 +11,13 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..checks import check_count, check_number, check_weight
-from ..federation import Message, Method, Params, Ragged, State, check_model_alone
+from ..federation import Message, Method, Params, Ragged, State, check_model_alone, layer
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
 
 
+@layer
 def moon(
     fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5, queue: int = 1
 ) -> Method:

@@ -10,10 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..federation import Inbox, Message, Method, Params, State, changed_messages, check_model_alone
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    changed_messages,
+    check_model_alone,
+    layer,
+)
 from ..graph import Graph
 
 
+@layer
 def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> Method:
     """Every client keeps the model that it trained, and uses that one.
 
@@ -53,12 +63,11 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
         whole = {**message, "model": {**own(state), **sent}}
-        params, context = fedavg.receive(whole, state, graph)
-        return params, {**context, "adopted": params} if before else context
+        return fedavg.receive(whole, state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
-        kept = {"adopted": context["adopted"]} if before else {}
+        kept = {"adopted": context["start"]} if before else {}
         return message, {**state, **kept, "model": params}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

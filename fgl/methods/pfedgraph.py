@@ -12,7 +12,7 @@ from torch import Tensor
 from ..aggregate import project_to_simplex
 from ..checks import check_number
 from ..client_network import flat_parameters, similarity
-from ..federation import Inbox, Message, Method, Params, State, check_averages
+from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
 from ..graph import Graph
 from ..sparse import widened
 from .mix_models import initial_parameters, mix_models, moved
@@ -20,6 +20,7 @@ from .mix_models import initial_parameters, mix_models, moved
 ALIKE = 0.9  # models whose cosine is larger count as equal
 
 
+@layer
 def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -> Method:
     """Every client gets a mix of its own: of similar clients, and of those with many examples.
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import torch
 
 from ..aggregate import mean
-from ..federation import Inbox, Message, Method, State, check_averages
+from ..federation import Inbox, Message, Method, State, check_averages, layer
 
 
+@layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 

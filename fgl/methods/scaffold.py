@@ -11,8 +11,6 @@ import torch
 from ..aggregate import mean
 from ..checks import check_choice, check_number, check_weight
 from ..federation import (
-    CONTROL,
-    PASSES,
     Inbox,
     Message,
     Method,
@@ -20,6 +18,7 @@ from ..federation import (
     State,
     changed_messages,
     gradient,
+    layer,
     local_steps,
     refuse,
     trainable,
@@ -30,6 +29,7 @@ from .fedopt import fedopt
 Control = Literal["auto", "path", "gradient"]
 
 
+@layer
 def scaffold(
     fedavg: Method, *, control: Control = "auto", lr: float | None = None, server_lr: float = 1.0
 ) -> Method:
@@ -73,7 +73,7 @@ def scaffold(
     if eta is not None:
         check_number("lr", eta, above=0)
     why = "its steps of one entry are not all that a client takes, which the control counts"
-    refuse(fedavg, PASSES, "scaffold", why)
+    refuse(fedavg, "fedselect", "scaffold", why)
     names, adjusted = trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
@@ -82,7 +82,7 @@ def scaffold(
         common: Any = message.get("control", {})
         own: Any = state.get("control", {})
         correction = {name: c - own[name] if name in own else c for name, c in common.items()}
-        return params, {**context, "start": params, "control": common, "correction": correction}
+        return params, {**context, "control": common, "correction": correction}
 
     def adjust(grads: Params, params: Params, context: Any) -> Params:
         grads = grads if adjusted is None else adjusted(grads, params, context)
@@ -123,7 +123,7 @@ def scaffold(
     train = replace(fedavg.train, adjust=adjust)
     made = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.max_examples)  # nobody weighs more than another
-    return replace(made, max_examples=most, traits=fedavg.traits | {CONTROL})
+    return replace(made, max_examples=most)
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

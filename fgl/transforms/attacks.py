@@ -11,21 +11,21 @@ from torch import Tensor
 
 from ..checks import check_number, check_weight
 from ..federation import (
-    MASKED,
     Inbox,
     Message,
     Method,
     Params,
     State,
     first_not_finite,
-    sealed,
-    spelled,
+    layer,
+    refuse,
 )
 from ..graph import Graph
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
 
 
+@layer(sealed=("aggregate",))
 def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Method:
     """The method, some of whose clients are hostile: what they upload is what `attack` makes.
 
@@ -39,7 +39,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
         attack: ``(inbox, attackers) -> messages``, of those attackers who are here.
 
     Raises:
-        ValueError: if an attacker's number is negative.
+        ValueError: if an attacker's number is negative, or `method` is a `secure_sum`.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -52,6 +52,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     """
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
+    refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -67,12 +68,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
             return {}, state
         return method.aggregate(Inbox(messages, inbox.num_clients, inbox.sent), state)
 
-    told = {"attackers": sorted(int(k) for k in attackers), "attack": spelled(attack)}
-    made = replace(method, aggregate=aggregate)
-    by, whole = method.seals.get("aggregate", ("attacked", method.aggregate))
-    if whole is method.aggregate and MASKED not in method.traits:  # it stands on the wire
-        made = sealed(made, by, "aggregate")
-    return replace(made, settings=(*method.settings, {"name": "attacked", **told}))
+    return replace(method, aggregate=aggregate)
 
 
 def _refused(method: Method, forged: Message, client: int, state: State) -> bool:

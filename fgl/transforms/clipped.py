@@ -9,13 +9,14 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, sealed, trainable
+from ..federation import Inbox, Message, Method, Params, State, layer, trainable
 from ..graph import Graph
 from ..privacy import clip
 
 COVERED = ("model", "num_examples")
 
 
+@layer(sealed=("receive", "send", "aggregate"))
 def clipped(method: Method, *, length: float) -> Method:
     """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
 
@@ -77,22 +78,7 @@ def clipped(method: Method, *, length: float) -> Method:
         return method.aggregate(inbox, state)
 
     made = replace(method, receive=receive, send=send, aggregate=aggregate)
-    made = replace(made, max_examples=min(1, method.max_examples))  # nobody weighs more
-    return outermost(made, method, "clipped", length=length)
-
-
-def outermost(made: Method, inner: Method, name: str, *also: str, **values: Any) -> Method:
-    """What a transform made: nothing may go around it, and a run knows what it is set to.
-
-    Args:
-        made: of `inner`; settings of other transforms that helped are not told.
-        inner: the method that was given.
-        name: of the transform.
-        also: fields that nobody may change, beside what is received, sent and aggregated.
-        values: what it is set to, JSON-able.
-    """
-    closed = sealed(made, name, "receive", "send", "aggregate", *also)
-    return replace(closed, settings=(*inner.settings, {"name": name, **values}))
+    return replace(made, max_examples=min(1, method.max_examples))  # nobody weighs more
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:

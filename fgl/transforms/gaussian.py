@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, trainable
+from ..federation import Inbox, Message, Method, Params, State, layer, trainable
 from ..graph import Graph
 from ..privacy import clip, epsilon, gaussian, on_grid
-from .clipped import added, clipped, outermost
+from .clipped import added, clipped
 from .robust import robust
 
 PROTECTS_NOTHING = (
@@ -23,6 +23,7 @@ PROTECTS_NOTHING = (
 )
 
 
+@layer(sealed=("receive", "send", "aggregate"))
 def local_gaussian(
     method: Method,
     *,
@@ -76,10 +77,10 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    made = counted(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
-    return outermost(made, method, "local_gaussian", **values, unprotected=unprotected)
+    return counted(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
 
 
+@layer(sealed=("receive", "send", "aggregate"))
 def central_gaussian(
     method: Method,
     *,
@@ -133,8 +134,7 @@ def central_gaussian(
     made = robust(clipped(method, length=length), rule)
     # Nobody is refused for being far from others: that would tell of the others' data.
     made = replace(made, max_change=math.inf)
-    made = counted(made, noise_multiplier=told, delta=delta)
-    return outermost(made, method, "central_gaussian", **values, unprotected=unprotected)
+    return counted(made, noise_multiplier=told, delta=delta)
 
 
 def privacy_spent(state: State) -> dict[str, float]:

@@ -12,11 +12,12 @@ from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_count
-from ..federation import CLUSTERS, Inbox, Message, Method, Params, State, refuse, spelled
+from ..federation import Inbox, Message, Method, Params, State, layer, refuse
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
 
+@layer
 def robust(
     method: Method, rule: Rule, *, bucket: int = 1, untouched: Collection[str] = ()
 ) -> Method:
@@ -61,7 +62,7 @@ def robust(
         raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
     untouched = frozenset(untouched)
     why = "its server compares the clients' updates, of which a robust mean leaves one for all"
-    refuse(method, CLUSTERS, "robust", why)
+    refuse(method, ("gcfl", "gcfl_plus"), "robust", why)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -83,9 +84,7 @@ def robust(
         _check_common(outbox)
         return outbox, new
 
-    told = {"rule": spelled(rule), "bucket": bucket, "untouched": sorted(untouched)}
-    settings = (*method.settings, {"name": "robust", **told})
-    return replace(method, aggregate=aggregate, settings=settings)
+    return replace(method, aggregate=aggregate)
 
 
 def _counts(message: Message) -> bool:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
 
 from ...graph import Graph
-from ..history import Result
-from ..method.method import Evaluate, Method
+from ..gate.guard import checked
+from ..method.method import Evaluate, Method, State
+from ..saved.identity import fingerprint
+from . import Executor
 from .batch.batch import Batch
+from .batch.choice import choose
 from .loop import Loop, Score
 
 
@@ -24,98 +28,134 @@ class Task(Protocol):
     def evaluate(self) -> Callable[[Method], Evaluate]: ...
 
 
-def _none_here(
-    clients: Any, at_once: int | Literal["all", "auto"], score: Score | None, start: Result | None
-) -> Sequence[Graph]:
-    """The graphs of this process, where the clients are elsewhere."""
-    if clients is not None or at_once not in ("auto", 1) or score is not None:
-        raise ValueError(
-            "Expected clients, clients_at_once and score to be left out with on, whose clients "
-            "have their own, but got one of them"
-        )
-    if start is not None and start.client_states:
-        raise ValueError("Expected start to hold no client's state with on, but got some")
-    return []
+class Place(Protocol):
+    """Where the clients of a run are: how many there are, and how a round reaches them."""
+
+    @property
+    def num_clients(self) -> int: ...
+
+    @property
+    def devices(self) -> Sequence[torch.device]:
+        """Where the clients' tensors are in this process; empty where they are in none of it."""
+        ...
+
+    def check(self, method: Method) -> None:
+        """Raise if these clients cannot run the method."""
+        ...
+
+    def evaluate(self, method: Method) -> Evaluate | None:
+        """How the place scores a method, if nobody says otherwise."""
+        ...
+
+    def identity(self, method: Method) -> Mapping[str, Any]:
+        """What a checkpoint must agree with, JSON-able."""
+        ...
+
+    def __call__(
+        self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
+    ) -> Executor: ...
 
 
-def unpacked(
-    method: Method, clients: Sequence[Graph] | Task | None, evaluate: Evaluate | None
-) -> tuple[Sequence[Graph], Evaluate | None]:
-    """The graphs of the clients, and who scores.
+@dataclass(frozen=True)
+class Here:
+    """Clients in this process; ``fgl.run(method, clients)`` means ``on=Here(clients)``.
+
+    Args:
+        clients: one graph per client, or a task, which scores the method too.
+        at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; by
+            default `fgl.federation.choose` says how many.
+        score: ``(params, graph) -> metrics``, what each client says of the model that it deploys.
+
+    Raises:
+        TypeError: if `clients` are neither graphs nor a task.
+        ValueError: if there is none, their features differ in number, or `at_once` is no number.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
-        >>> graphs, evaluate = unpacked(task.fedavg, task, None)
-        >>> len(graphs), callable(evaluate)
-        (3, True)
+        >>> Here(task).num_clients
+        3
     """
-    if clients is None:
-        raise ValueError(
-            "Expected clients to be graphs or a task where on is left out, but got none"
-        )
-    if isinstance(clients, Sequence):
-        return clients, evaluate
-    if not callable(getattr(clients, "evaluate", None)):
-        got = type(clients).__name__
-        hint = ", whose load(seed=0) makes one" if hasattr(clients, "load") else ""
-        raise TypeError(
-            f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
-        )
-    return clients.clients, evaluate or clients.evaluate(method)
 
+    clients: Sequence[Graph] | Task | None
+    at_once: int | Literal["all", "auto"] = "auto"
+    score: Score | None = None
 
-def check_at_once(at_once: Any) -> None:
-    """Raise a ValueError unless it is a number of clients, "all" or "auto".
-
-    Example:
-        >>> check_at_once(0)
-        Traceback (most recent call last):
-        ValueError: Expected clients_at_once to be 'all' or at least 1, or 'auto', but got 0
-    """
-    number = isinstance(at_once, int) and not isinstance(at_once, bool) and at_once >= 1
-    if not number and at_once not in ("all", "auto"):
-        raise ValueError(
-            f"Expected clients_at_once to be 'all' or at least 1, or 'auto', but got {at_once!r}"
-        )
-
-
-def _executor(
-    method: Method,
-    graphs: Sequence[Graph],
-    at_once: int | Literal["all"],
-    or_alone: bool,
-    given: Mapping[str, Any],
-) -> Loop:
-    if at_once == 1:
-        return Loop(method, graphs, **given)
-    size = len(graphs) if at_once == "all" else at_once
-    return Batch(method, graphs, size, or_alone=or_alone, **given)
-
-
-def _device(method: Method, clients: Sequence[Graph]) -> torch.device:
-    """Where a checkpoint's tensors go: to the clients, or else to the model."""
-    if clients:
-        return clients[0].device
-    return next((t.device for t in method.model.state_dict().values()), torch.device("cpu"))
-
-
-def _cuda(clients: Sequence[Graph]) -> list[torch.device]:
-    return list({graph.device for graph in clients if graph.device.type == "cuda"})
-
-
-def _check_dtype(method: Method, clients: Sequence[Graph]) -> None:
-    """Features of another floating type than all parameters would fail inside the first layer."""
-    known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
-    for client, graph in enumerate(clients):
-        if known and graph.x.dtype not in known:
-            wanted = " or ".join(sorted(map(str, known)))
-            raise TypeError(
-                f"Expected client {client}'s features to be {wanted} as the model, "
-                f"but got {graph.x.dtype}"
+    def __post_init__(self) -> None:
+        _check_graphs(self.graphs)
+        number = isinstance(self.at_once, int) and not isinstance(self.at_once, bool)
+        if self.at_once not in ("all", "auto") and not (number and self.at_once >= 1):  # type: ignore[operator]
+            raise ValueError(
+                "Expected clients_at_once to be 'all' or at least 1, or 'auto', "
+                f"but got {self.at_once!r}"
             )
 
+    @property
+    def graphs(self) -> Sequence[Graph]:
+        """Every client's graph."""
+        if self.clients is None:
+            raise ValueError(
+                "Expected clients to be graphs or a task where on is left out, but got none"
+            )
+        if isinstance(self.clients, Sequence):
+            return self.clients
+        if not callable(getattr(self.clients, "evaluate", None)):
+            got = type(self.clients).__name__
+            hint = ", whose load(seed=0) makes one" if hasattr(self.clients, "load") else ""
+            raise TypeError(
+                f"Expected clients to be a sequence of graphs or a task, but got a {got}{hint}"
+            )
+        return self.clients.clients
 
-def check_graphs(clients: Sequence[Graph]) -> None:
+    @property
+    def num_clients(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def devices(self) -> Sequence[torch.device]:
+        return list(dict.fromkeys(graph.device for graph in self.graphs))
+
+    def check(self, method: Method) -> None:
+        """Features of another floating type than all parameters would fail in the first layer."""
+        known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
+        for client, graph in enumerate(self.graphs):
+            if known and graph.x.dtype not in known:
+                wanted = " or ".join(sorted(map(str, known)))
+                raise TypeError(
+                    f"Expected client {client}'s features to be {wanted} as the model, "
+                    f"but got {graph.x.dtype}"
+                )
+
+    def evaluate(self, method: Method) -> Evaluate | None:
+        if self.clients is None or isinstance(self.clients, Sequence):
+            return None
+        return self.clients.evaluate(method)
+
+    def number_at_once(self, method: Method) -> int | Literal["all"]:
+        """How many clients train as one batch, whoever says so."""
+        return (
+            choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
+        )
+
+    def identity(self, method: Method) -> Mapping[str, Any]:
+        sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
+        return {
+            "clients": sizes,
+            "clients_at_once": self.number_at_once(method),
+            "clients' data": fingerprint(self.graphs),
+        }
+
+    def __call__(
+        self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
+    ) -> Executor:
+        method, graphs, number = checked(method), self.graphs, self.number_at_once(method)
+        how: dict[str, Any] = {"seed": seed, "states": states, "score": self.score}
+        if number == 1:
+            return Loop(method, graphs, **how)
+        size = len(graphs) if number == "all" else number
+        return Batch(method, graphs, size, or_alone=self.at_once == "auto", **how)
+
+
+def _check_graphs(clients: Sequence[Graph]) -> None:
     """Raise unless these are graphs of one number of features, at least one of them."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")

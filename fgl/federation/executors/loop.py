@@ -103,7 +103,7 @@ class Loop:
         given: OwnTensors,
     ) -> list[tuple[int, Answer]]:
         """What the clients of a group make of their messages; their new states are held back."""
-        ready = [self._received(index, outbox[client], client) for client in group]
+        ready = with_start([self._received(index, outbox[client], client) for client in group])
         trained = self._trained(index, ready)
         answers = []
         for one, done in zip(ready, trained, strict=True):
@@ -122,6 +122,13 @@ class Loop:
         graph, state = self.clients[client], self.states.get(client, {})
         with stage(self.seed, index, client, "receive"):
             params, context = self.method.receive(message, state, graph)
+            given = context if isinstance(context, Mapping) else {}
+            taken = [key for key in ("start", "trained") if key in given]
+            if taken:
+                raise ValueError(
+                    f"Expected the context to leave the key {taken[0]!r} to the machine, "
+                    "but got it taken"
+                )
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
@@ -155,14 +162,26 @@ def kept_optimizer(method: Method, state: State) -> Any:
     return state.get("optimizer", {}) if method.train.keep_optimizer else {}
 
 
+def with_start(ready: Sequence[Ready]) -> list[Ready]:
+    """The same clients; the context of each has what its training starts from, under ``"start"``.
+
+    Clients who share a context and parameters share what is made of them, so a batch can tell.
+    """
+    shared: dict[tuple[int, int], Any] = {}
+    for one in ready:
+        if isinstance(one.context, Mapping):
+            made = {**one.context, "start": one.params}
+            shared.setdefault((id(one.context), id(one.params)), made)
+    return [
+        one._replace(context=shared.get((id(one.context), id(one.params)), one.context))
+        for one in ready
+    ]
+
+
 def with_training(context: Any, done: Trained) -> Any:
     """A context for `send`: what training did is in it, under ``"trained"``."""
     if not isinstance(context, Mapping):
         return context
-    if "trained" in context:
-        raise ValueError(
-            "Expected the context to leave the key 'trained' to the machine, but got it taken"
-        )
     steps = torch.tensor(len(done.losses))
     losses = torch.tensor(done.losses, dtype=torch.float64)
     return {**context, "trained": {"num_steps": steps, "losses": losses}}

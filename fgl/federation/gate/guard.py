@@ -89,7 +89,7 @@ def checked(method: Method) -> Method:
         return params
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
-    return replace(method, **guarded, deploy=deploy, seals={})
+    return replace(method, **guarded, deploy=deploy)
 
 
 @contextmanager

@@ -1,45 +1,143 @@
-"""Pairs of methods that are refused: made of each other, one would not do what it says."""
+"""Composition of methods: what a builder notes in them, and what may not go around what."""
 
 from __future__ import annotations
 
+import functools
+import inspect
 import warnings
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from typing import Any, ParamSpec, overload
 
 import torch
 from torch import Tensor
 
 from .inbox import Inbox
+from .layers import FUNCTIONS, Layer, described, short
 from .message import Message
 from .method import Method
 
-CLUSTERS = "clusters"
-CONTROL = "control variates"
-MASKED = "masked uploads"
-PASSES = "passes over the steps"
+P = ParamSpec("P")
+Builder = Callable[P, Method]
 
 
-def refuse(method: Method, trait: str, outer: str, why: str) -> None:
-    """Raise if a method, or one that it is made of, has a trait that `outer` cannot do with.
+@overload
+def layer(builder: Callable[P, Method], /) -> Callable[P, Method]: ...
+
+
+@overload
+def layer(*, sealed: Collection[str]) -> Callable[[Callable[P, Method]], Callable[P, Method]]: ...
+
+
+def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
+    """A decorator of a builder, ``Method -> Method``: the method knows who made it, of what.
+
+    The builder's arguments are part of a run: a checkpoint of other settings is refused,
+    ``repr(method)`` shows them, and `refuse` finds the builder by its name.
+
+    Args:
+        builder: a function that returns a method.
+        sealed: fields of the method that nobody around may change, since the builder covers
+            nothing else. A run of a method with another one there raises.
+
+    Returns:
+        The builder, whose methods have one layer more.
+
+    Example:
+        >>> @layer
+        ... def halved(fedavg, *, share=0.5):
+        ...     return replace(fedavg, max_change=share * fedavg.max_change)
+        >>> halved(fgl.fedavg(torch.nn.Linear(1, 1)), share=0.25)
+        halved(fedavg(Linear(...)), share=0.25)
+    """
+    if builder is None:
+        return functools.partial(_noting, sealed=frozenset(sealed))
+    return _noting(builder, sealed=frozenset())
+
+
+def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
+    signature = inspect.signature(builder)
+
+    @functools.wraps(builder)
+    def build(*args: P.args, **kwargs: P.kwargs) -> Method:
+        made = builder(*args, **kwargs)
+        given = signature.bind(*args, **kwargs).arguments
+        found = [(name, _method_of(value)) for name, value in given.items()]
+        place, method = next((pair for pair in found if pair[1]), ("", None))
+        outer = method.layers if method else ()
+        if sealed and method:
+            check_seals(method)
+        inner = made.layers[len(outer) :] if made.layers[: len(outer)] == outer else made.layers
+        new = Layer(
+            name=builder.__name__,
+            settings=_settings(signature, {k: v for k, v in given.items() if k != place}, place),
+            call=_call(signature, {k: v for k, v in given.items() if k != place}),
+            sealed=sealed,
+            left={name: getattr(made, name) for name in {*FUNCTIONS, *sealed}},
+            inner=inner,
+        )
+        return replace(made, layers=(*outer, new))
+
+    return build
+
+
+def _method_of(value: Any) -> Method | None:
+    """The method that a builder was given: itself, or that of a task."""
+    value = getattr(value, "fedavg", value)
+    return value if isinstance(value, Method) else None
+
+
+def _settings(signature: inspect.Signature, given: Mapping[str, Any], but: str) -> dict[str, Any]:
+    """All arguments by name but the method, as JSON can hold them."""
+    settings = {}
+    for name, parameter in signature.parameters.items():
+        if name == but or parameter.kind is parameter.VAR_POSITIONAL:
+            continue
+        if parameter.kind is parameter.VAR_KEYWORD:
+            settings |= given.get(name, {})
+        else:
+            settings[name] = given.get(name, parameter.default)
+    return {name: described(value) for name, value in settings.items()}
+
+
+def _call(signature: inspect.Signature, given: Mapping[str, Any]) -> list[str]:
+    """The arguments that were given, as they are written."""
+    words = []
+    for name, value in given.items():
+        parameter = signature.parameters[name]
+        if parameter.kind is parameter.VAR_KEYWORD:
+            words += [f"{key}={short(each)}" for key, each in value.items()]
+        elif parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
+            words.append(short(value))
+        else:
+            words.append(f"{name}={short(value)}")
+    return words
+
+
+def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
+    """Raise if a method was made by a builder, anywhere inside, that `outer` cannot stand around.
 
     Args:
         method: what `outer` is given.
-        trait: one of `Method.traits`.
+        inner: the name of the builder, or several names.
         outer: the name of the method that asks.
         why: what would go wrong, as a clause.
 
     Raises:
-        ValueError: if the method has the trait.
+        ValueError: if one of these builders made the method, or a part of it.
 
     Example:
         >>> from fgl.methods import scaffold
-        >>> refuse(scaffold(fgl.fedavg(torch.nn.Linear(1, 1))), CONTROL, "gcfl", "it is so")
+        >>> refuse(scaffold(fgl.fedavg(torch.nn.Linear(1, 1))), "scaffold", "gcfl", "it is so")
         Traceback (most recent call last):
-        ValueError: Expected gcfl to be given a method without control variates, but got ...
+        ValueError: Expected gcfl to be given a method without scaffold, but got scaffold(fedavg...
     """
-    if trait in method.traits:
-        raise ValueError(
-            f"Expected {outer} to be given a method without {trait}, but got one with them: {why}"
-        )
+    wanted = [inner] if isinstance(inner, str) else inner
+    for name in (name for each in method.layers for name in each.names):
+        if name in wanted:
+            raise ValueError(
+                f"Expected {outer} to be given a method without {name}, but got {method}: {why}"
+            )
 
 
 def check_model_alone(method: Method, outer: str) -> None:
@@ -65,23 +163,20 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
-def sealed(method: Method, by: str, *names: str) -> Method:
-    """The method, around which no other may change these functions: a run would raise.
-
-    Args:
-        method: what a transform made.
-        by: the transform's name.
-        names: of fields of the method.
+def unsealed(method: Method) -> Method:
+    """The method without its seals: for who plays an attacker, or watches in a test.
 
     Example:
-        >>> method = sealed(fgl.fedavg(torch.nn.Linear(1, 1)), "clipped", "send")
-        >>> check_seals(method)
+        >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
+        >>> check_seals(replace(unsealed(method), send=fgl.federation.send_model))
     """
-    return replace(method, seals={**method.seals, **{n: (by, getattr(method, n)) for n in names}})
+    return replace(method, layers=tuple(replace(e, sealed=frozenset()) for e in method.layers))
 
 
 def check_seals(method: Method) -> None:
     """Raise if a method was put around a transform that covers nothing but what it made itself.
+
+    Where several have sealed a field, the outermost of them counts.
 
     Raises:
         ValueError: naming the transform, and which functions are others.
@@ -94,17 +189,18 @@ def check_seals(method: Method) -> None:
         ValueError: Expected clipped to be the outermost wrapper, but got a method around it whose
             aggregate is another, and would undo or bypass what it does: write ...
     """
-    other: dict[str, list[str]] = {}
-    for name, (by, made) in method.seals.items():
-        if getattr(method, name) is not made:
-            other.setdefault(by, []).append(name)
-    for by, names in other.items():
-        verb = "is another" if len(names) == 1 else "are others"
-        raise ValueError(
-            f"Expected {by} to be the outermost wrapper, but got a method around it whose "
-            f"{' and '.join(names)} {verb}, and would undo or bypass what it does: write "
-            f"{by}(method(...)) instead"
-        )
+    seen: set[str] = set()
+    for each in reversed(method.layers):
+        fields = [name for name in (*FUNCTIONS, "train") if name in each.sealed - seen]
+        names = [name for name in fields if getattr(method, name) is not each.left[name]]
+        if names:
+            verb = "is another" if len(names) == 1 else "are others"
+            raise ValueError(
+                f"Expected {each.name} to be the outermost wrapper, but got a method around it "
+                f"whose {' and '.join(names)} {verb}, and would undo or bypass what it does: write "
+                f"{each.name}(method(...)) instead"
+            )
+        seen |= each.sealed
 
 
 def check_averages(method: Method, outer: str) -> None:

@@ -14,11 +14,13 @@ from ... import aggregate as server
 from ...graph import Graph
 from ...losses import cross_entropy
 from .checks import check_model
+from .compose import layer
 from .inbox import Broadcast, Inbox
 from .message import Message, Params
 from .method import Loss, Method, Receive, State, Training
 
 
+@layer
 def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None = None) -> Method:
     """Federated averaging: everybody trains the server's model, the server averages what comes.
 

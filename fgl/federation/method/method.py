@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ...checks import check_count, check_number
 from ...graph import Graph
 from .inbox import Inbox
+from .layers import FUNCTIONS, Layer, written
 from .message import Message, Params
 
 State = Message
@@ -86,7 +87,7 @@ class Training:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Method:
     """A federated method: what a client minimises, receives and sends, what the server makes of it.
 
@@ -98,7 +99,7 @@ class Method:
             only the initial ones.
         loss: ``(params, graph, context) -> scalar``, what a client minimises.
         receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
-            sees besides.
+            sees besides. A context that is a dict gets these parameters too, under ``"start"``.
         send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
             keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
             int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
@@ -127,19 +128,16 @@ class Method:
             was sent, the square of this number is the bound (but this number for tensors that are
             the model's by name and shape, as SCAFFOLD's). The server's outbox and state may not
             grow by more than so many times either. ``math.inf`` for no bound.
-        traits: words for what this method does that some others cannot do with; they refuse it
-            wherever it stands inside, see `fgl.federation.method.compose`.
-        seals: functions that must stay as a transform made them, since it covers nothing else: name
-            of a field here to the transform and what it made. A run that finds another one raises.
-            Who plays an attacker or watches in a test takes them away: ``replace(..., seals={})``.
-        settings: what transforms were set to, innermost first, each a dict that JSON can hold, the
-            transform's own name under ``"name"``. They are part of a run's `config`.
+        layers: the builders that made this method, innermost first, each with its settings; see
+            `fgl.federation.layer`.
 
     Raises:
         ValueError: if `exchange` is not positive, or `personal` has a name of the model.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
+        >>> fgl.methods.fedprox(method, mu=0.1)
+        fedprox(fedavg(GCN(...), train=Training(...)), mu=0.1)
         >>> method.aggregate.__name__
         'average'
     """
@@ -158,9 +156,7 @@ class Method:
     ragged: Collection[str] = frozenset()
     max_examples: float = math.inf
     max_change: float = 300.0
-    traits: frozenset[str] = field(default_factory=frozenset, compare=False)
-    seals: Mapping[str, tuple[str, Any]] = field(default_factory=dict, compare=False)
-    settings: tuple[Mapping[str, Any], ...] = field(default=(), compare=False)
+    layers: tuple[Layer, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange)
@@ -169,6 +165,15 @@ class Method:
             raise ValueError(
                 f"Expected personal to have names that the model has not, but got {taken}"
             )
+
+    def __repr__(self) -> str:
+        return written(self.layers, self.replaced)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Functions that are not as the outermost layer left them: nobody knows their settings."""
+        left = self.layers[-1].left if self.layers else {}
+        return [name for name in FUNCTIONS if getattr(self, name) is not left.get(name)]
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""

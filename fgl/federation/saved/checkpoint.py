@@ -25,7 +25,7 @@ from ..history import Result, Round
 from ..method.inbox import Broadcast
 from . import disk
 
-FORMAT = 2
+FORMAT = 3
 HEAD = f"fgl-ckpt {FORMAT}\n".encode()
 HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
 SUM = hashlib.sha256().digest_size

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from typing import Any
@@ -15,15 +14,13 @@ from torch import Tensor
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
+from ..method.layers import UNKNOWN, architecture, described, jsonable, short_name
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
-
-STAGES = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
 
 
 def identity(
     method: Method,
-    clients: Sequence[Graph],
     seed: int,
     participation: float,
     dropouts: float | Callable[[int, int], bool],
@@ -31,44 +28,60 @@ def identity(
 ) -> dict[str, Any]:
     """What a checkpoint must agree with before a run goes on from it, JSON-able.
 
-    A function counts by its name, not by what it closes over; an optimiser's factory also by the
-    settings of the optimiser that it makes, and the method's model by the numbers it starts from.
+    It is made of the fields of the method and of its training, and of the settings of its layers.
+    A field that is a function counts by its name; an optimiser's factory also by the settings of
+    the optimiser that it makes, and the method's model by the numbers it starts from.
     """
+    model = method.model
     return {
         "seed": seed,
         "participation": participation,
-        "dropouts": _short_name(dropouts) if callable(dropouts) else dropouts,
-        "clients": [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in clients],
-        "model": {name: list(t.shape) for name, t in method.model.state_dict().items()},
+        "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
+        "model": {name: list(t.shape) for name, t in model.state_dict().items()},
         "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),
+        "architecture": architecture(model),
         "threads": torch.get_num_threads(),
-        "num_steps": method.train.num_steps,
-        "exchange": method.exchange,
-        "bounds": [method.max_examples, method.max_change],
-        "adjust": method.train.adjust and _full_name(method.train.adjust),
-        "settle": method.train.settle and _full_name(method.train.settle),
-        "batches": method.train.batches and _full_name(method.train.batches),
-        "max_grad_norm": method.train.max_grad_norm,
-        "keep_optimizer": method.train.keep_optimizer,
-        "optimizer": _full_name(method.train.optimizer),
+        **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
-        "config": with_transforms(method, config),
-        "functions": {stage: _short_name(getattr(method, stage)) for stage in STAGES},
+        **_fields(method, but=("model", "personal", "train", "layers")),
+        "config": dict(config or {}),
+        **_settings(method),
+        "layers": [layer.name for layer in method.layers],
     }
 
 
-def with_transforms(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config of a run, and under ``"transforms"`` what those of its method are set to.
+def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields of a dataclass, functions by name: what they close over may change in a run."""
+    out = {}
+    for each in fields(value):
+        field = getattr(value, each.name)
+        if each.name not in but:
+            out[each.name] = _full_name(field) if callable(field) else described(field)
+    return out
+
+
+def _settings(method: Method) -> dict[str, Any]:
+    """What each builder was set to; of two with one name, the second has a number."""
+    out: dict[str, Any] = {}
+    for layer in method.layers:
+        count = sum(layer.name == other.name for other in method.layers[: len(out)])
+        out[f"settings of {layer.name}{f' {count + 1}' if count else ''}"] = dict(layer.settings)
+    return out
+
+
+def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The config of a run, and under ``"layers"`` what the builders of its method were set to.
+
+    Functions that no `layer` made come last, by their names: their settings are not known.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
-        >>> with_transforms(method, {"dataset": "cora"})
-        {'dataset': 'cora', 'transforms': [{'name': 'clipped', 'length': 0.5}]}
+        >>> with_layers(method, {"dataset": "cora"})["layers"][1:]
+        [{'name': 'clipped', 'length': 0.5}]
     """
-    told = dict(config or {})
-    if method.settings:
-        told["transforms"] = [dict(each) for each in method.settings]
-    return told
+    layers = [{"name": layer.name, **layer.settings} for layer in method.layers]
+    unknown = [{"name": "replace", "functions": method.replaced}] if method.replaced else []
+    return {**(config or {}), "layers": layers + unknown}
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
@@ -140,59 +153,16 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     except Exception:  # a factory of one's own may want more; local training says what is wrong
         return []
     return [
-        {key: plain for key, value in group.items() if (plain := _plain(value)) is not _UNKNOWN}
+        {key: plain for key, value in group.items() if (plain := jsonable(value)) is not UNKNOWN}
         for group in groups
     ]
-
-
-_UNKNOWN = object()
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    try:
-        return json.loads(json.dumps(value))
-    except (TypeError, ValueError):
-        return _UNKNOWN
 
 
 def _full_name(function: Any) -> str:
     """A function by its name, with what `functools.partial` fixed."""
     if isinstance(function, functools.partial):
-        return f"{_full_name(function.func)}{function.args}{sorted(function.keywords.items())}"
-    named = function if hasattr(function, "__qualname__") else type(function)
-    return f"{named.__module__}.{named.__qualname__}"  # never an address: those change
-
-
-def spelled(function: Any) -> str:
-    """A function by its name, with the numbers and functions that it closes over.
-
-    Example:
-        >>> def times(factor):
-        ...     return lambda value: factor * value
-        >>> spelled(times(3)).endswith("{'factor': 3}")
-        True
-    """
-    if isinstance(function, functools.partial):
-        given = {name: _said(value) for name, value in sorted(function.keywords.items())}
-        return f"{spelled(function.func)}({[*map(_said, function.args)]}, {given})"
-    names = getattr(getattr(function, "__code__", None), "co_freevars", ())
-    cells = getattr(function, "__closure__", None) or ()
-    known = {name: _said(cell.cell_contents) for name, cell in zip(names, cells, strict=True)}
-    return f"{_full_name(function)}{known or ''}"
-
-
-def _said(value: Any) -> Any:
-    """A value as JSON has it, a function spelled, all else by its type."""
-    if callable(value):
-        return spelled(value)
-    plain = _plain(value)
-    return type(value).__name__ if plain is _UNKNOWN else plain
-
-
-def _short_name(function: Any) -> str:
-    """A function by its name alone: a script's module is another one where it is imported."""
-    function = getattr(function, "func", function)  # of a `functools.partial`
-    return str(getattr(function, "__qualname__", type(function).__qualname__))
+        words = [str(described(value)) for value in function.args]
+        words += [f"{key}={described(value)}" for key, value in sorted(function.keywords.items())]
+        given = f"({', '.join(words)})" if words else ""
+        return f"{short_name(function)}{given}"
+    return short_name(function)

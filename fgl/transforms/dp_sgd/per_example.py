@@ -10,17 +10,27 @@ from typing import Any
 import torch
 
 from ...checks import check_count, check_number
-from ...federation import Message, Method, Params, Ragged, State, trainable, training_examples
+from ...federation import (
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    layer,
+    trainable,
+    training_examples,
+)
 from ...graph import Graph
 from ...privacy import clip, clipped_gradient, gaussian, on_grid
 from ...privacy.gaussian import seed_from_system, uniform
-from ..clipped import clipped, outermost
+from ..clipped import clipped
 from ..gaussian import counted, noise_source
 from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
 
+@layer(sealed=("receive", "send", "aggregate", "loss", "train"))
 def per_example_gaussian(
     method: Method,
     *,
@@ -128,13 +138,7 @@ def per_example_gaussian(
     told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
     told |= {"steps": float(num_steps), "sample_rate": sample_rate}
     base = replace(method, receive=receive, send=send, train=train, silent=True)
-    made = counted(clipped(base, length=LONG), **told)
-    values |= {"sample_rate": sample_rate, "expected_batch_size": expected_batch_size}
-    values |= {"num_steps": num_steps}
-    closed = ("loss", "train")
-    return outermost(
-        made, method, "per_example_gaussian", *closed, **values, unprotected=unprotected
-    )
+    return counted(clipped(base, length=LONG), **told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:

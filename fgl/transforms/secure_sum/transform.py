@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from ...checks import check_number
-from ...federation import MASKED, Method, Round, State
-from ..clipped import outermost
+from ...federation import Method, Round, State, layer
 from .client import Client, of_seed
 from .messages import ASKED, NAMES, ROUNDS, SHARES, Terms
 from .needs_means import why_not_means
 from .server import Server
 
 
+@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept"))
 def secure_sum(
     method: Method,
     *,
@@ -94,11 +94,7 @@ def secure_sum(
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
-    changed["traits"] = method.traits | {MASKED}
-    made = replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
-    told = {"threshold": threshold, "equally": list(terms.equally), "bits": bits, "bound": bound}
-    how = {**told, "unprotected": unprotected}
-    return outermost(made, method, "secure_sum", "train", "deploy", "accept", **how)
+    return replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
 
 
 def summed_rounds(history: Sequence[Round]) -> list[Round]:

@@ -179,6 +179,19 @@ class Flower:
                 f"but got {len(self.names)}"
             )
 
+    @property
+    def devices(self) -> Sequence[torch.device]:
+        return []
+
+    def check(self, method: Method) -> None:
+        """Each client says whether it can run the method."""
+
+    def evaluate(self, method: Method) -> None:
+        """Nothing but what the clients score."""
+
+    def identity(self, method: Method) -> Mapping[str, Any]:
+        return {"clients": self.num_clients, "clients_at_once": 1}
+
     def __call__(
         self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
     ) -> Nodes:

@@ -102,10 +102,10 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
 
     Example:
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
-        ['settle', 'threads', 'torch']
+        ['silent', 'threads', 'torch']
     """
-    said = identity(method, [], 0, 1.0, 0.0, config)
-    for name in ("seed", "participation", "dropouts", "clients", "bounds"):
+    said = identity(method, 0, 1.0, 0.0, config)
+    for name in ("seed", "participation", "dropouts", "max_examples", "max_change"):
         del said[name]
     said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
     agreed: dict[str, Any] = json.loads(json.dumps(said))

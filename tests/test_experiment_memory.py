@@ -17,9 +17,9 @@ from torch.profiler import ProfilerActivity, profile
 
 import fgl
 from fgl.aggregate.robust import TooManyBad, krum
-from fgl.experiment import Run
-from fgl.federation import Training, estimate, node_minibatches
-from fgl.federation.counter import Counter
+from fgl.experiment import Run, estimate
+from fgl.experiment.live_bytes import LiveBytes
+from fgl.federation import Training, node_minibatches
 from fgl.federation.process import NEVER, young_only
 from fgl.transforms import robust
 
@@ -112,7 +112,7 @@ def test_clients_of_unequal_size_are_within_a_fifth_of_the_peak(at_once: int) ->
 
 def test_a_large_client_is_tried_on_nodes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its training nodes may be the last ones, and its first part would train on none."""
-    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "ENTRIES", 1000)
+    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "ENTRIES", 1000)
     batches = partial(node_minibatches, batch_size=256)
     method = fgl.fedavg(fgl.nn.GCN(50, 32, 4), train=Training(ADAM.optimizer, batches=batches))
     last, order = torch.arange(2000) >= 1200, torch.randperm(2000)
@@ -172,7 +172,7 @@ def test_a_loss_that_no_batch_takes_is_tried_alone() -> None:
 def test_a_large_client_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = clients(4)
     whole = estimate(GCN, made, clients_at_once=1)
-    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "ENTRIES", 1000)
+    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "ENTRIES", 1000)
     part = estimate(GCN, made, clients_at_once=1)
     assert part.round != whole.round
     assert part.round == pytest.approx(whole.round, rel=0.1)
@@ -189,7 +189,7 @@ def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
 
 def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four bad ones of ten are none that eight clients withstand."""
-    monkeypatch.setattr(importlib.import_module("fgl.federation.estimate"), "UPLOADS", 8)
+    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "UPLOADS", 8)
     method = robust(GCN, partial(krum, bad=4))
     assert estimate(method, clients(10, 20)).aggregate > 0
     with pytest.raises(TooManyBad, match="half of the 8 clients, but got 4"):
@@ -199,7 +199,7 @@ def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("task", ["sampled", "ego"])
 def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn from them is let go of when the clients themselves are drawn from."""
-    module, copies = importlib.import_module("fgl.federation.estimate"), []
+    module, copies = importlib.import_module("fgl.experiment.memory"), []
     fresh = module._fresh
 
     def noted(graph: fgl.Graph) -> fgl.Graph:
@@ -270,8 +270,8 @@ def test_a_run_that_does_not_fit_suggests_fewer_at_once(monkeypatch: pytest.Monk
         Run(rounds=0, clients_at_once=4)(GCN, task)
 
 
-def test_the_counter_counts_memory_once_and_until_it_is_freed() -> None:
-    with Counter() as count:
+def test_live_bytes_count_memory_once_and_until_it_is_freed() -> None:
+    with LiveBytes() as count:
         first = torch.zeros(100)
         view = first[:50]
         del first

@@ -1,4 +1,4 @@
-"""A counter of memory: the bytes of the tensors that are made while it counts, and live."""
+"""The bytes of the tensors that are alive: now, and at most so far."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ PARTS = {
 }
 
 
-class Counter(TorchDispatchMode):
-    """Counts the bytes of tensors that are made inside ``with Counter() as count``.
+class LiveBytes(TorchDispatchMode):
+    """Counts the bytes of tensors that are made inside ``with LiveBytes() as count``.
 
     A tensor counts from the operation that makes it until its memory is freed, once however many
     views it has. What an operation needs for itself, inside, does not show. The same operations
     give the same numbers on every machine.
 
     Example:
-        >>> with Counter() as count:
+        >>> with LiveBytes() as count:
         ...     kept = torch.zeros(100) + torch.ones(100)
         >>> count.now, count.peak
         (400, 1200)
@@ -43,9 +43,9 @@ class Counter(TorchDispatchMode):
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         if not func.is_view:
-            for made in tree_leaves(out):
-                if isinstance(made, Tensor):
-                    self._add(made)
+            for tensor in tree_leaves(out):
+                if isinstance(tensor, Tensor):
+                    self._add(tensor)
         return out
 
     def _add(self, tensor: Tensor) -> None:

@@ -7,26 +7,32 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..checks import check_number
+from ..federation import (
+    Batch,
+    Broadcast,
+    Here,
+    Inbox,
+    Loop,
+    Method,
+    choose,
+    in_mode,
+    num_bytes,
+    num_participants,
+    num_steps,
+    stage,
+)
 from ..graph import MASKS, Graph
 from ..sparse import Pattern, SparseMatrix, rows_of
-from .counter import Counter
-from .executors.batch.batch import Batch
-from .executors.batch.choice import choose
-from .executors.loop import Loop
-from .method.inbox import Broadcast, Inbox
-from .method.message import num_bytes
-from .method.method import Method
-from .round import num_participants
-from .run import Task, check_at_once, check_graphs, unpacked
-from .seeds import stage
-from .training.minibatches import num_steps
-from .training.train import in_mode
+from .live_bytes import LiveBytes
+
+if TYPE_CHECKING:
+    from ..tasks import Task
 
 ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
 MADE = (2, 4)  # clients of a dry run of a batch
@@ -142,9 +148,8 @@ def estimate(
         >>> small < large
         True
     """
-    graphs, evaluate = unpacked(method, clients, evaluate)
-    check_graphs(graphs)
-    check_at_once(clients_at_once)
+    here = Here(clients, clients_at_once)
+    graphs, evaluate = here.graphs, evaluate or here.evaluate(method)
     check_number("participation", participation, above=0, at_most=1)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
         raise ValueError(
@@ -237,7 +242,7 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
     executor = Loop(method, graphs, **how) if count == 1 else Batch(method, graphs, count, **how)
     devices = [graphs[0].device] if graphs[0].device.type == "cuda" else []
     with torch.random.fork_rng(devices), in_mode(method.model, False):
-        with Counter() as counter:
+        with LiveBytes() as training:
             answers = dict(executor.train(0, outbox, who))
         uploads = {client: answer.message or {} for client, answer in answers.items()}
         executor.keep(0, who)
@@ -248,7 +253,7 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
             several = {k: uploads[k % count] for k in range(some)}
             inbox = Inbox(several, some, Broadcast(outbox[0], some))
             try:
-                with stage(0, 0, None, "aggregate"), Counter() as server:
+                with stage(0, 0, None, "aggregate"), LiveBytes() as server:
                     new, _ = method.aggregate(inbox, {"model": method.initial()})
                 break
             except Exception:  # as of a rule that withstands so many bad ones among all alone
@@ -257,8 +262,8 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
     sent = sum(num_bytes(each) for each in {id(m): m for m in new.values()}.values())
     personal = len(new) and not isinstance(new, Broadcast)
     return {
-        "step": max(counter.peak - counter.now, 0),
-        "kept": max(counter.now - count * (message + state), 0),
+        "step": max(training.peak - training.now, 0),
+        "kept": max(training.now - count * (message + state), 0),
         "message": message + state,
         "state": state,
         "sent": int(sent * (number / some if personal else 1)),
@@ -271,11 +276,11 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
     if evaluate is None:
         return 0
     start: Any = Broadcast({"model": method.initial()}, number)
-    counter, still = Counter(), in_mode(method.model, False)
-    with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), counter:
+    scoring, still = LiveBytes(), in_mode(method.model, False)
+    with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), scoring:
         if not evaluate(start, {}):  # those alone are scored who have taken part
             evaluate(start, {client: {} for client in range(number)})
-    return counter.peak
+    return scoring.peak
 
 
 def _fresh(graph: Graph) -> Graph:
