@@ -75,6 +75,7 @@ def test_a_finished_run_is_given_back(folder: Path, undisturbed: dict[str, Any])
     assert same(end(result), undisturbed)
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @pytest.mark.parametrize("build", [fedavg, fedopt, local])
 def test_everything_comes_back(build: Any, tmp_path: Path) -> None:
     """Personal and shared outboxes, nested states, dtypes, empty tensors, what was dropped."""

@@ -191,7 +191,7 @@ def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
     assert repr(method) == "replace(fedprox(fedavg(GCN(...)), mu=0.1), send=..., accept=...)"
     result = fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
     assert result.config["layers"][-1] == {"name": "replace", "functions": ["send", "accept"]}
-    with pytest.warns(UserWarning, match="got a send and accept of a builder without fgl.layer"):
+    with pytest.warns(UserWarning, match="got send and accept of a builder without fgl.layer"):
         fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
 
 

@@ -492,6 +492,7 @@ def test_two_who_break_the_aggregate_together_cost_the_round_and_not_the_run() -
 
 
 @pytest.mark.filterwarnings("ignore:Round .*the server keeps the old model")
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
     tmp_path: Path,
 ) -> None:
@@ -517,6 +518,7 @@ def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
     assert [len(record.dropped) for record in absent.history] == [0, 4, 4, 4, 4]
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 def test_the_form_of_uploads_survives_a_checkpoint(tmp_path: Path) -> None:
     """With one client left in the second round, only the first round knows what all send."""
     change = BAD_UPLOADS["extra entry"][0]

@@ -182,6 +182,7 @@ def test_a_phase_is_the_same_by_hand() -> None:
     assert same(dict(result.server_state), dict(want.server_state))
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 def test_a_phase_resumes_and_knows_where_it_began(tmp_path: Path) -> None:
     phases = [fgl.run(local(model()), graphs(), num_rounds=n, seed=1) for n in (1, 2)]
     options: Any = {"seed": 3, "participation": 0.5}

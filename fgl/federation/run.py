@@ -204,8 +204,8 @@ def _device(method: Method, place: Place) -> torch.device:
 def _warn_of_unknown(method: Method) -> None:
     names = " and ".join(method.replaced)
     warnings.warn(
-        f"Expected the checkpoint to know all settings of {method}, but got a {names} of a builder "
-        "without fgl.layer: that it is set as before is for you to see",
+        f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
+        "without fgl.layer: make sure that its settings are those of before",
         stacklevel=3,
     )
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..method.checks import first_not_finite
 from ..method.message import Message, Params
 
+NOTHING: Message = {}
 FEW = 2**17  # entries of what is compared in one call
 
 
@@ -67,20 +68,23 @@ def changes(
     norms = _Norms()
     places: list[tuple[int, str, range, range | None, int]] = []
     known: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
+    olds: dict[int, Params] = {}
     for client, message in uploads.items():
         was = sent.get(client, {})
         for key, value in message.items():
             new = floats(value)
             if not new:
                 continue
-            old = {n: t for n, t in floats(was.get(key, {})).items() if _like(new.get(n), t)}
+            before = was.get(key, NOTHING)
+            if id(before) not in olds:
+                olds[id(before)] = floats(before)
+            old = {n: t for n, t in olds[id(before)].items() if _like(new.get(n), t)}
             moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
             same = tuple(map(id, old.values()))
             if same not in known:
                 known[same] = norms.add((tensor, None) for tensor in old.values())
             count = sum(tensor.numel() for tensor in new.values())
-            before = known[same] if old else None
-            places.append((client, key, moved, before, count))
+            places.append((client, key, moved, known[same] if old else None, count))
     lengths = norms.read()
     found: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ..method.message import Message, leaves
+from ..method.checks import check_message
+from ..method.message import Message
 
 Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -27,40 +28,65 @@ class NoMajority(ValueError):
     """
 
 
-def form_of(message: Mapping[str, Any], ragged: Collection[str] = ()) -> Form:
+def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
     """What all uploads of a run have in common: names, shapes, dtypes and layouts.
 
     Args:
-        message: dict of tensors, at most one dict deep.
+        message: what should be a dict of tensors, at most one dict deep.
         ragged: keys that differ from client to client and are left out.
 
     Raises:
-        TypeError: for a tensor that is no memory of numbers.
-        ValueError: for a ragged tensor whose rows are one and the same memory.
+        TypeError: for something else, and for a tensor that is no memory of numbers.
+        ValueError: for a tensor that requires a gradient, and for a ragged one whose rows are one
+            and the same memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
         {'n': 'torch.int64 []'}
     """
+    if not _is_plain(message):
+        check_message(message, name="the upload")  # raises, and says what is wrong
     form: Form = {}
-    for path, tensor in leaves(message):
-        own = type(tensor) not in (Tensor, Parameter)  # it decides what adding it up means
-        if own or tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
-            plain = "meta" if tensor.is_meta else str(tensor.layout)
-            got = f"a {type(tensor).__name__}" if own else plain
-            raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
     for key, value in message.items():
+        named = isinstance(value, Mapping)
+        for name, tensor in value.items() if named else (("", value),):
+            _check_numbers(key, name, tensor)
+            if key in ragged:
+                _check_whole(key, name, tensor)
         if key not in ragged:
-            named = isinstance(value, Mapping)
             form[key] = {k: said(t) for k, t in value.items()} if named else said(value)
-            continue
-        for path, tensor in leaves({key: value}):
-            size = tensor.numel() * tensor.element_size()
-            if tensor.layout != torch.strided or size > tensor.untyped_storage().nbytes():
-                raise ValueError(
-                    f"Expected {path!r} to be dense and whole, but got an expanded one"
-                )
     return form
+
+
+def _is_plain(message: Any) -> bool:
+    """Whether `check_message` would find nothing; it is asked about every upload."""
+    if not isinstance(message, Mapping):
+        return False
+    for key, value in message.items():
+        each = value.items() if isinstance(value, Mapping) else ((key, value),)
+        for name, tensor in each:
+            if not isinstance(tensor, Tensor) or tensor.requires_grad or type(name) is not str:
+                return False
+        if type(key) is not str:
+            return False
+    return True
+
+
+def _check_numbers(key: str, name: str, tensor: Tensor) -> None:
+    """A kind of one's own decides what adding it up means."""
+    own = type(tensor) not in (Tensor, Parameter)
+    if own or tensor.layout not in LAYOUTS or tensor.is_meta or tensor.is_nested:
+        plain = "meta" if tensor.is_meta else str(tensor.layout)
+        got = f"a {type(tensor).__name__}" if own else plain
+        path = f"{key}/{name}" if name else key
+        raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
+
+
+def _check_whole(key: str, name: str, tensor: Tensor) -> None:
+    size = tensor.numel() * tensor.element_size()
+    if tensor.layout != torch.strided or size > tensor.untyped_storage().nbytes():
+        path = f"{key}/{name}" if name else key
+        raise ValueError(f"Expected {path!r} to be dense and whole, but got an expanded one")
 
 
 def said(tensor: Tensor) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -108,14 +108,14 @@ def unchanged(*messages: Any) -> Iterator[None]:
         Traceback (most recent call last):
         fgl.federation.gate.guard.ChangedInPlace: Expected the message and the state to stay ...
     """
-    once = {id(message): message for message in messages if isinstance(message, Mapping)}
-    held = {key: _tensors(message) for key, message in once.items()}  # so that ids stay theirs
-    before = {key: _versions(tensors) for key, tensors in held.items()}
+    once = list({id(m): m for m in messages if isinstance(m, Mapping)}.values())
+    before = [_tensors(message) for message in once]  # held, so that ids stay theirs
+    versions = [_versions(tensors) for tensors in before]
     yield
-    for key, message in once.items():
-        now, then = _versions(_tensors(message)), before[key]
+    for message, then in zip(once, versions, strict=True):
+        now = _versions(_tensors(message))
         if now != then:
-            changed = next(place for place in then | now if then.get(place) != now.get(place))
+            changed = sorted(set(now) ^ set(then))[0][0]
             raise ChangedInPlace(
                 "Expected the message and the state to stay as they are, but got "
                 f"{'/'.join(changed)!r} changed in place: others see it too, make a copy"
@@ -166,29 +166,27 @@ def _check_outbox(
 Place = tuple[str, ...]  # of a tensor: its key, and its name inside of an entry
 
 
-def _tensors(message: Mapping[str, Any]) -> dict[Place, Tensor]:
+def _tensors(message: Mapping[str, Any]) -> list[tuple[Place, Tensor]]:
     """The tensors of a message, a state or a context, which may hold more than tensors."""
-    found: dict[Place, Any] = {}
+    found: list[tuple[Place, Any]] = []
     for key, value in message.items():
-        if isinstance(value, Tensor):
-            found[key,] = value
-        elif isinstance(value, Mapping):
-            found |= {(key, name): _inside(inner) for name, inner in value.items()}
+        if isinstance(value, Mapping):
+            found += [((key, name), _inside(inner)) for name, inner in value.items()]
         else:
-            found[key,] = _inside(value)
-    return {place: value for place, value in found.items() if isinstance(value, Tensor)}
+            found.append(((key,), _inside(value)))
+    return [(place, value) for place, value in found if isinstance(value, Tensor)]
 
 
 def _inside(value: Any) -> Any:
     return value.values if isinstance(value, Ragged) else value
 
 
-def _versions(tensors: Mapping[Place, Tensor]) -> dict[Place, tuple[int, int]]:
+def _versions(tensors: Sequence[tuple[Place, Tensor]]) -> list[tuple[Place, int, int]]:
     """Which tensor is where, and how often it was changed (an inference tensor does not count)."""
-    return {
-        place: (id(tensor), tensor.is_inference() or tensor._version)
-        for place, tensor in tensors.items()
-    }
+    return [
+        (place, id(tensor), 0 if tensor.is_inference() else tensor._version)
+        for place, tensor in tensors
+    ]
 
 
 class OwnTensors:
