@@ -22,7 +22,7 @@ import fgl
 from fgl.checks import check_choice, check_number
 from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of, to_json
 from fgl.experiment.cli import defaults_of
-from fgl.federation import Result, Round
+from fgl.federation import Result, Round, layer
 
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
@@ -88,6 +88,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
     )
 
 
+@layer
 def scaled(fedavg: fgl.Method, *, scale: float = 1.0) -> fgl.Method:
     """FedAvg whose loss is scaled.
 
@@ -223,7 +224,7 @@ def test_the_report_is_strict_json(tmp_path: Path) -> None:
     read = json.loads(path.read_text(), parse_constant=refuse_constants)
     assert read["metrics"]["f1"] == {"last": None, "best_val": None}
     assert read["metrics"]["val_accuracy"]["last"] == 0.5
-    assert read["config"] == {"fanouts": [6, 6], "delta": None}
+    assert {**read["config"], "layers": []} == {"fanouts": [6, 6], "delta": None, "layers": []}
     text = to_json({"a": [math.inf, (1.0, None)]})
     assert json.loads(text, parse_constant=refuse_constants) == {"a": [None, [1.0, None]]}
 
@@ -380,15 +381,16 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
     summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
     assert json.loads(path.read_text()) == {
         **summary,
-        "config": {**summary["config"], "fanouts": [6, 6]},
+        "config": json.loads(to_json(summary["config"])),
     }
     assert list(summary) == KEYS
     assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
     assert summary["config"] == {
         **{"weight_decay": 5e-4, "learn": True, "kind": "gcn", "fanouts": (6, 6), "cap": 3},
         **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
-        **{"patience": None, "scale": 1.0},
+        **{"patience": None, "scale": 1.0, "layers": summary["config"]["layers"]},
     }
+    assert summary["config"]["layers"][-1]["name"] == "scaled"
 
 
 @pytest.mark.parametrize(
@@ -523,7 +525,8 @@ def test_what_a_call_names_goes_before_what_the_command_says() -> None:
     assert list(summary["config"])[:2] == ["task", "scale"]
     assert summary["config"]["scale"] == 2.0
     loaded = task()
-    assert ONE_ROUND(loaded.fedavg, loaded)[0]["config"] == {}  # a command says nothing after it
+    after, _ = ONE_ROUND(loaded.fedavg, loaded)
+    assert list(after["config"]) == ["layers"]  # a command says nothing after it
 
 
 def test_help_loads_no_dataset(
