@@ -20,8 +20,9 @@ from federations import graphs, model, printed, script
 
 import fgl
 from fgl.checks import check_choice, check_number
-from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of, to_json
+from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
+from fgl.experiment.report import to_json
 from fgl.federation import Result, Round, layer
 
 KEYS = [

@@ -18,8 +18,7 @@ from .executors.batch.cohort import Cohort
 from .method.checks import check_model
 from .method.inbox import Inbox
 from .method.message import Message, Params
-from .method.method import Method, State
-from .round import Evaluate
+from .method.method import Evaluate, Method, State
 from .training.train import in_mode
 
 Predict = Callable[[nn.Module, Params, Graph], Any]
