@@ -231,6 +231,7 @@ def test_parity_of_kept_optimisers(rule: Any, batch_size: int | None) -> None:
     assert not same(dict(other.outbox), dict(got.outbox))
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
 @pytest.mark.parametrize("rule", [None, "Adam", "momentum"])
 @pytest.mark.parametrize("features", ["dense", "sparse"])

@@ -428,7 +428,7 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         patch.setattr("fgl.experiment.run.run", never)
         patch.setattr(os, "access", lambda place, mode: place != tmp_path)
         said = refused(capsys, main, "--json", str(path))
-        assert f"--json: Expected json to name a file that can be written, which {path}" in said
+        assert f"--json: Expected json to name a file that can be written, but got {path}" in said
     assert not path.parent.exists()
     if sys.platform == "linux":  # root may write anywhere, it seems
         monkeypatch.setattr("fgl.experiment.run.run", never)

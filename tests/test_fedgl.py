@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, end, graph, same, script
+from federations import CLASSES, FEATURES, close, end, graph, receive_as_a_run, same, script
 from torch import Tensor
 
 import fgl
@@ -208,7 +208,7 @@ def test_it_is_the_plain_loop(symmetric: bool) -> None:
 def gradient(made: Method, data: fgl.Graph, labels: Tensor) -> dict[str, torch.Tensor]:
     """At the initial model plus 0.1, where the initial one was received, on given labels."""
     start: Any = made.initial()
-    _, context = made.receive({"model": start, "labels": labels}, {}, data)
+    _, context = receive_as_a_run(made, {"model": start, "labels": labels}, {}, data)
     params = {k: (v + 0.1).requires_grad_() for k, v in start.items()}
     loss = made.loss(params, data, context)
     return dict(zip(params, torch.autograd.grad(loss, list(params.values())), strict=True))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, graph, graphs, same, script
+from federations import CLASSES, FEATURES, close, graph, graphs, receive_as_a_run, same, script
 from torch.func import functional_call
 from torch.nn.functional import cross_entropy, smooth_l1_loss
 
@@ -520,7 +520,7 @@ def test_generated_nodes_count_in_no_weight_and_no_divergence() -> None:
     assert made.new_nodes > 1000
     method, params = made.fedavg, made.fedavg.initial()
     for own, old in zip(made.clients, task.clients, strict=True):
-        _, context = method.receive({"model": params}, {}, own)
+        _, context = receive_as_a_run(method, {"model": params}, {}, own)
         message, _ = method.send(params, context, {}, own)
         assert message["num_examples"] == old.num_nodes
         seen, given = next(iter(method.train.batches(own, context)))  # type: ignore[misc]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from conformance import K, case, known
-from federations import close, same
+from federations import close, receive_as_a_run, same
 
 import fgl
 from fgl.client_network import dtw_distances, min_cut
@@ -314,7 +314,7 @@ def test_the_servers_state_of_a_cluster_is_copied_and_then_its_own() -> None:
 
 def test_gradient_norms_are_those_of_the_loss() -> None:
     own, method = CLIENTS[1], gcfl_plus(fedprox(FEDAVG, mu=0.5), sequence="gradients")
-    params, context = method.receive({"model": method.initial()}, {}, own)
+    params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     moved = {name: (value + 0.1).requires_grad_() for name, value in params.items()}
     got = method.send({k: v.detach() for k, v in moved.items()}, context, {}, own)[0]
     grads = torch.autograd.grad(method.loss(moved, own, context), list(moved.values()))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import case
-from federations import close, end, same, script
+from federations import close, end, receive_as_a_run, same, script
 from harness.rows import Loaded
 from papers import TABLES
 from papers.gpfl import fedpub_as_gpfl, pfedgraph_as_gpfl
@@ -125,7 +125,7 @@ def test_fedprox_pulls_towards_the_received_model() -> None:
     params = {name: value + 0.1 for name, value in free.initial().items()}
     state: Any = {}
     message: Any = {"model": free.initial()}
-    contexts = [m.receive(message, state, clients[0])[1] for m in (free, held)]
+    contexts = [receive_as_a_run(m, message, state, clients[0])[1] for m in (free, held)]
     leaves = {name: value.requires_grad_() for name, value in params.items()}
     grads = [
         torch.autograd.grad(m.loss(leaves, clients[0], c), list(leaves.values()))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from conformance import CASES, ROWS, known, without_edges
-from federations import close, same
+from federations import close, receive_as_a_run, same
 from torch.func import functional_call
 
 import fgl
@@ -72,7 +72,7 @@ def test_one_step_is_the_sum_of_clipped_gradients() -> None:
     """Of all rows, since each is drawn; the noise is next to nothing."""
     method, own = private(1e-9, sample_rate=1.0, num_steps=1, expected_batch_size=24), rows()
     start = method.initial()
-    params, context = method.receive({"model": start}, {}, own)
+    params, context = receive_as_a_run(method, {"model": start}, {}, own)
     done = train(method, params, own, context, seed=0).params
     total = {name: torch.zeros_like(value) for name, value in start.items()}
     lengths = []
@@ -90,7 +90,7 @@ def test_one_step_is_the_sum_of_clipped_gradients() -> None:
 def test_rows_without_a_training_mask_do_not_train() -> None:
     own = rows(train_mask=torch.arange(24) < 1)
     method = private(1e-9, sample_rate=1.0, num_steps=1)
-    params, context = method.receive({"model": method.initial()}, {}, own)
+    params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     one = train(method, params, own, context, seed=0).params
     other = own.replace(x=torch.where(own.train_mask[:, None], own.x, 99.0))
     close(train(method, params, other, context, seed=0).params, one, atol=1e-6)
@@ -147,13 +147,13 @@ def test_nodes_that_see_each_other_are_refused() -> None:
 
 def one_step(method: Method, own: fgl.Graph) -> Any:
     """What a client has after a round's training, seeded, from where all start."""
-    params, context = method.receive({"model": method.initial()}, {}, own)
+    params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     return train(method, params, own, context, seed=0).params
 
 
 def by_one_backward_each(method: Method, own: fgl.Graph, length: float, lr: float) -> Any:
     """A step on the sum of clipped gradients, one backward for each graph of a collection."""
-    start, context = method.receive({"model": method.initial()}, {}, own)
+    start, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     total = {name: torch.zeros_like(value) for name, value in start.items()}
     norms = []
     for i in own.train_mask.nonzero().flatten().tolist():
@@ -313,7 +313,7 @@ def test_dropout_and_buffers_do_not_disturb(at_once: Any) -> None:
 def ours(repeats: int, noise: float) -> torch.Tensor:
     """The parameters after four steps of this library, so many times."""
     method, own = private(noise, num_steps=4), rows()
-    params, context = method.receive({"model": method.initial()}, {}, own)
+    params, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
     ends = [train(method, params, own, context, seed=k).params for k in range(repeats)]
     return torch.stack([torch.cat([value.flatten() for value in end.values()]) for end in ends])
 

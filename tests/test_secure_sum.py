@@ -807,6 +807,7 @@ def test_the_order_of_the_clients_does_not_matter() -> None:
     close(dict(one.outbox[0]), dict(two.outbox[0]), atol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 def test_a_run_that_is_resumed_has_the_same_sums(tmp_path: Path) -> None:
     """In the middle of an exchange; bit for bit where masks are those of the run's seed."""
     summed = secure_sum(tiny(), threshold=3)
