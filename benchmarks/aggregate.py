@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import alternated, machine, write
 from torch import Tensor
 
@@ -118,12 +118,13 @@ def compare(kind: str, clients: int, threads: int, repeats: int) -> dict[str, fl
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="one thread, up to 100 clients")
-    parser.add_argument("--clients", type=int, nargs="+", default=(10, 100, 1000))
-    parser.add_argument("--threads", type=int, nargs="+", default=(1,))
-    parser.add_argument("--repeats", type=int, default=31, help="alternations, fewer of long ones")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        quick=flag(False, "one thread, up to 100 clients"),
+        clients=(10, 100, 1000),
+        threads=(1,),
+        repeats=flag(31, "alternations, fewer of long ones"),
+    )
     numbers: dict[str, Any] = {}
     for threads in args.threads[:1] if args.quick else args.threads:
         for clients in args.clients[:2] if args.quick else args.clients:

@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, ROOT, pyplot
 from harness.record import load
 from harness.report import by_repetition, gains, publish
@@ -131,7 +131,7 @@ def draw() -> None:
 
 
 def main() -> None:
-    parser_of(__doc__, json=False).parse_args()
+    arguments(json=False)
     publish("claims", text())
     draw()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 
 import reproduce
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.record import load
 from harness.report import publish
 from papers import TABLES
@@ -38,12 +38,10 @@ def text() -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, json=False)
-    parser.add_argument("--report", action="store_true")
-    made = text()
-    if parser.parse_args().report:
-        publish("left-out", made)
-    sys.stdout.write(made)
+    args, page = arguments(json=False, report=False), text()
+    if args.report:
+        publish("left-out", page)
+    sys.stdout.write(page)
 
 
 if __name__ == "__main__":

@@ -19,11 +19,10 @@ import shlex
 import statistics
 import sys
 import traceback
-from pathlib import Path
 from typing import Any
 
 from harness.commands import command, find
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import RESULTS, ROOT, machine, pyplot, write
 from harness.record import execute, load
 from harness.report import gains, paired, publish
@@ -217,16 +216,17 @@ def draw(found: Found) -> None:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = parser_of(__doc__, json=False)
-    add = parser.add_argument
-    add("--tasks", nargs="+", choices=list(COLUMNS), help="default all")
-    add("--methods", nargs="+", choices=list(ENTRIES), metavar="NAME", help="default all")
-    add("--seeds", nargs="+", type=int, choices=SEEDS, default=SEEDS, metavar="SEED")
-    add("--shard", default="0/1", metavar="I/N")
-    add("--results", type=Path, default=RESULTS / "matrix.jsonl")
-    add("--report", action="store_true", help="run nothing, write the page from what is there")
-    add("--norms", action="store_true", help="measure FedAvg's norms, nothing else")
-    return parser.parse_args(argv)
+    return arguments(
+        argv,
+        json=False,
+        tasks=some(COLUMNS, None, help="default all"),
+        methods=some(ENTRIES, None, help="default all", metavar="NAME"),
+        seeds=some(SEEDS, metavar="SEED"),
+        shard=flag("0/1", metavar="I/N"),
+        results=RESULTS / "matrix.jsonl",
+        report=False,
+        norms=flag(False, "measure FedAvg's norms, nothing else"),
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from harness.commands import command
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS
 from harness.record import execute, load
 from harness.report import Scored, markdown, publish, scores
@@ -75,19 +75,20 @@ def scored(name: str, results: dict[str, dict[str, Any]], args: argparse.Namespa
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = parser_of(__doc__, json=False)
-    add = parser.add_argument
-    add("table", choices=sorted(TABLES))
-    add("--datasets", nargs="+", help="default all of the table's")
-    add("--clients", nargs="+", type=int, help="default all of the table's")
-    add("--seeds", type=int, help="how many; default the table's, at most 3 on pubmed")
-    add("--methods", nargs="+", metavar="NAME", help="only these rows, e.g. FedAvg FGSSL")
-    add("--rounds", type=int, help="default the row's or the table's")
-    add("--shard", default="0/1", metavar="I/N")
-    add("--threads", type=int, default=1)
-    add("--results", type=Path, help="default benchmarks/results/METHOD.jsonl")
-    add("--report", action="store_true", help="run nothing, write the table from what is there")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        json=False,
+        table=flag(str, choices=sorted(TABLES), positional=True),
+        datasets=flag(str, "default all of the table's", nargs="+"),
+        clients=flag(int, "default all of the table's", nargs="+"),
+        seeds=flag(int, "how many; default the table's, at most 3 on pubmed"),
+        methods=flag(str, "only these rows, e.g. FedAvg FGSSL", nargs="+", metavar="NAME"),
+        rounds=flag(int, "default the row's or the table's"),
+        shard=flag("0/1", metavar="I/N"),
+        threads=1,
+        results=flag(Path, "default benchmarks/results/METHOD.jsonl"),
+        report=False,
+    )
     args.results = args.results or RESULTS / TABLES[args.table].results
     return args
 

@@ -1,10 +1,11 @@
-"""Checks of what one is given: numbers in bounds, choices, lengths, devices."""
+"""Checks of what one is given: numbers in bounds, choices, lengths, devices, places on disk."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -200,3 +201,28 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
             raise ValueError(
                 f"Expected {name} to be finite, but got NaN or infinity in client {client}'s row"
             )
+
+
+@contextmanager
+def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
+    """Say in one sentence what the system refuses inside; an OSError without a number says it.
+
+    Args:
+        wanted: what was to be, such as "a.json to be written".
+        hint: what stands at the end.
+
+    Raises:
+        OSError: as the one inside.
+
+    Example:
+        >>> with check_disk("a.json to be written"):
+        ...     raise OSError(28, "No space left")
+        Traceback (most recent call last):
+        OSError: Expected a.json to be written, but got [Errno 28] No space left
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise OSError(f"Expected {wanted}, but got {error}{hint}") from error

@@ -63,7 +63,7 @@ def test_pooled_features_are_their_formula(size: int, width: int, l2: bool) -> N
 
 def test_marginal_parameters_are_features_without_pooling_and_scaling() -> None:
     flat = draw(K, 9)
-    want = cn.marginal_parameters(flat)
+    want = cn.features.marginal_parameters(flat)
     close(want.sum(0), torch.zeros(9, dtype=DOUBLE))
     close(want[2] - want[4], flat[2] - flat[4])
     assert torch.equal(cn.pooled_features(flat, width=None, l2=False), want)
@@ -406,7 +406,7 @@ def test_what_is_not_finite_is_refused_with_the_client(bad: float) -> None:
     for tensor in (rows, square, outputs):
         tensor[4, 1] = bad
     calls = {
-        "flat": [lambda: cn.pooled_features(rows), lambda: cn.marginal_parameters(rows)],
+        "flat": [lambda: cn.pooled_features(rows), lambda: cn.features.marginal_parameters(rows)],
         "outputs": [lambda: cn.functional_embedding(outputs)],
         "rows": [lambda: cn.similarity(rows)],
         "properties": [

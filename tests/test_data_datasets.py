@@ -401,9 +401,9 @@ def test_a_bomb_in_a_zip_file_is_not_unpacked(
     written = []
     monkeypatch.setattr(Path, "open", opened_and_noted(written))
     with pytest.raises(ValueError, match=r"a\.txt in file:.* at most 9000 bytes, but got 1000000"):
-        module.unpack(url, folder, {"a.txt": checksum(content)}, max_bytes=9000)
+        module.download_members(url, folder, {"a.txt": checksum(content)}, max_bytes=9000)
     assert not any("a.txt" in name for name in written)
-    module.unpack(url, folder, {"a.txt": checksum(content)}, max_bytes=10**6)
+    module.download_members(url, folder, {"a.txt": checksum(content)}, max_bytes=10**6)
     assert names(folder) == ["a.txt"]
 
 
@@ -435,7 +435,7 @@ def test_a_damaged_zip_file_is_a_plain_error(how: str, tmp_path: Path) -> None:
         data[data.index(b"PK\x01\x02") + 8] |= 1
     path.write_bytes(bytes(data))
     with pytest.raises(ValueError, match=r"Expected file:.*x\.zip to be a whole zip file, but got"):
-        module.unpack(path.as_uri(), tmp_path / "root", {"a.txt": checksum(content)})
+        module.download_members(path.as_uri(), tmp_path / "root", {"a.txt": checksum(content)})
     assert not names(tmp_path / "root")
 
 

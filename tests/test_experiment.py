@@ -19,9 +19,10 @@ from federations import graphs, model, printed, script
 
 import fgl
 from fgl.checks import check_choice, check_number
-from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of, to_json
+from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of
 from fgl.experiment.cli import _help_texts
 from fgl.experiment.flags import build, flags_of, presets_of
+from fgl.experiment.report import to_json
 from fgl.federation import Result, Round
 
 KEYS = [
@@ -87,6 +88,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
     )
 
 
+@fgl.layer
 def scaled(fedavg: fgl.Method, *, scale: float = 1.0) -> fgl.Method:
     """FedAvg whose loss is scaled.
 

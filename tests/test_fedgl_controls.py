@@ -138,8 +138,8 @@ def test_a_random_graph_has_the_learned_ones_rows_and_weights() -> None:
         assert torch.equal(got["row"], want["row"]) and torch.equal(got["weight"], want["weight"])
         assert torch.equal(got["labels"], want["labels"])
         assert not torch.equal(got["col"], want["col"])
-        block = pseudo.from_edge_tensors(got, like=each.adj).to_dense()
-        learned_block = pseudo.from_edge_tensors(want, like=each.adj).to_dense()
+        block = pseudo.graph.from_edge_tensors(got, like=each.adj).to_dense()
+        learned_block = pseudo.graph.from_edge_tensors(want, like=each.adj).to_dense()
         assert int((block > 0).sum()) == int((learned_block > 0).sum()) > 0
         close(block.sum(1), learned_block.sum(1))
 
@@ -205,7 +205,7 @@ def test_early_uploads_see_the_pseudo_graph() -> None:
     inbox, _ = trained(with_early_uploads(method(beta=0.5)), data, rounds=2)
     for client, each in enumerate(data):
         sent: Any = inbox.sent[client]
-        edges = pseudo.from_edge_tensors(sent, like=each.adj)
+        edges = pseudo.graph.from_edge_tensors(sent, like=each.adj)
         wide = pseudo.augmented_operator(each.adj, edges, beta=0.5).as_operator()
         model: Any = method().model.eval()
         with torch.no_grad():

@@ -36,7 +36,7 @@ def naive_fuse(values: Any, ids: Any, weight: Any, num_nodes: int, fill: str) ->
     return out
 
 
-@pytest.mark.parametrize("fill", pseudo.FILLS)
+@pytest.mark.parametrize("fill", pseudo.fusion.FILLS)
 @pytest.mark.parametrize("weight", [[3, 2, 1], [0, 5, 0], [0.5, 0.25, 7.0]])
 def test_fuse_is_its_formula(fill: str, weight: list[float]) -> None:
     w = torch.tensor(weight)
@@ -47,14 +47,14 @@ def test_fuse_is_its_formula(fill: str, weight: list[float]) -> None:
 def test_one_client_that_holds_all_is_its_own_fusion() -> None:
     own = torch.rand(5, 3)
     order = torch.tensor([3, 0, 4, 1, 2])
-    for fill in pseudo.FILLS:
+    for fill in pseudo.fusion.FILLS:
         close(fuse([own], [order], torch.tensor([5]), 5, fill=fill)[order], own)
 
 
 def test_padded_is_renormalised_when_all_hold_all() -> None:
     own = [torch.rand(4, 3, dtype=torch.float64) for _ in range(3)]
     ids, weight = [torch.arange(4)] * 3, torch.tensor([1, 2, 5])
-    close(*(fuse(own, ids, weight, 4, fill=fill) for fill in pseudo.FILLS), atol=1e-12)
+    close(*(fuse(own, ids, weight, 4, fill=fill) for fill in pseudo.fusion.FILLS), atol=1e-12)
 
 
 def test_order_of_clients_does_not_matter() -> None:
@@ -234,7 +234,7 @@ def test_what_is_no_probability_is_refused(row: list[float]) -> None:
     message = {"num_examples": torch.tensor(2), "node_id": torch.tensor([0, 1])}
     message |= {"predictions": predictions, "embeddings": predictions}
     with pytest.raises(ValueError, match=r"Expected predictions to be probabilities, .* row 1 "):
-        pseudo.check_upload(message, 2, 2)
+        pseudo.uploads.check_upload(message, 2, 2)
 
 
 def test_edges_that_two_clients_hold_count_once_and_loops_not_at_all() -> None:
@@ -310,7 +310,7 @@ def test_uploads_that_are_taken() -> None:
     assert sorted(pseudo.nodes_of({2: upload(0)}, KNOWN)["nodes"]) == ["2", "7"]
 
 
-@pytest.mark.parametrize("kept", [pseudo.parts.NAMES, ("labels",), ("row", "col", "weight")])
+@pytest.mark.parametrize("kept", [pseudo.client_parts.NAMES, ("labels",), ("row", "col", "weight")])
 def test_a_part_for_other_nodes_is_left_out(kept: Any) -> None:
     graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0, dtype=torch.int64))
     similar = pseudo_graph(torch.eye(4), s=4)

@@ -22,7 +22,7 @@ from harness.report import (
 )
 from harness.rows import Row, Table, fedavg, local
 from scipy.stats import wilcoxon
-from speed import asked
+from speed import targets
 
 from fgl import tasks
 
@@ -189,14 +189,14 @@ def test_gpfl_pools_a_method_over_its_alphas(name: str) -> None:
 def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(asked, "RESULTS", tmp_path)
+    monkeypatch.setattr(targets, "RESULTS", tmp_path)
     cases = {"a": {"auto_over_best": 1.3}, "b": {"auto_over_best": 1.0}}
     (tmp_path / "at_once.json").write_text(json.dumps({"cases": cases}))
     (tmp_path / "limits.json").write_text(json.dumps({"cases": {}}))  # some of it is there
     one = {"gcn_fedavg/K=100/pyg_ms": 179.8, "gcn_fedavg/K=100/loop_ms": 100.0}
     gpu = {"gcn_fedavg/K=100/batch_ms": 4.0}
     other = {"gcn_fedavg/K=10/batch_over_pyg": 3.4}  # the ratio alone was kept
-    lines = asked.table({"1 thread": one, "2 threads": {}, "another": other, "GPU": gpu})
+    lines = targets.table({"1 thread": one, "2 threads": {}, "another": other, "GPU": gpu})
     cells = {line.split(" | ")[0].strip("| "): line.split(" | ")[2:] for line in lines}
     assert cells["auto over the best, largest"] == ["<= 1.1", "**1.3**", "", "", " |"]
     assert cells["FedAvg, K = 10: batch over PyG"] == [">= 4.5", "", "", "**3.4**", " |"]
@@ -207,7 +207,7 @@ def test_a_figure_that_misses_is_bold_and_one_not_measured_is_empty(
 
 
 def test_what_is_asked_is_met_at_the_bound() -> None:
-    assert asked.met(">= 4", 4.0)
-    assert not asked.met(">= 4", 3.9)
-    assert asked.met("<= 1.05", 1.05)
-    assert not asked.met("0", 1)
+    assert targets.met(">= 4", 4.0)
+    assert not targets.met(">= 4", 3.9)
+    assert targets.met("<= 1.05", 1.05)
+    assert not targets.met("0", 1)

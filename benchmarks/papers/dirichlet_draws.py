@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 from torch import Tensor
 
@@ -32,9 +32,7 @@ def majority(y: Tensor, parts: list[Tensor]) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--draws", type=int, default=100)
-    args = parser.parse_args(argv)
+    args = arguments(argv, draws=100)
     report: dict[str, Any] = {"benchmark": "dirichlet_draws", "draws": args.draws}
     for dataset in ("PROTEINS", "NCI1"):
         y = fgl.Graph.join(*fgl.data.load_graphs(dataset)).y

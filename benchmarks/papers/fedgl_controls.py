@@ -9,10 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fgl import Graph, Method, pseudo
+from fgl import Graph, Method, layer, pseudo
 from fgl.federation import Evaluate, Inbox
 
 
+@layer
 def with_own_labels(fedavg: Method, fedgl: Method, *, threshold: float = 0.5) -> Method:
     """FedGL's loss where each client labels its nodes by its own predictions: no fusion.
 
@@ -38,6 +39,7 @@ def with_own_labels(fedavg: Method, fedgl: Method, *, threshold: float = 0.5) ->
     return replace(fedavg, receive=receive, loss=fedgl.loss, send=send)
 
 
+@layer
 def with_early_uploads(fedgl: Method) -> Method:
     """FedGL whose predictions and embeddings are the received model's, as Algorithm 1 prints it."""
 
@@ -60,6 +62,7 @@ def quality_of_own(clients: Sequence[Graph]) -> Evaluate:
     return own
 
 
+@layer
 def with_random_graph(fedgl: Method, columns: Sequence[Tensor]) -> Method:
     """FedGL whose clients get as many pseudo edges with the same weights, at random nodes.
 

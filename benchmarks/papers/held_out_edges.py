@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 
 from fgl import data
@@ -49,10 +49,7 @@ def measured(dataset: str, clients: int, seeds: int) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--seeds", type=int, default=5)
-    args = parser.parse_args(argv)
+    args = arguments(argv, clients=10, seeds=5)
     report: dict[str, Any] = {"benchmark": "held_out_edges", "clients": args.clients}
     report["seeds"] = args.seeds
     for name in DATASETS:

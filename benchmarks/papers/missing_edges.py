@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, machine, write
 from harness.record import load
 from matrix import best
@@ -86,9 +86,7 @@ def compared(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> dict[str, flo
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--seeds", type=int, nargs="+", default=list(SEEDS))
-    args = parser.parse_args(argv)
+    args = arguments(argv, seeds=list(SEEDS))
     runs = {name: [measured(name, seed) for seed in args.seeds] for name in METHODS}
     report = {"benchmark": "missing_edges", "seeds": args.seeds, "runs": runs, **compared(runs)}
     write({**report, "machine": machine()}, args.json)

@@ -16,7 +16,7 @@ from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, ROOT, pyplot
 from harness.rows import spelled
 
@@ -83,12 +83,13 @@ def fedvgae_convergence(datasets: list[str], rounds: int, seed: int) -> Path:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, json=False)
-    parser.add_argument("picture", nargs="?", choices=("fedgl", "fedvgae"), default="fedgl")
-    parser.add_argument("--datasets", nargs="+", help="default cora; of fedvgae cora and pubmed")
-    parser.add_argument("--rounds", type=int, help="default 60; of fedvgae 100")
-    parser.add_argument("--seed", type=int, default=0)
-    args = parser.parse_args()
+    args = arguments(
+        json=False,
+        picture=flag("fedgl", nargs="?", choices=("fedgl", "fedvgae"), positional=True),
+        datasets=flag(str, "default cora; of fedvgae cora and pubmed", nargs="+"),
+        rounds=flag(int, "default 60; of fedvgae 100"),
+        seed=0,
+    )
     if args.picture == "fedgl":
         print(fedgl_tsne((args.datasets or ["cora"])[0], args.rounds or 60, args.seed))
     else:

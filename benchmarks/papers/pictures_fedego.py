@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.rows import Experiment
 
 import fgl
@@ -89,12 +89,7 @@ def labels_and_predictions(values: dict[str, Any], result: fgl.Result) -> Path:
 
 
 def main() -> None:
-    parser = parser_of(__doc__, json=False)
-    parser.add_argument("--dataset", default="cora")
-    parser.add_argument("--rounds", type=int, default=40)
-    parser.add_argument("--hidden", type=int, default=128)
-    parser.add_argument("--seed", type=int, default=0)
-    values = vars(parser.parse_args())
+    values = vars(arguments(json=False, dataset="cora", rounds=40, hidden=128, seed=0))
     torch.set_num_threads(1)
     path, result = weight_divergence(values)
     print(path)

@@ -5,12 +5,13 @@ python benchmarks/papers/pictures_gpfl.py        docs/images/gpfl-network.png
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.flags import arguments
 
 from papers import TABLES
 from papers.pictures import figure, saved
@@ -38,11 +39,7 @@ def networks(dataset: str, clients: int, rounds: int) -> Path:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--dataset", default="PROTEINS")
-    parser.add_argument("--clients", type=int, default=25)
-    parser.add_argument("--rounds", type=int, default=100)
-    args = parser.parse_args()
+    args = arguments(json=False, dataset="PROTEINS", clients=25, rounds=100)
     print(networks(args.dataset, args.clients, args.rounds))
 
 

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import CASES, case, later
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import machine, write
 
 import fgl
@@ -80,10 +80,9 @@ def real() -> dict[str, tuple[fgl.Method, Any]]:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=20, help="of the runs on real data")
-    parser.add_argument("--real", action="store_true", help="those on real data alone")
-    args = parser.parse_args()
+    args = arguments(
+        rounds=flag(20, "of the runs on real data"), real=flag(False, "those on real data alone")
+    )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     runs: dict[str, dict[str, float]] = {}

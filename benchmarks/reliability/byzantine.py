@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import RESULTS, ROOT, machine, pyplot
 from harness.record import load, rounded
 from harness.report import publish
@@ -225,18 +225,19 @@ def draw(found: dict[str, Any], args: argparse.Namespace) -> None:
 
 
 def parsed(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = parser_of(__doc__, json=False)
-    add = parser.add_argument
-    add("--datasets", nargs="+", choices=list(DATASETS), default=list(DATASETS))
-    add("--rules", nargs="+", choices=list(RULES), default=list(RULES), metavar="RULE")
-    add("--attacks", nargs="+", choices=list(ATTACKS), default=list(ATTACKS), metavar="ATTACK")
-    add("--bad", nargs="+", type=int, choices=range(1, 5), default=[1, 2, 3, 4])
-    add("--seeds", type=int, default=1)
-    add("--rounds", type=int, default=30)
-    add("--minutes", type=float, default=float("inf"), help="end after these")
-    add("--results", type=Path, default=RESULTS / "byzantine.jsonl")
-    add("--report", action="store_true", help="run nothing, write the page from what is there")
-    return parser.parse_args(argv)
+    return arguments(
+        argv,
+        json=False,
+        datasets=some(DATASETS),
+        rules=some(RULES, metavar="RULE"),
+        attacks=some(ATTACKS, metavar="ATTACK"),
+        bad=some(range(1, 5)),
+        seeds=1,
+        rounds=30,
+        minutes=flag(float("inf"), "end after these"),
+        results=RESULTS / "byzantine.jsonl",
+        report=False,
+    )
 
 
 def main(argv: list[str] | None = None) -> None:

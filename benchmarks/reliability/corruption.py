@@ -23,10 +23,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 from reliability.crash import equal
-from reliability.small import ending, federation
+from reliability.small_federation import ending, federation
 
 import fgl
 from fgl.federation.saved import checkpoint
@@ -70,9 +70,7 @@ def goes_on(folder: Path) -> Any:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--damages", type=int, default=2000)
-    args = parser.parse_args(argv)
+    args = arguments(argv, damages=2000)
     torch.set_num_threads(1)
     method, clients = federation()
     want = ending(fgl.run(method, clients, num_rounds=5))

@@ -9,7 +9,6 @@ run that nobody disturbed.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import shutil
@@ -26,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag
 from harness.machine import machine, write
 
 import fgl
@@ -127,11 +126,7 @@ def trial(folder: Path, most: list[int], moment: random.Random, seconds: float) 
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    parser.add_argument("--worker", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = arguments(argv, kills=20, seed=flag(0, "of the moments"), worker=flag(Path, SUPPRESS))
     if args.worker:
         work(args.worker)
         return 0

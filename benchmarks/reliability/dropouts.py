@@ -25,10 +25,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from federations import by_hand
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 from reliability.crash import equal
-from reliability.small import federation
+from reliability.small_federation import federation
 
 import fgl
 
@@ -89,9 +89,7 @@ def spoiled(index: int, bad: set[int]) -> bool:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--schedules", type=int, default=1000)
-    args = parser.parse_args()
+    args = arguments(schedules=1000)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     sets = [

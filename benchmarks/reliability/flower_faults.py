@@ -33,7 +33,7 @@ from conformance import case
 from federation import saved
 from federations import same
 from flower_processes import Federation, make_authority, make_key
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, kept, machine
 from harness.report import publish
 
@@ -312,11 +312,9 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--report", action="store_true", help="play nothing")
-    parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--timeout", type=float, default=120.0)
-    options = parser.parse_args()
+    options = arguments(
+        report=False, parts=flag(list(PARTS), nargs="*", choices=PARTS), timeout=120.0
+    )
     if options.report:
         publish("flower-faults", table(kept(RESULTS / "flower_faults.json")))
         return 0

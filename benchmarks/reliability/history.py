@@ -19,7 +19,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 
 import fgl
@@ -45,10 +45,7 @@ def rounds(num_rounds: int, num_metrics: int, folder: Path | None) -> list[float
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=500)
-    parser.add_argument("--metrics", type=int, default=100)
-    args = parser.parse_args(argv)
+    args = arguments(argv, rounds=500, metrics=100)
     torch.set_num_threads(1)
     report: dict[str, Any] = {"benchmark": "history", "rounds": args.rounds}
     report["metrics"] = args.metrics

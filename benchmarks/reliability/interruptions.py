@@ -23,10 +23,10 @@ from unittest import mock
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 from reliability.crash import equal
-from reliability.small import ending, federation
+from reliability.small_federation import ending, federation
 
 import fgl
 
@@ -84,8 +84,7 @@ def survives(moment: Moment, want: Any) -> bool:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    args = parser.parse_args(argv)
+    args = arguments(argv)
     torch.set_num_threads(1)
     want = ending(go(None, Moment()))
     with tempfile.TemporaryDirectory() as place:

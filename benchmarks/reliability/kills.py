@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import case
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import machine, write
 from reliability.crash import equal
 
@@ -143,11 +143,12 @@ def kills(name: str, number: int, seed: int) -> Iterator[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--kills", type=int, default=100, help="of each recipe")
-    parser.add_argument("--recipes", nargs="+", choices=list(RECIPES), default=list(RECIPES))
-    parser.add_argument("--seed", type=int, default=0, help="of the moments")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        kills=flag(100, "of each recipe"),
+        recipes=some(RECIPES),
+        seed=flag(0, "of the moments"),
+    )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     recipes: dict[str, Any] = {}

@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import scipy.optimize
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, example, kept, machine, write
 from harness.report import publish
 from torch import Tensor
@@ -277,9 +277,7 @@ def _percent(value: float | None) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--report", action="store_true", help="write the page, measure nothing")
-    args = parser.parse_args(argv)
+    args = arguments(argv, report=False)
     if args.report:
         publish("leaks", text(kept(RESULTS / "leaks.json")))
         return 0

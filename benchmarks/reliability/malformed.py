@@ -39,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
 from conformance import ROWS, case
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import machine, write
 from reliability.crash import equal
 
@@ -495,16 +495,16 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> Mapping[str, Any]:
-    parser = parser_of(__doc__)
-    add = parser.add_argument
-    add("--only", default="", help="methods whose name has this in it")
-    add("--kinds", nargs="+", choices=list(KINDS), metavar="KIND")
-    add("--all", action="store_true", help="all tasks of a method, and compositions in both")
-    add("--shard", default="0/1", help="of so many processes, this one")
-    add("--parts", nargs="+", type=Path, default=[], help="files with cells that are done")
-    add("--merge", action="store_true", help="run nothing, write what the parts have")
-    add("--verbose", action="store_true", help="print every outcome")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        only=flag("", "methods whose name has this in it"),
+        kinds=some(KINDS, None, metavar="KIND"),
+        all=flag(False, "all tasks of a method, and compositions in both"),
+        shard=flag("0/1", "of so many processes, this one"),
+        parts=flag([], "files with cells that are done", type=Path),
+        merge=flag(False, "run nothing, write what the parts have"),
+        verbose=flag(False, "print every outcome"),
+    )
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found = measure(args)

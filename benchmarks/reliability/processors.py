@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, ROOT, commit, kept, machine, write
 from harness.report import publish
 
@@ -275,16 +275,15 @@ def table(found: dict[str, Any]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=list(SETTINGS))
-    parser.add_argument("--files", nargs="*", default=[], help="test files; default all")
-    parser.add_argument(
-        "--workers", type=int, default=2, help="where a setting says no other number"
+    args = arguments(
+        argv,
+        settings=flag(list(SETTINGS), nargs="*", choices=SETTINGS),
+        files=flag([], "test files; default all", nargs="*"),
+        workers=flag(2, "where a setting says no other number"),
+        quick=flag(False, "two settings on the numeric files"),
+        report=flag(False, "run nothing"),
+        numbers=flag(Path, "train here, and save the models there"),
     )
-    parser.add_argument("--quick", action="store_true", help="two settings on the numeric files")
-    parser.add_argument("--report", action="store_true", help="run nothing")
-    parser.add_argument("--numbers", type=Path, help="train here, and save the models there")
-    args = parser.parse_args(argv)
     if args.report:
         publish("processors", table(kept(RESULTS / "processors.json")))
         return 0

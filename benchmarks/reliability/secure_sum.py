@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import machine, write
 
 import fgl
@@ -122,11 +122,9 @@ def distance(one: Any, other: Any) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--clients", type=int, nargs="+", default=[10, 30])
-    parser.add_argument("--exchanges", type=int, default=4)
-    parser.add_argument("--size", type=int, nargs=2, default=(1000, 100), metavar=("IN", "OUT"))
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv, clients=[10, 30], exchanges=4, size=flag((1000, 100), nargs=2, metavar=("IN", "OUT"))
+    )
     torch.set_num_threads(1)
     report: dict[str, Any] = {"benchmark": "secure sum", "bits": BITS, "cases": []}
     for number in args.clients:

@@ -17,9 +17,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
-from reliability.small import federation
+from reliability.small_federation import federation
 
 import fgl
 
@@ -32,9 +32,7 @@ def resident() -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--rounds", type=int, default=1000)
-    args = parser.parse_args(argv)
+    args = arguments(argv, rounds=1000)
     torch.set_num_threads(1)
     method, clients = federation(hidden=2000)
     held: list[float] = []

@@ -16,7 +16,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import machine, write
 
 import fgl
@@ -43,8 +43,7 @@ def end(network: str, num_nodes: int, at_once: Any, threads: int) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    args = parser.parse_args(argv)
+    args = arguments(argv)
     cases = []
     for network, nodes, at_once in itertools.product(NETWORKS, (150, 3000), (1, "all")):
         one, two, again = (end(network, nodes, at_once, threads) for threads in (1, 2, 1))

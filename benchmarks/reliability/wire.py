@@ -17,7 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import example
 from harness.report import publish
 
@@ -252,8 +252,7 @@ def rows(found: Mapping[str, list[tuple[str, str, str, int]]]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__, json=False)
-    parser.parse_args(argv)
+    arguments(argv, json=False)
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     found = {}

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, alternated, kept, machine, write
 from harness.report import publish
 from speed.rounds import our_rounds, pyg_rounds
@@ -60,13 +60,7 @@ def table(numbers: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--nodes", type=int, default=169_343)
-    parser.add_argument("--clients", type=int, nargs="+", default=(10, 100))
-    parser.add_argument("--repeats", type=int, default=3, help="alternations")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(nodes=169343, clients=(10, 100), repeats=3, threads=1, report=False)
     if args.report:
         publish("arxiv", table(kept(RESULTS / "arxiv.json")))
         return

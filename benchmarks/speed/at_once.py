@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import kept, machine, write
 from speed.cases import CASES, rounds
 
@@ -55,12 +55,9 @@ def compare(name: str, repeats: int, cpu: bool) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv, cases=some(CASES), repeats=5, threads=1, clock=flag("cpu", choices=["cpu", "wall"])
+    )
     torch.set_num_threads(args.threads)
     found: dict[str, Any] = kept(args.json).get("cases", {})
     for name in args.cases:

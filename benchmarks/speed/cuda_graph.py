@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import alternated, example, machine, seconds, write
 from speed.rounds import SETTINGS, cora, synthetic
 
@@ -142,13 +142,14 @@ def measure(name: str, clients: Sequence[fgl.Graph], count: int, repeats: int) -
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--clients", type=int, nargs="+", default=(10, 100))
-    parser.add_argument("--nodes", type=int, help="of each client: random graphs in place of Cora")
-    parser.add_argument("--steps", type=int, default=50, help="that are timed together")
-    parser.add_argument("--repeats", type=int, default=7, help="alternations")
-    parser.add_argument("--only", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        clients=(10, 100),
+        nodes=flag(int, "of each client: random graphs in place of Cora"),
+        steps=flag(50, "that are timed together"),
+        repeats=7,
+        only=some(SETTINGS),
+    )
     warnings.filterwarnings("ignore", message="This instance was constructed with capturable")
     numbers: dict[str, Any] = {}
     for num_clients in args.clients:

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import alternated, machine, write
 from papers.fedego import TABLES
 
@@ -34,11 +34,7 @@ def seconds(row: str, dataset: str, rounds: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--dataset", default="cora")
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--repeats", type=int, default=3)
-    args = parser.parse_args(argv)
+    args = arguments(argv, dataset="cora", rounds=4, repeats=3)
     torch.set_num_threads(1)
 
     def one(row: str) -> float:

@@ -31,7 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent / "sized_app"))
 
 import torch
 from flower_processes import Federation, free_ports
-from harness.flags import parser_of
+from harness.flags import arguments, some
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from sized import graph, method
@@ -168,11 +168,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--cells", nargs="+", choices=CELLS, default=CELLS)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(cells=some(CELLS), rounds=4, report=False)
     if args.report:
         publish("flower", table(kept(RESULTS / "flower.json")))
         return

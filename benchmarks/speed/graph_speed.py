@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.nn.functional as F
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from papers.gpfl import TABLES
@@ -164,16 +164,15 @@ def text(measured: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    add = parser.add_argument
-    add("--datasets", nargs="+", default=["PROTEINS", "NCI1"])
-    add("--clients", type=int, default=25)
-    add("--alpha", type=float, default=1.0)
-    add("--at-once", nargs="+", default=["1", "10", "all"])
-    add("--threads", nargs="+", type=int, default=[1, 2])
-    add("--rounds", type=int, default=7)
-    add("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(
+        datasets=["PROTEINS", "NCI1"],
+        clients=25,
+        alpha=1.0,
+        at_once=["1", "10", "all"],
+        threads=[1, 2],
+        rounds=7,
+        report=False,
+    )
     if args.report:
         publish("graph-speed", text(kept(RESULTS / "graph_speed.json")))
         return

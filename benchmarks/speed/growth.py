@@ -13,7 +13,6 @@ smallest size, where the overhead of a launch counts.
 
 from __future__ import annotations
 
-import argparse
 import gc
 import itertools
 import json
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag, some
 from harness.machine import kept, machine, write
 from speed.rounds import synthetic
 
@@ -111,12 +110,13 @@ def grow(what: str, variants: list[str], rounds: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", default=list(SIZES), choices=list(SIZES))
-    parser.add_argument("--variants", nargs="+", default=["loop", "batch"])
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--one", type=int, nargs=6, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        only=some(SIZES),
+        variants=["loop", "batch"],
+        rounds=6,
+        one=flag(int, SUPPRESS, nargs=6),
+    )
     if args.one:
         print(json.dumps(growth(*args.one)))
         return {}

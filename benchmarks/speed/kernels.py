@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import alternated, machine, seconds, write
 
 import fgl
@@ -164,13 +164,14 @@ def copy_bandwidth(device: str) -> float:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="two sizes, under a minute")
-    parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--repeats", type=int, default=15, help="alternations")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        quick=flag(False, "two sizes, under a minute"),
+        sizes=SIZES,
+        repeats=15,
+        threads=1,
+        device="cpu",
+    )
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for size in SIZES[:2] if args.quick else args.sizes:

@@ -30,7 +30,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, some
 from harness.machine import machine, write
 from speed.cases import CASES
 
@@ -184,10 +184,7 @@ def measure(name: str, repeats: int) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--cases", nargs="+", default=list(NAMES), choices=list(CASES))
-    parser.add_argument("--repeats", type=int, default=7)
-    args = parser.parse_args(argv)
+    args = arguments(argv, cases=some(CASES, list(NAMES)), repeats=7)
     torch.set_num_threads(1)
     found = {}
     for name in args.cases:

@@ -10,7 +10,6 @@ million edges, if its time grows faster than `LIMIT_SLOPE`, or a metric takes ov
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import math
@@ -26,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag
 from harness.machine import machine, seconds, write
 from speed.memory import MB, resident
 from torch import Tensor
@@ -108,9 +107,7 @@ def metrics() -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--case", nargs=2, help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = arguments(argv, case=flag(str, SUPPRESS, nargs=2))
     if args.case:
         print(json.dumps(work(args.case[0], int(args.case[1]))))
         return 0

@@ -20,7 +20,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, some
 from harness.machine import example, kept, machine, write
 from harness.report import holm
 from scipy.stats import wilcoxon
@@ -84,10 +84,7 @@ def with_holm(table: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--recipes", nargs="+", default=list(RECIPES), choices=list(RECIPES))
-    parser.add_argument("--seeds", type=int, default=10)
-    args = parser.parse_args(argv)
+    args = arguments(argv, recipes=some(RECIPES), seeds=10)
     torch.set_num_threads(1)
     scores: dict[str, dict[str, list[float]]] = kept(args.json).get("scores", {})
     report: dict[str, Any] = {"benchmark": "loop_and_batch", "machine": machine()}

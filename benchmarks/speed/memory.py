@@ -12,7 +12,6 @@ Exits with 1 if fgl takes more than `LIMITS` allows, or if a twin's loss is anot
 
 from __future__ import annotations
 
-import argparse
 import gc
 import json
 import math
@@ -28,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag
 from harness.machine import machine, write
 from torch import Tensor
 
@@ -193,11 +192,9 @@ COLUMNS = ("fgl", "gather", "dense")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="the small cases only")
-    parser.add_argument("--threads", type=int, default=1, help="of torch (1)")
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv, quick=flag(False, "the small cases only"), threads=1, case=flag(str, SUPPRESS)
+    )
     if args.case:
         print(json.dumps(work(Case(**json.loads(args.case)), args.threads)))
         return 0

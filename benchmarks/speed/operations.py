@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from speed.cases import CASES, on_cora
@@ -120,11 +120,12 @@ def table(found: dict[str, Any]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--report", action="store_true", help="write the table of docs/speed.md")
-    parser.add_argument("--before", type=Path, metavar="PATH", help="numbers of older code")
-    parser.add_argument("--list", nargs=2, metavar=("CASE", "WAY"), help="print one by name")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        report=False,
+        before=flag(Path, "numbers of older code", metavar="PATH"),
+        list=flag(str, "print one by name", nargs=2, metavar=("CASE", "WAY")),
+    )
     if args.report:
         found = kept(RESULTS / NAME)
         publish("operations", "\n".join(table(found)) + "\n")

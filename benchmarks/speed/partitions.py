@@ -11,7 +11,6 @@ were not chosen: their communities are dealt to clients by the same rule.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -27,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag, some
 from harness.machine import RESULTS, kept, machine, pyplot, write
 from harness.report import publish
 
@@ -186,13 +185,13 @@ def picture(numbers: dict[str, Any]) -> bool:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--graphs", nargs="+", choices=GRAPHS, default=GRAPHS)
-    parser.add_argument("--cuts", nargs="+", choices=CUTS, default=[*CUTS])
-    parser.add_argument("--report", action="store_true", help="write docs/speed.md from the json")
-    parser.add_argument("--make", nargs=2, help=argparse.SUPPRESS)
-    parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = arguments(
+        graphs=some(GRAPHS),
+        cuts=some(CUTS),
+        report=False,
+        make=flag(str, SUPPRESS, nargs=2),
+        one=flag(str, SUPPRESS, nargs=2),
+    )
     if args.make:
         whole = graph(args.make[0])
         torch.save((whole.edge_index.to(torch.int32), whole.y), args.make[1])

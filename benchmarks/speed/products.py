@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from speed.growth import memory
@@ -78,13 +78,7 @@ def table(numbers: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--nodes", type=int)
-    parser.add_argument("--edges", type=int)
-    parser.add_argument("--clients", type=int, default=10)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(nodes=int, edges=int, clients=10, threads=1, report=False)
     if args.report:
         publish("products", table(kept(RESULTS / "products.json")))
         return

@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import RESULTS, kept, machine, write
 from harness.report import publish
 from memory import resident
@@ -119,12 +119,12 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--nodes", type=int, default=TENTH)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--case", choices=CASES, help="one alone, in this process")
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(
+        nodes=TENTH,
+        rounds=3,
+        case=flag(str, "one alone, in this process", choices=CASES),
+        report=False,
+    )
     if args.report:
         publish("products-sampled", table(kept(RESULTS / "products_sampled.json")))
         return

@@ -10,7 +10,6 @@ torch loads once). Freed memory goes back at once. Asked: within `ASKED` of the 
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import json
@@ -26,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag, some
 from harness.machine import kept, machine, write
 from speed.cases import of_table, on_cora, on_random, wide
 from speed.memory import resident
@@ -125,10 +124,7 @@ def measure(name: str) -> dict[str, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = parser_of(__doc__)
-    parser.add_argument("--cases", nargs="+", default=list(CASES), choices=list(CASES))
-    parser.add_argument("--case", help=argparse.SUPPRESS)
-    args = parser.parse_args(argv)
+    args = arguments(argv, cases=some(CASES), case=flag(str, SUPPRESS))
     if args.case:
         print(json.dumps(work(args.case)))
         return 0

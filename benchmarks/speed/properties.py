@@ -24,7 +24,7 @@ import networkx as nx
 import numpy as np
 import scipy.sparse
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import alternated, machine, write
 from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
@@ -186,10 +186,7 @@ def auto_encoder(clients: int) -> Calls:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="400 graphs of each, one repeat")
-    parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args(argv)
+    args = arguments(argv, quick=flag(False, "400 graphs of each, one repeat"), repeats=5)
     torch.set_num_threads(1)
     repeats = 1 if args.quick else args.repeats
     numbers: dict[str, Any] = {}

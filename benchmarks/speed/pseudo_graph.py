@@ -8,7 +8,6 @@ call. The dense way is all similarities, a full sort of every row, a dense resul
 
 from __future__ import annotations
 
-import argparse
 import json
 import resource
 import subprocess
@@ -21,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import numpy as np
 import torch
-from harness.flags import parser_of
+from harness.flags import SUPPRESS, arguments, flag
 from harness.machine import machine, write
 
 from fgl.pseudo import pseudo_graph
@@ -60,11 +59,7 @@ def one(way: str, num_nodes: int, width: int, s: int, threads: int) -> dict[str,
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--neighbours", type=int, default=100)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = arguments(neighbours=100, threads=1, one=flag(str, SUPPRESS, nargs=3))
     if args.one:
         way, num_nodes, width = args.one
         print(json.dumps(one(way, int(num_nodes), int(width), args.neighbours, args.threads)))

@@ -23,7 +23,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag, some
 from harness.machine import alternated, example, kept, machine, write
 from speed.cases import CASES
 from speed.rounds import PygGCN
@@ -218,12 +218,9 @@ def compare(name: str, repeats: int, cpu: bool) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--only", nargs="+", default=list(NAMES), choices=list(NAMES))
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--clock", default="cpu", choices=["cpu", "wall"])
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv, only=some(NAMES), repeats=7, threads=1, clock=flag("cpu", choices=["cpu", "wall"])
+    )
     torch.set_num_threads(args.threads)
     found: dict[str, Any] = kept(args.json).get("cases", {})
     report: dict[str, Any] = {}

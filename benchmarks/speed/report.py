@@ -10,7 +10,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from harness.machine import RESULTS, ROOT, kept
 from harness.report import publish
-from speed import asked
+from speed import targets
 
 DOCS = ROOT / "docs"
 
@@ -235,7 +235,7 @@ def write_speed() -> None:
         f"{other['machine']['cpu']}, 1 thread": other,
         "GPU": gpu,
     }
-    lines = [*asked.table(columns), "", f"Rounds: {described(speed)}."]
+    lines = [*targets.table(columns), "", f"Rounds: {described(speed)}."]
     lines += [f"Beside them: {described(other)} ({other['machine']['about']})."]
     lines += ["", "![rounds](images/speed.png)", ""]
     for method in ("gcn_fedavg", "fgssl"):

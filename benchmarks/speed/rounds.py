@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 import torch.nn.functional as F
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import example, in_turn, machine, seconds, write
 
 import fgl
@@ -173,13 +173,14 @@ def synthetic(num_nodes: int, seed: int, features: int = 100, degree: int = 8) -
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--quick", action="store_true", help="K = 10 only, under a minute")
-    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
-    parser.add_argument("--repeats", type=int, default=5, help="turns")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--device", default="cpu")
-    args = parser.parse_args(argv)
+    args = arguments(
+        argv,
+        quick=flag(False, "K = 10 only, under a minute"),
+        clients=CLIENTS,
+        repeats=5,
+        threads=1,
+        device="cpu",
+    )
     torch.set_num_threads(args.threads)
     numbers: dict[str, Any] = {}
     for num_clients in (10,) if args.quick else args.clients:

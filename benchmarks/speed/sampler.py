@@ -22,7 +22,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments
 from harness.machine import RESULTS, alternated, kept, machine, write
 from harness.report import publish
 from torch import Tensor
@@ -137,12 +137,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    parser = parser_of(__doc__)
-    parser.add_argument("--nodes", type=int, nargs="+", default=[10**4, 10**5, 10**6])
-    parser.add_argument("--batches", type=int, nargs="+", default=[32, 1024])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--report", action="store_true", help="measure nothing")
-    args = parser.parse_args()
+    args = arguments(nodes=[10**4, 10**5, 10**6], batches=[32, 1024], repeats=5, report=False)
     if args.report:
         publish("fedego-sampler", table(kept(RESULTS / "sampler.json")))
         return

@@ -21,7 +21,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
-from harness.flags import parser_of
+from harness.flags import arguments, flag
 from harness.machine import alternated, machine, write
 from speed.cases import CASES
 from speed.limits import step_seconds
@@ -88,10 +88,7 @@ def compiled(method: fgl.Method, clients: Any) -> Callable[[], float]:
 
 
 def main(argv: list[str] | None = None) -> dict[str, Any]:
-    parser = parser_of(__doc__)
-    parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--without", nargs="*", default=[], help="options to leave out")
-    args = parser.parse_args(argv)
+    args = arguments(argv, repeats=21, without=flag([], "options to leave out", nargs="*"))
     torch.set_num_threads(1)
     method, clients = CASES[CASE]()
     options: dict[str, Callable[[], Callable[[], float]]] = {

@@ -45,7 +45,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
     small: dict[Any, dict[str, Tensor]] = {}
     out = {}
     for name, value in stack.items():
-        first = checked(name, value, clients)
+        first = check_stack(name, value, clients)
         where = first.device, exact(first)
         if where not in divisors:
             divisors[where] = to_device(divisor, where[0]).to(where[1])
@@ -149,7 +149,7 @@ def _divisors(weight: Tensor) -> Tensor:
     return folded(share.clone()) / share
 
 
-def checked(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
+def check_stack(name: str, value: Tensor | Sequence[Tensor], clients: int) -> Tensor:
     """The stack, or the first tensor of a list of as many alike."""
     shape = list(value.shape) if isinstance(value, Tensor) else [len(value)]
     if shape[:1] != [clients]:

@@ -14,7 +14,6 @@ from .dtw import dtw_distances
 from .features import (
     flat_parameters,
     functional_embedding,
-    marginal_parameters,
     pooled_features,
     probe_graphs,
 )
@@ -40,7 +39,6 @@ __all__ = [
     "link_entropy",
     "link_loss",
     "link_probability",
-    "marginal_parameters",
     "min_cut",
     "normalize_rows",
     "pooled_features",

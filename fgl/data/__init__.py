@@ -4,9 +4,9 @@ from .borders import Borders, borders
 from .datasets import load, load_graphs
 from .download import download
 from .features import degree_features, normalize_features
+from .features_on_disk import map_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
-from .mapped import map_features
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -23,7 +23,6 @@ from .partitions import (
 )
 from .readers.wiki_cs import read_wiki_cs
 from .splits import (
-    CLASS_CAPPED,
     EdgeSplit,
     balanced_classes,
     class_capped_split,
@@ -39,7 +38,6 @@ from .splits import (
 from .synthetic import csbm, small_graphs
 
 __all__ = [
-    "CLASS_CAPPED",
     "PROPORTIONS",
     "Borders",
     "EdgeSplit",

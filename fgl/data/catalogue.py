@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from ..sparse import SparseMatrix
 
 Collection = tuple[list[Graph], Tensor]
-Result = TypeVar("Result")
-Reader = Callable[..., Result]  # of a folder, a name, and what a reader of its kind can be told
+Content = TypeVar("Content")
+Reader = Callable[..., Content]  # of a folder, a name, and what a reader of its kind can be told
 
 
-class Entry(NamedTuple, Generic[Result]):
+class Entry(NamedTuple, Generic[Content]):
     """A dataset; `url` is a folder or a zip file; without it, `how` says how to get the files."""
 
-    read: Reader[Result]
+    read: Reader[Content]
     sha256: dict[str, str]
     url: str = ""
     how: str = ""

@@ -13,8 +13,8 @@ from torch import Tensor
 from ..graph import Graph
 from ..sparse import SparseMatrix
 from . import catalogue
-from .catalogue import Entry, Reader, Result
-from .download import download, unpack, verify
+from .catalogue import Content, Entry, Reader
+from .download import download, download_members, verify
 from .large import LIKE, large_graph
 from .readers.paths import there
 from .synthetic import csbm, small_graphs
@@ -150,10 +150,10 @@ def _places(root: str | os.PathLike[str] | None) -> list[Path]:
 def _read(
     name: str,
     places: list[Path],
-    entries: Mapping[str, Entry[Result]],
-    layouts: Mapping[str, Reader[Result]],
+    entries: Mapping[str, Entry[Content]],
+    layouts: Mapping[str, Reader[Content]],
     **options: bool,
-) -> Result:
+) -> Content:
     """What a dataset's reader makes of its files, which are downloaded if they are missing."""
     if name in entries:
         return entries[name].read(_public(name, entries[name], places), name, **options)
@@ -212,7 +212,7 @@ def _public(name: str, entry: Entry[Any], places: list[Path]) -> Path:
         else:
             verify(path, entry.sha256[path.name])
     if missing and entry.url.endswith(".zip"):
-        unpack(entry.url, folder, missing)
+        download_members(entry.url, folder, missing)
     else:
         for file, sha256 in missing.items():
             download(f"{entry.url}/{file}", folder / file, sha256)
@@ -232,10 +232,10 @@ def _first_missing(folders: list[Path], files: list[str], entry: Entry[Any]) -> 
 
 
 def _found(
-    places: list[Path], layouts: Mapping[str, Reader[Result]]
-) -> dict[str, tuple[Path, Reader[Result]]]:
+    places: list[Path], layouts: Mapping[str, Reader[Content]]
+) -> dict[str, tuple[Path, Reader[Content]]]:
     """Folders that hold a file of a known layout, and who reads it."""
-    found: dict[str, tuple[Path, Reader[Result]]] = {}
+    found: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):
             for folder in filter(Path.is_dir, (child / "raw", child)):

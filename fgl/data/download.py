@@ -15,8 +15,10 @@ from typing import IO
 from urllib.request import urlopen
 from uuid import uuid4
 
+from ..checks import check_disk
 from ..progress import shown
 
+ELSEWHERE = "; FGL_DATA or XDG_CACHE_HOME may name another folder"
 LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
 # What a zip file that is cut, damaged or of another kind raises, from one place or another.
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
@@ -57,7 +59,9 @@ def download(
     return _fetch(url, path, sha256, path.name, path, max_bytes)
 
 
-def unpack(url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT) -> None:
+def download_members(
+    url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int = LIMIT
+) -> None:
     """Download a zip file and keep some of its files, each checked by its own sha256.
 
     Neither the zip file nor a file in it may be larger than `max_bytes`.
@@ -85,11 +89,8 @@ def unpack(url: str, folder: Path, sha256: Mapping[str, str], *, max_bytes: int 
 
 def verify(path: Path, sha256: str) -> None:
     """Raise a ValueError unless the file has this checksum, an OSError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise OSError(f"Expected {path} to be a file one can read, but got {error}") from error
+    with check_disk(f"{path} to be a file one can read"), path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     _compare(str(path), sha256, found)
 
 
@@ -139,7 +140,7 @@ def _write(
     """Write what `source` has left, unless it is too large, cut, or of another checksum."""
     digest = hashlib.sha256()
     size = 0
-    with _written(path), replacing(path) as target:
+    with check_disk(f"{path} to be written", ELSEWHERE), replacing(path) as target:
         while block := _block(name, source):
             size += len(block)
             _check_size(name, size, max_bytes)
@@ -163,20 +164,6 @@ def _block(name: str, source: IO[bytes]) -> bytes:
     except (OSError, HTTPException) as error:
         raise OSError(
             f"Expected {name} to be sent to its end, but got {error!r}; try again"
-        ) from error
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Errors of the disk in one sentence."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno is None:
-            raise  # one of ours, in a sentence already
-        raise OSError(
-            f"Expected {path} to be written, but got {error}; FGL_DATA or XDG_CACHE_HOME may name "
-            "another folder"
         ) from error
 
 

@@ -4,7 +4,7 @@ from .callbacks import early_stop, progress
 from .cli import cli
 from .flags import takes_options_of
 from .memory import Estimate, estimate
-from .report import best_round, report, to_json
+from .report import best_round, report
 from .run import Run
 from .words import choose
 
@@ -19,5 +19,4 @@ __all__ = [
     "progress",
     "report",
     "takes_options_of",
-    "to_json",
 ]

@@ -137,9 +137,10 @@ class Run:
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config={**self.config, "layers": result.config["layers"]},
+            config=self.config,
             select=task.select,
         )
+        summary["layers"] = result.config["layers"]
         if task.bytes_before:
             summary["bytes_before"] = task.bytes_before
         if task.new_nodes is not None:

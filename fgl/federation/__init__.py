@@ -33,9 +33,9 @@ from .method.fedavg import (
 )
 from .method.inbox import Broadcast, Inbox, changed_messages
 from .method.message import Message, Params, leaves, num_bytes
-from .method.method import Loss, Method, OptimizerFactory, State, Training
+from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.ragged import Ragged
-from .round import Evaluate, Watch, means, num_participants
+from .round import means, num_participants
 from .run import run
 from .seeds import fold_in, stage
 from .training.minibatches import (

@@ -17,7 +17,7 @@ from ..sparse.pattern import outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_features, check_index, check_mask, check_weight
+from .checks import check_batch, check_edge_weight, check_features, check_index, check_mask
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +74,7 @@ class Graph:
         n = self.x.shape[0]
         check_index("edge_index", self.edge_index, (2, None), n)
         if self.edge_weight is not None:
-            check_weight(self.edge_weight, self.edge_index.shape[1])
+            check_edge_weight(self.edge_weight, self.edge_index.shape[1])
         if self.batch is not None:
             check_batch(self.batch, self.edge_index, n)
         for name in MASKS:

@@ -59,7 +59,7 @@ def check_mask(name: str, mask: Any, num_nodes: int) -> None:
     check_length(num_nodes, **{name: mask})
 
 
-def check_weight(weight: Any, num_edges: int) -> None:
+def check_edge_weight(weight: Any, num_edges: int) -> None:
     if not isinstance(weight, Tensor) or not weight.is_floating_point():
         got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
         raise TypeError(f"Expected edge_weight to be a float tensor, but got {got}")

@@ -110,7 +110,8 @@ def graphfl(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         params = fedavg.deploy(message, state, graph)
-        _, context = fedavg.receive(message, state, graph)
+        start, context = fedavg.receive(message, state, graph)
+        context = {**context, "start": start}  # as in a round
         with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
             torch.manual_seed(0)  # the same minibatches whenever it is asked
             steps = local_steps(fedavg.train, graph, context)

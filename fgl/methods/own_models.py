@@ -67,8 +67,9 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
-        kept = {"adopted": context["start"]} if before else {}
-        return message, {**state, **kept, "model": params}
+        if before:  # without what is personal
+            state = {**state, "adopted": {name: context["start"][name] for name in initial}}
+        return message, {**state, "model": params}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, state = fedavg.aggregate(inbox, state)

@@ -5,7 +5,7 @@ from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
-from .observe import Seen, observed, outputs
+from .observe import observed, outputs
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
 from .vgae import VGAE
@@ -23,7 +23,6 @@ __all__ = [
     "GINConv",
     "NeighbourGenerator",
     "SAGEConv",
-    "Seen",
     "Star",
     "child_mean",
     "observed",

@@ -10,7 +10,7 @@ from torch.nn.functional import embedding
 
 from ..checks import check_count, check_share
 from ..sparse import SparseMatrix
-from ..sparse.pattern import outside
+from ..sparse.pattern import scalar
 
 Features = Tensor | SparseMatrix
 Edges = Tensor | SparseMatrix
@@ -45,14 +45,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     # Sixteen random bits an entry: on a CPU a third of the time of `torch.rand`.
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
     bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-    return x * ((bits >= int(p * 2**16) - 2**15) * _scale(p, x.dtype, x.device))
-
-
-@cache
-def _scale(p: float, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """What dropout multiplies with where it keeps an entry, made once."""
-    with outside():
-        return torch.ones((), dtype=dtype, device=device) / (1 - p)
+    return x * ((bits >= int(p * 2**16) - 2**15) * scalar(1 / (1 - p), x.dtype, x.device))
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:

@@ -2,7 +2,7 @@
 
 from . import masks
 from .accountant import ORDERS, epsilon, noise_for
-from .clip import clip, clipped_gradient, length_of
+from .clip import clip, clipped_gradient
 from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
 from .gaussian import gaussian, noisy_shares, on_grid
 
@@ -16,7 +16,6 @@ __all__ = [
     "epsilon",
     "gaussian",
     "largest_weight",
-    "length_of",
     "masks",
     "noise_for",
     "noisy_shares",

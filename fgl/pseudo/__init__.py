@@ -1,26 +1,15 @@
 """Pseudo labels and a pseudo graph that a server makes of its clients' predictions (FedGL)."""
 
-from .fusion import FILLS, fuse, fuse_uploads, label_loss, pseudo_labels
-from .graph import (
-    augmented_operator,
-    edge_tensors,
-    from_edge_tensors,
-    project,
-    pseudo_graph,
-)
-from .parts import part_of, unpacked
+from .client_parts import part_of, unpacked
+from .fusion import fuse, fuse_uploads, label_loss, pseudo_labels
+from .graph import augmented_operator, project, pseudo_graph
 from .quality import describe, quality_of
-from .uploads import ROWS, check_rows, check_upload, nodes_of, upload_check
+from .uploads import ROWS, nodes_of, upload_check
 
 __all__ = [
-    "FILLS",
     "ROWS",
     "augmented_operator",
-    "check_rows",
-    "check_upload",
     "describe",
-    "edge_tensors",
-    "from_edge_tensors",
     "fuse",
     "fuse_uploads",
     "label_loss",

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..checks import check_choice
 from ..losses import cross_entropy
 from ..sparse import sum_rows
-from .uploads import check_rows
+from .uploads import check_node_rows
 
 FILLS = ("renormalised", "padded")
 
@@ -64,7 +64,7 @@ def fuse(
     if not torch.isfinite(weight).all() or (weight < 0).any() or not weight.any():
         raise ValueError(f"Expected weight to be >= 0 and not all 0, but got {weight.tolist()}")
     for client, (own, ids) in enumerate(zip(rows, node_id, strict=True)):
-        check_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
+        check_node_rows(own, ids, num_nodes, width=rows[0].shape[1], name=f"client {client}'s rows")
     share = (weight.double() / weight.double().sum()).to(rows[0])
     each = torch.cat([w.expand(len(own)) for w, own in zip(share, rows, strict=True)])
     ids, values = torch.cat(list(node_id)), torch.cat(list(rows))

@@ -12,11 +12,13 @@ Accept = Callable[[Any, int, Any], None]
 ROWS = ("node_id", "embeddings", "predictions")  # of an upload, one row per node
 
 
-def check_rows(rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str) -> None:
+def check_node_rows(
+    rows: Tensor, node_id: Tensor, num_nodes: int, *, width: int, name: str
+) -> None:
     """Raise a ValueError unless there is one row per node, and the ids are of the federation.
 
     Example:
-        >>> check_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
+        >>> check_node_rows(torch.ones(1, 2), torch.tensor([4]), 4, width=2, name="rows")
         Traceback (most recent call last):
         ValueError: Expected rows to have node ids in [0, 4), but got 4
     """
@@ -65,7 +67,7 @@ def check_upload(message: Mapping[str, Any], num_nodes: int, num_classes: int) -
     for key in ("predictions", "embeddings"):
         if message[key].dtype != predictions.dtype or not predictions.is_floating_point():
             raise ValueError(f"Expected {key} to be floating point, but got {message[key].dtype}")
-        check_rows(message[key], ids, num_nodes, width=num_classes, name=key)
+        check_node_rows(message[key], ids, num_nodes, width=num_classes, name=key)
     total = predictions.sum(1)
     bad = ~((total - 1).abs() <= 1e-3) | (predictions < 0).any(1)  # a NaN is bad too
     if bad.any():

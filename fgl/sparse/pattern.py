@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from functools import cached_property, wraps
+from functools import cache, cached_property, wraps
 from typing import Any, TypeVar
 
 import torch
@@ -43,6 +43,13 @@ def kept(make: Callable[[Any], T]) -> cached_property[T]:
             return make(self)
 
     return cached_property(normal)
+
+
+@cache
+def scalar(value: float, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """A number as a tensor, made once and never changed."""
+    with outside():
+        return torch.full((), value, dtype=dtype, device=device)
 
 
 class Pattern:

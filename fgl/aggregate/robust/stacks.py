@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
-from ..mean import checked, exact, folded
+from ..mean import check_stack, exact, folded
 from ..root import root
 
 Stack = Mapping[str, Tensor | Sequence[Tensor]]
@@ -38,7 +38,7 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
         raise ValueError("Expected stack to have a client, but got none")
     out = {}
     for name, value in stack.items():
-        exact(checked(name, value, clients))  # raises where it is complex
+        exact(check_stack(name, value, clients))  # raises where it is complex
         out[name] = value if isinstance(value, Tensor) else torch.stack(list(value))
     return out, clients
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ...graph.checks import check_index
-from ..mapped import map_features
+from ..features_on_disk import map_features
 
 
 def partition_graph(

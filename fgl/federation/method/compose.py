@@ -89,7 +89,7 @@ def _method_of(value: Any) -> Method | None:
 
 def _settings(signature: inspect.Signature, given: Mapping[str, Any], but: str) -> dict[str, Any]:
     """All arguments by name but the method, as JSON can hold them."""
-    settings = {}
+    settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
         if name == but or parameter.kind is parameter.VAR_POSITIONAL:
             continue

@@ -21,6 +21,7 @@ from typing import Any
 
 import torch
 
+from ...checks import check_disk
 from ..history import Result, Round
 from ..method.inbox import Broadcast
 from . import disk
@@ -55,7 +56,9 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
         return
     folder = Path(path)
     with ExitStack() as stack:
-        with _told(f"folder {folder} to be one to write in, before the first round"):
+        with check_disk(
+            f"checkpoint folder {folder} to be one to write in, before the first round"
+        ):
             folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(disk.only_one(folder))
         yield Folder(folder, identity)
@@ -109,13 +112,16 @@ class Folder:
         """Raise an OSError or a ValueError if the next round could not be saved."""
         rounds = len(result.history)
         path = self.path / _name(rounds + 1)
-        with _told(f"{path} to have room, as was tried before round {rounds}"):
+        wanted = f"checkpoint {path} to have room, as was tried before round {rounds}"
+        with check_disk(wanted):
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
             disk.try_writing(path, _sealed(content))
             needed = len(content) * (KEEP + 1 - len(self._newest_first()))
             free = shutil.disk_usage(self.path).free
             if free < needed:
-                raise OSError(f"{free} free bytes where {needed} are needed")
+                raise OSError(
+                    f"Expected {wanted}, but got {free} free bytes where {needed} are needed"
+                )
             with self._history.open("a+b") as file:
                 file.seek(0)
                 head = file.read(len(HISTORY_HEAD))
@@ -129,7 +135,7 @@ class Folder:
         """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept."""
         rounds = len(result.history)
         path = self.path / _name(rounds)
-        with _told(f"{path} to be written after round {rounds - 1}"):
+        with check_disk(f"checkpoint {path} to be written after round {rounds - 1}"):
             self._append(result)
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
             write_whole(path, content)
@@ -142,7 +148,7 @@ class Folder:
     def stop(self, rounds: int) -> None:
         """Note that a callback ended the run after so many rounds."""
         note = self.path / "stopped"
-        with _told(f"note {note} to be written after round {rounds - 1}"):
+        with check_disk(f"checkpoint note {note} to be written after round {rounds - 1}"):
             disk.write_whole(note, str(rounds).encode())
 
     def has_stopped(self, rounds: int) -> bool:
@@ -210,15 +216,6 @@ class Folder:
 
 def _name(rounds: int) -> str:
     return f"round-{rounds:06d}.ckpt"
-
-
-@contextmanager
-def _told(what: str) -> Iterator[None]:
-    """Errors of the disk in one sentence: what was expected, and what the system says."""
-    try:
-        yield
-    except OSError as error:
-        raise OSError(f"Expected checkpoint {what}, but got {error}") from error
 
 
 def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: str) -> bytes:

@@ -6,13 +6,13 @@ Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
 from ....progress import shown
+from ....sparse.pattern import scalar
 from ...method.message import Params
 from ...method.method import Method, OptimizerFactory, Training
 from ...training.optimizer import (
@@ -132,7 +132,7 @@ def _step(
     stepper.zero_grad()
     losses = view.losses(stacks)
     check_has_gradient(losses)
-    losses.backward(_one(losses.dtype, losses.device).expand_as(losses))  # of their sum
+    losses.backward(scalar(1.0, losses.dtype, losses.device).expand_as(losses))  # of their sum
     check_reached(leaves, losses)
     if how.max_grad_norm is not None:
         _clip(list(leaves.values()), how.max_grad_norm)
@@ -144,12 +144,6 @@ def _step(
         hook = view.hook("settle", how.settle)
         step_settled(stepper, leaves, hook, layout, None, moments=how.settle_moments)
     return losses.detach()
-
-
-@cache
-def _one(dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A number that each step would make anew."""
-    return torch.ones((), dtype=dtype, device=device)
 
 
 def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
