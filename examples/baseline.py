@@ -11,7 +11,6 @@ The flags are those of the method, the task, its local training and the run; ``-
 both names shows them. A method of your own joins the table as ``name(fedavg, *, ...)``.
 """
 
-from dataclasses import replace
 from functools import partial
 
 import torch
@@ -81,12 +80,12 @@ def experiment(method, name):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[name]
     usual = tasks.preset(method, setting)
-    start = replace(RUNS.get(name, Run()), recipe=method, config={"task": name})
+    start = RUNS.get(name, Run())
 
     @takes_options_of(build)
     def main(task: setting = usual, run: Run = start, **options):
         made, loaded = built(build, task.load(run.seed), run.seed, options)
-        return run(made, loaded)
+        return run(made, loaded, recipe=method, config={"task": name})
 
     return main
 

@@ -65,8 +65,7 @@ def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
     methods = {"FedAvg": task.fedavg, "FGSSL": fgssl.fgssl(task.fedavg, **weights)}
     table, results = ["method     last  best val  s/round  MB up"], {}
     for name, method in methods.items():
-        run = Run(rounds, recipe=name, dataset=dataset)
-        report, results[name] = run(method, task)
+        report, results[name] = Run(rounds)(method, task, recipe=name, dataset=dataset)
         score, up = report["metrics"]["test_accuracy"], report["bytes_up"] / 1e6
         line = f"{score['last']:7.3f} {score['best_val']:9.3f}"
         table.append(f"{name:7} {line} {report['seconds_per_round']:8.3f} {up:6.1f}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,18 +21,18 @@ from federations import graphs, model, printed, script
 import fgl
 from fgl.checks import check_choice, check_number
 from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of
-from fgl.experiment.cli import _help_texts
-from fgl.experiment.flags import build, flags_of, presets_of
+from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
-from fgl.federation import Result, Round
+from fgl.federation import Result, Round, layer
 
 KEYS = [
     *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
     *("seconds_per_round", "bytes_up", "bytes_down", "config"),
-    *("best_round", "curves", "dropped"),
+    *("best_round", "curves", "dropped", "layers"),
 ]
 DEFAULT, ONE_ROUND, TWO_ROUNDS = Run(), Run(rounds=1), Run(rounds=2)
 BASELINE = script("examples/baseline.py")
+METAVAR = re.compile(r"^(?:(?:\[?(?:INT|FLOAT|STR|PATH)\b|[{\[.])\S* )+")
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def task(clients: int = 3, local: Local = Local(), select: str = "val_accuracy")
     )
 
 
-@fgl.layer
+@layer
 def scaled(fedavg: fgl.Method, *, scale: float = 1.0) -> fgl.Method:
     """FedAvg whose loss is scaled.
 
@@ -134,6 +135,14 @@ def helped(capsys: pytest.CaptureFixture[str], function: Any, *flags: str, **opt
         cli(function, argv=[*flags, "--help"], **options)
     assert caught.value.code == 0
     return " ".join(capsys.readouterr().out.replace("│", "").split())
+
+
+def sentences(capsys: pytest.CaptureFixture[str], function: Any, *flags: str) -> dict[str, str]:
+    """Each flag to what ``--help`` says of it."""
+    said = helped(capsys, function, *flags)
+    shown = r" --([a-z][a-z0-9-]*)(?:, --no-\S+)? ((?:(?! --).)*?) \((?:default: [^)]*|required)\)"
+    found = re.findall(shown, said)
+    return {name.replace("-", "_"): METAVAR.sub("", text) for name, text in found}
 
 
 def but_seconds(report: dict[str, Any]) -> dict[str, Any]:
@@ -205,9 +214,14 @@ def refuse_constants(text: str) -> None:
 
 def test_the_report_is_strict_json(tmp_path: Path) -> None:
     path = tmp_path / "results" / "out.json"
-    run = Run(rounds=1, json=str(path), config={"fanouts": (6, 6), "delta": math.inf})
+    run = Run(rounds=1, json=str(path))
     loaded = task()
-    run(loaded.fedavg, loaded, evaluate=lambda *_: {"f1": math.nan, "val_accuracy": 0.5})
+    run(
+        loaded.fedavg,
+        loaded,
+        config={"fanouts": (6, 6), "delta": math.inf},
+        evaluate=lambda *_: {"f1": math.nan, "val_accuracy": 0.5},
+    )
     read = json.loads(path.read_text(), parse_constant=refuse_constants)
     assert read["metrics"]["f1"] == {"last": None, "best_val": None}
     assert read["metrics"]["val_accuracy"]["last"] == 0.5
@@ -221,7 +235,7 @@ def test_the_report_is_strict_json(tmp_path: Path) -> None:
 
 def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     loaded = task()
-    summary, result = Run(rounds=2, recipe="fedavg", dataset="tiny")(loaded.fedavg, loaded)
+    summary, result = Run(rounds=2)(loaded.fedavg, loaded, recipe="fedavg", dataset="tiny")
     assert list(summary) == KEYS
     assert [summary[key] for key in KEYS[:5]] == ["fedavg", "tiny", 3, 2, 0]
     assert list(summary["metrics"]) == ["test_accuracy", "test_macro_f1", "val_accuracy"]
@@ -347,7 +361,7 @@ def test_checkpoint_of_other_flags_is_refused(
 
 
 def test_flags_are_flat() -> None:
-    assert [flag.name for flag in flags_of(main)] == [
+    assert list(defaults_of(main, None, "")) == [
         *("dataset", "clients", "weight_decay", "learn", "kind", "fanouts", "cap", "device"),
         *("lr", "steps"),
         *("rounds", "seed", "participation", "clients_at_once", "threads", "patience"),
@@ -368,7 +382,7 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
     summary, _ = cli(main, argv=["--dataset", "tiny", "--json", str(path), "--cap", "3"])
     assert json.loads(path.read_text()) == {
         **summary,
-        "config": {**summary["config"], "fanouts": [6, 6]},
+        "config": json.loads(to_json(summary["config"])),
     }
     assert list(summary) == KEYS
     assert [summary[key] for key in KEYS[:5]] == ["test_experiment", "tiny", 3, 2, 0]
@@ -377,6 +391,7 @@ def test_the_report_of_a_command(tmp_path: Path) -> None:
         **{"lr": 0.1, "steps": 2, "participation": 1.0, "clients_at_once": "auto", "threads": 1},
         **{"patience": None, "scale": 1.0},
     }
+    assert summary["layers"][-1]["name"] == "scaled"
 
 
 @pytest.mark.parametrize(
@@ -413,12 +428,12 @@ def test_a_report_that_cannot_be_written_is_said_before_training(
         patch.setattr("fgl.experiment.run.run", never)
         patch.setattr(os, "access", lambda place, mode: place != tmp_path)
         said = refused(capsys, main, "--json", str(path))
-        assert f"--json: Expected json to name a file that can be written, but got {path}" in said
+        assert f"--json: Expected json to name a file that can be written, which {path}" in said
     assert not path.parent.exists()
     if sys.platform == "linux":  # root may write anywhere, it seems
         monkeypatch.setattr("fgl.experiment.run.run", never)
         said = refused(capsys, main, "--json", "/proc/new/out.json")
-        assert "Expected json to name a file that can be written, but got /proc/new/out" in said
+        assert "Expected json to name a file that can be written, which /proc/new/out" in said
         monkeypatch.undo()
     with monkeypatch.context() as patch:  # and what nobody could have known
         patch.setattr(Path, "write_text", lambda *_: (_ for _ in ()).throw(OSError(28, "No space")))
@@ -447,10 +462,10 @@ def test_an_error_of_the_rounds_is_raised_as_it_is() -> None:
 def test_presets(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     presets = {"cora": {"lr": 0.7, "scale": 3.0}, "pubmed": {"learn": False, "fanouts": (2, 3)}}
     show = partial(cli, parsed, presets=presets)
-    setting, run, scale = show(argv=["--dataset", "cora"])
+    setting, _, scale = show(argv=["--dataset", "cora"])
     assert (setting.clients, setting.local.lr, scale) == (2, 0.7, 3.0)
-    assert run.config["lr"] == 0.7
-    assert run.dataset == "cora"
+    summary, _ = cli(main, presets=presets, argv=["--dataset", "cora", "--rounds", "0"])
+    assert (summary["dataset"], summary["config"]["lr"]) == ("cora", 0.7)
     setting, _, scale = show(argv=["--lr", "0.1", "--dataset=CORA", "--scale", "1"])
     assert (setting.clients, setting.local.lr, scale) == (2, 0.1, 1.0)
     setting, _, _ = show(argv=["--dataset", "pubmed"])
@@ -501,15 +516,30 @@ def test_what_one_main_documents_its_siblings_need_not(capsys: pytest.CaptureFix
     assert "How much larger the loss is." in helped(capsys, {"main": main, "other": other}, "other")
 
 
+def test_what_a_call_names_goes_before_what_the_command_says() -> None:
+    def own(run: Run = ONE_ROUND, scale: float = 1.0) -> Any:
+        loaded = task()
+        return run(loaded.fedavg, loaded, recipe="mine", config={"task": "tiny", "scale": 3})
+
+    summary, _ = cli(own, argv=["--scale", "2"])
+    assert (summary["recipe"], summary["dataset"]) == ("mine", "")
+    assert list(summary["config"])[:2] == ["task", "scale"]
+    assert summary["config"]["scale"] == 2.0
+    loaded = task()
+    after, _ = ONE_ROUND(loaded.fedavg, loaded)
+    assert after["config"] == {}  # a command says nothing after it
+
+
 def test_help_loads_no_dataset(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Setting, "load", lambda *_: pytest.fail("loaded"))
-    said = helped(capsys, main)
-    assert "Train on three clients, with a scaled loss." in said
-    for flag in flags_of(main, _help_texts):
-        assert f"--{flag.name.replace('_', '-')}" in said
-        assert flag.help[:20] in said
+    assert "Train on three clients, with a scaled loss." in helped(capsys, main)
+    said = sentences(capsys, main)
+    assert set(said) == set(defaults_of(main, None, ""))
+    assert said["steps"] == "How many steps there are."
+    assert said["threads"] == "The threads of torch; small graphs are fastest on one."
+    assert said["scale"] == "How much larger the loss is."
 
 
 def test_two_flags_of_one_name_are_refused() -> None:
@@ -519,7 +549,7 @@ def test_two_flags_of_one_name_are_refused() -> None:
         cli(twice, argv=[])
 
 
-def test_options_of_a_builder() -> None:
+def test_options_of_a_builder(capsys: pytest.CaptureFixture[str]) -> None:
     def builder(fedavg: Any, *, rate: float, rule: str = "sgd", how: Any = None) -> None:
         """A method.
 
@@ -532,20 +562,16 @@ def test_options_of_a_builder() -> None:
     def taken(run: Run = DEFAULT, **options: Any) -> dict[str, Any]:
         return options
 
-    flags = flags_of(taken, _help_texts)[-2:]
-    assert [(flag.name, flag.help) for flag in flags] == [
-        ("rate", "How fast it is."),
-        ("rule", "Which rule it follows."),
-    ]
+    said = sentences(capsys, taken)
+    assert list(defaults_of(taken, None, ""))[-2:] == ["rate", "rule"]
+    assert (said["rate"], said["rule"]) == ("How fast it is.", "Which rule it follows.")
     assert cli(taken, argv=["--rate", "3"]) == {"rate": 3.0, "rule": "sgd"}
-    assert build(taken, {"rate": 1.0})["rate"] == 1.0
-    with pytest.raises(SystemExit):
-        cli(taken, argv=[])
+    assert "--rate" in refused(capsys, taken)
 
     def unmarked(**options: Any) -> None: ...
 
     with pytest.raises(TypeError, match=r"marked by takes_options_of, but got \*\*options alone"):
-        flags_of(unmarked)
+        cli(unmarked, argv=[])
 
 
 def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -587,23 +613,25 @@ PAIRS = list(product(BASELINE.METHODS, BASELINE.TASKS))
 
 
 @pytest.mark.parametrize(("method", "task"), PAIRS)
-def test_every_flag_of_every_baseline_says_what_it_is(method: str, task: str) -> None:
+def test_every_flag_of_every_baseline_says_what_it_is(
+    method: str, task: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     experiment = BASELINE.experiment(method, task)
-    flags = flags_of(experiment, _help_texts)
-    assert not [
-        flag.name for flag in flags if not (flag.help[:1].isupper() and flag.help[-1] == ".")
-    ]
-    presets_of(experiment)
+    said = sentences(capsys, experiment)
+    assert set(said) == set(defaults_of(experiment, None, ""))
+    assert not [name for name, text in said.items() if not (text[:1].isupper() and text[-1] == ".")]
 
 
 @pytest.mark.parametrize("name", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
-def test_every_flag_of_every_recipe_says_what_it_is(name: str) -> None:
-    recipe = script(f"examples/{name}.py")
-    found = [vars(recipe)[each] for each in ("main", "links", "nodes") if each in vars(recipe)]
-    for each in found:
-        flags = flags_of(each, partial(_help_texts, siblings=tuple(found)))
-        assert all(flag.help[:1].isupper() and flag.help[-1] == "." for flag in flags)
-        presets_of(each, vars(recipe).get("PRESETS"))
+def test_every_flag_of_every_recipe_says_what_it_is(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, names = script(f"examples/{name}.py"), ("main", "links", "nodes")
+    mains = {each: vars(recipe)[each] for each in names if each in vars(recipe)}
+    for word, main in mains.items():
+        said = sentences(capsys, mains, word)
+        assert set(said) == set(defaults_of(main, vars(recipe).get("PRESETS"), ""))
+        assert all(text[:1].isupper() and text[-1] == "." for text in said.values())
 
 
 TINY = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import shlex
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,14 +18,14 @@ from harness.rows import Experiment, Row, Table, changed, flat, spelled
 from papers import TABLES
 
 import fgl
-from fgl.experiment.flags import build, flags_of, preset_for, presets_of
+from fgl.experiment import cli
 
 LINES = [
     json.loads(line)
     for p in RESULTS.glob("*.jsonl")
     for line in p.read_text(encoding="utf-8").splitlines()
 ]
-NOT_COMPARED = {"seed", "threads", "json", "checkpoint", "recipe", "config", "dataset"}
+NOT_COMPARED = {"seed", "threads", "json", "checkpoint"}
 
 
 def jobs(table: str, *flags: str) -> list[reproduce.Job]:
@@ -58,48 +57,17 @@ def test_published_runs_are_found_by_what_their_old_command_meant() -> None:
             assert spelled(old_run(line["command"]).key) == spelled(line["key"])
 
 
-def flags_given(words: list[str]) -> Iterator[tuple[str, list[str]]]:
-    name, values = "", []
-    for word in [*words, "--"]:
-        if word.startswith("--"):
-            if name:
-                yield name, values
-            name, values = word.removeprefix("--").replace("-", "_"), []
-        else:
-            values.append(word)
-
-
 def made_by(line: dict[str, Any], meant: Experiment) -> Experiment:
     """What the flags of a recipe's or a baseline's command make."""
     entry = main_of(meant)
     assert entry is not None
     start, main, presets = entry
     assert line["now"].startswith(start)
-    known = {flag.name: flag for flag in flags_of(main)}
-    values = preset_for(meant.setting.dataset, presets_of(main, presets))
-    for name, words in flags_given(shlex.split(line["now"].removeprefix(start))):
-        if name not in known:
-            values[name.removeprefix("no_")] = False
-            continue
-        default = values.get(name, known[name].default)
-        if isinstance(default, tuple) or len(words) > 1:
-            values[name] = tuple(words)
-        elif not words:
-            values[name] = True
-        else:
-            values[name] = next(v for v in numbers(words[0]) if v is not ...)
-    arguments = build(main, values)
+    parsed = functools.wraps(main)(lambda **arguments: arguments)
+    words = shlex.split(line["now"].removeprefix(start))
+    arguments = cli(parsed, presets=presets, argv=words)
     setting, run = arguments.pop("task"), arguments.pop("run")
     return Experiment(setting, meant.method, arguments, run, again=meant.again)
-
-
-def numbers(word: str) -> Iterator[Any]:
-    for kind in (int, float):
-        try:
-            yield kind(word)
-        except ValueError:
-            yield ...
-    yield word
 
 
 def test_the_command_of_now_makes_the_same_run() -> None:

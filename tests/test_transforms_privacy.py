@@ -372,8 +372,8 @@ def test_a_run_knows_what_a_transform_is_set_to(name: str, tmp_path: Any) -> Non
 def test_transforms_are_told_from_the_inside_and_in_the_report() -> None:
     made = known("nodes", 0.0, F32)
     method = secure_sum(clipped(made.fedavg, length=1.0), threshold=3)
-    run = fgl.experiment.Run(rounds=4, clients_at_once=1, config={"mu": 1})
-    report, result = run(method, made)
+    run = fgl.experiment.Run(rounds=4, clients_at_once=1)
+    report, result = run(method, made, config={"mu": 1})
     assert [each["name"] for each in result.config["layers"]] == ["fedavg", "clipped", "secure_sum"]
     assert report["config"] == {"mu": 1} and report["layers"] == result.config["layers"]
 

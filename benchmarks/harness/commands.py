@@ -6,7 +6,8 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from fgl.experiment.flags import Flag, flags_of, option, preset_for, presets_of
+from fgl.experiment.cli import defaults_of
+from fgl.experiment.words import written
 
 from .machine import example
 from .rows import BASELINES, FOLDS, Experiment, Row, Table, flat, spelled
@@ -35,19 +36,16 @@ def of_examples(experiment: Experiment) -> str | None:
     if entry is None or type(experiment.setting) is not BASELINES.TASKS[experiment.task]:
         return None
     start, main, presets = entry
-    flags = flags_of(main)
+    usual = defaults_of(main, presets, experiment.setting.dataset)
     wanted = experiment.all_options | flat(experiment.run) | flat(experiment.setting)
-    names = {flag.name for flag in flags}
     for name, value in experiment.options.items():
-        usual = name in experiment.defaults and value == experiment.defaults[name]
-        if name not in names and not usual:
+        default = name in experiment.defaults and value == experiment.defaults[name]
+        if name not in usual and not default:
             return None
-    preset = preset_for(experiment.setting.dataset, presets_of(main, presets))
-    order = sorted(flags, key=lambda flag: (*FIRST, flag.name).index(flag.name))
     words = [start]
-    for flag in order:
-        if flag.name not in ELSEWHERE:
-            words += _words(flag, wanted[flag.name], preset)
+    for name in sorted(usual, key=lambda name: (*FIRST, name).index(name)):
+        if name not in ELSEWHERE and (wanted[name] != usual[name] or name in FIRST[:4]):
+            words.append(written(name, wanted[name]))
     return " ".join(words)
 
 
@@ -99,14 +97,3 @@ def of_row(name: str, table: Table, row: Row, made: Experiment, number: int) -> 
     where = ["--datasets", made.setting.dataset, "--clients", str(made.clients)]
     words = [name, "--methods", row.name, *where, "--seeds", str(number - table.first + 1)]
     return f"python benchmarks/reproduce.py {shlex.join([*words, *rounds])}"
-
-
-def _words(flag: Flag, value: Any, preset: Mapping[str, Any]) -> list[str]:
-    """A flag with its value, unless that is the value without it."""
-    if value == preset.get(flag.name, flag.default) and flag.name not in FIRST[:4]:
-        return []
-    if isinstance(value, bool):
-        return [option(flag.name if value else f"no_{flag.name}")]
-    if isinstance(value, list | tuple):
-        return [option(flag.name), *map(str, value)]
-    return [option(flag.name), str(value)]

@@ -106,14 +106,16 @@ class Experiment:
         if self.scores is not None:
             evaluate = together(evaluate, self.scores(task))
         named = {name: said(value) for name, value in {**self.all_options, **self.values}.items()}
-        run = replace(
-            self.run,
+        start = time.process_time()
+        report, result = self.run(
+            method,
+            task,
             recipe=self.method.__name__,
             dataset=self.setting.dataset,
             config={"task": self.task, **named},
+            evaluate=evaluate,
+            watch=self.watch,
         )
-        start = time.process_time()
-        report, result = run(method, task, evaluate=evaluate, watch=self.watch)
         spent = {"processor_seconds": time.process_time() - start, "processor_before": before}
         return {**report, **spent}, result
 

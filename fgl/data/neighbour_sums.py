@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from ..checks import check_choice
@@ -106,6 +105,8 @@ def summed(graph: Graph) -> Graph:
 
 
 def _scipy(matrix: SparseMatrix) -> Any:
+    from scipy.sparse import csr_matrix
+
     pattern = matrix.pattern
     value = pattern.ones(matrix.dtype) if matrix.value is None else matrix.value
     parts = (value.double(), pattern.col, pattern.crow)

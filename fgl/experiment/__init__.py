@@ -1,8 +1,7 @@
 """Experiments: from a command line to a report."""
 
 from .callbacks import early_stop, progress
-from .cli import cli
-from .flags import takes_options_of
+from .cli import cli, takes_options_of
 from .memory import Estimate, estimate
 from .report import best_round, report
 from .run import Run

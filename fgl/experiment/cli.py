@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+import collections.abc
 import dataclasses
 import functools
-import importlib.util
 import inspect
+import itertools
 import re
 import sys
 import traceback
-from collections.abc import Mapping, Sequence
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Any, NoReturn
 
 from ..federation import run
-from .flags import REQUIRED, Flag, Main, Preset, build, flags_of, option, preset_for, presets_of
-from .run import Run
-from .words import choose, first_line, plain
+from .run import Run, command
+from .words import choose, first_line, option, preset_table, sentence
 
+Main = Callable[..., Any]
+Presets = Mapping[str, Mapping[str, Any]]
+REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
 # What a report names outside its config, or what says only where a run is.
 NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
 
@@ -34,8 +39,8 @@ def cli(
     Flags are made from the types of its parameters: a dataclass is taken apart, whatever it is
     nested in, and ``weight_decay`` is ``--weight-decay``. What the flags mean is read from the
     docstrings: those below a dataclass' fields, the ``Args`` of a function. A dataset's preset
-    gives the defaults of the flags that are not on the command line. A `Run` learns the recipe's
-    name (of the file of `main`), the dataset and the other flags, for its report.
+    gives the defaults of the flags that are not on the command line. The report of a `Run` among
+    the arguments names the recipe (the file of `main`), the dataset and the other flags.
 
     Args:
         main: a function with types; or several by name, of which the first word chooses one
@@ -51,7 +56,8 @@ def cli(
     Raises:
         SystemExit: after ``--help``, and with code 2 for flags that make no sense.
         ImportError: where tyro is not installed.
-        ValueError: for a preset that names what is no flag.
+        TypeError: where two flags have the same name, or one has neither a type nor a default.
+        ValueError: for a preset that names what is no flag, or has a value that is refused.
 
     Example:
         >>> def main(run: fgl.experiment.Run = fgl.experiment.Run(), mu: float = 0.1):
@@ -66,9 +72,9 @@ def cli(
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     config: dict[str, Any] = {}
-    mains = [*main.values()] if isinstance(main, Mapping) else [main]
+    siblings = [*main.values()] if isinstance(main, Mapping) else []
     if isinstance(main, Mapping):
-        about = inspect.getdoc(inspect.getmodule(next(iter(main.values())))) or ""
+        about = inspect.getdoc(inspect.getmodule(siblings[0])) or ""
         (word,), argv = choose(about, argv, task=main)
         unknown = [name for name in presets or {} if name not in main]
         if unknown:
@@ -76,188 +82,260 @@ def cli(
             raise ValueError(f"Expected presets to be those of {said}, but got {unknown[0]}")
         main, presets = main[word], (presets or {}).get(word)
         config, words = {"task": word}, (*words, word)
-    if importlib.util.find_spec("tyro") is None:
-        raise ImportError(
-            "Expected tyro to be installed for a command line, but got none: "
-            "pip install 'torch-fgl[examples]'"
-        )
-    flags = flags_of(main, functools.partial(_help_texts, siblings=tuple(mains)))
-    table = presets_of(main, presets)
-    dataset = _dataset(argv, flags)
     program = " ".join([Path(sys.argv[0]).name, *words])
-    values = _parse(flags, preset_for(dataset, table), argv, program, _about(main), _epilog(table))
+    arguments = _parse(main, presets, argv, program, siblings)
+    flags = _flat(arguments)
+    config |= {name: value for name, value in flags.items() if name not in NOT_CONFIG}
+    origin: dict[str, Any] = {}
+    if any(isinstance(value, Run) for value in arguments.values()):
+        recipe = Path(inspect.getfile(inspect.unwrap(main))).stem
+        origin = {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": config}
     try:
-        arguments = build(main, values)
-    except (TypeError, ValueError) as error:
-        _refuse(program, str(error), values)
-    config |= {name: value for name, value in values.items() if name not in NOT_CONFIG}
-    for name, value in arguments.items():
-        if isinstance(value, Run):
-            arguments[name] = dataclasses.replace(
-                value,
-                recipe=value.recipe or _name(main),
-                dataset=values.get("dataset", value.dataset),
-                config={**value.config, **config},
-            )
-    try:
-        return main(**arguments)
+        with command(origin):
+            return main(**arguments)
     except (OSError, TypeError, ValueError) as error:
         if not _is_the_commands(error):
             raise
-        _refuse(program, str(error), values)
+        _refuse(program, error, flags)
+
+
+def takes_options_of(builder: Main) -> Callable[[Main], Main]:
+    """A decorator: the ``**options`` of a `main` are the keyword-only parameters of `builder`.
+
+    Args:
+        builder: of a method, such as `fgl.methods.fedprox`; its docstring's ``Args`` are the help.
+            What a `functools.partial` has decided is no option, nor is what is a function.
+
+    Returns:
+        What marks a `main` for `cli`.
+
+    Example:
+        >>> def damped(fedavg, *, rate: float = 0.5):
+        ...     '''FedAvg whose server goes half way.'''
+        >>> @takes_options_of(damped)
+        ... def main(seed: int = 0, **options):
+        ...     return options
+        >>> cli(main, argv=["--rate", "0.1"])
+        {'rate': 0.1}
+    """
+    partial = builder if isinstance(builder, functools.partial) else functools.partial(builder)
+
+    def mark(main: Main) -> Main:
+        main.__dict__["options_of"] = inspect.unwrap(partial.func), partial.keywords
+        return main
+
+    return mark
+
+
+def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
+    """Name of a flag to its value where the command line says the dataset alone."""
+    return _flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
 def _parse(
-    flags: Sequence[Flag],
-    preset: Preset,
-    argv: Sequence[str],
-    program: str,
-    about: str,
-    epilog: str,
+    main: Main, presets: Any, argv: Sequence[str], program: str, siblings: Sequence[Main]
 ) -> dict[str, Any]:
-    """Name of a flag to its value, by tyro: one dataclass a group, all names flat."""
-    import tyro
-
-    annotated: Any = Annotated
-
-    def structure(name: str, members: Sequence[tuple[str, Any, Any]]) -> type:
-        made = dataclasses.make_dataclass(name, members, kw_only=True)
-        made.__doc__ = ""
-        return made
-
-    groups: dict[str, list[tuple[str, Any, Any]]] = {"": []}
-    for flag in flags:
-        kind = annotated[flag.type, tyro.conf.arg(help=flag.help or None)]
-        default = _field(preset.get(flag.name, flag.default))
-        group = flag.path[-2] if len(flag.path) > 1 else ""
-        groups.setdefault(group, []).append((flag.name, kind, default))
-    own = groups.pop("")
-    nested = [
-        (
-            f"_{name}",
-            annotated[structure(name, members), tyro.conf.arg(name=name)],
-            _field(REQUIRED),
-        )
-        for name, members in groups.items()
-    ]
-    form: Any = structure("Flags", [*own, *nested])
+    """The arguments of a main, by tyro."""
     try:
-        found: Any = tyro.cli(
-            form,
-            prog=program,
-            description=about,
-            args=list(argv),
-            config=(tyro.conf.OmitArgPrefixes,),
-            registry=_numbers(),
-        )
-    except SystemExit as stopped:
-        if stopped.code in (0, None) and epilog:
-            print(epilog)
-        raise
-    values = dict(vars(found))
-    for name, *_ in nested:
-        values |= vars(values.pop(name))
-    return {flag.name: values[flag.name] for flag in flags}
+        import tyro
+    except ImportError as error:
+        raise ImportError(
+            "Expected tyro to be installed for a command line, but got none: "
+            "pip install 'torch-fgl[examples]'"
+        ) from error
+    from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 
-
-def _numbers() -> Any:
-    """Rules of tyro: what is no number is refused in the words of this library."""
-    from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
-
+    words = " ".join(argv).replace("--dataset=", "--dataset ").split()
+    named = [name for word, name in itertools.pairwise(words) if word == "--dataset"]
+    types_of_main, defaults = _parameters(main)
+    defaults, table = _usual(defaults, presets, named[-1] if named else None)
     registry = ConstructorRegistry()
-    names = {int: "an integer", float: "a number"}
+    registry.primitive_rule(_number)
 
-    @registry.primitive_rule
-    def rule(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[Any] | None:
-        kind: Any = info.type
-        if kind not in names:
-            return None
+    @registry.struct_rule
+    def rule(info: Any) -> StructConstructorSpec | None:
+        """The flags of `main` make its arguments, those of a dataclass make a dataclass."""
 
-        def read(words: list[str]) -> Any:
+        def build(**values: Any) -> Any:
             try:
-                return kind(words[0])
-            except ValueError:
-                raise ValueError(f"Expected {names[kind]}, but got {words[0]}") from None
+                return info.type(**values)
+            except (TypeError, ValueError) as error:
+                _refuse(program, error, _flat(defaults))
 
-        return PrimitiveConstructorSpec(
-            nargs=1,
-            metavar=kind.__name__.upper(),
-            instance_from_str=read,
-            is_instance=lambda value: isinstance(value, (int, kind)),
-            str_from_instance=lambda value: [str(value)],
-        )
+        make: Any
+        if info.type is main:
+            kinds, sources, make = types_of_main, (main, _builder(main)[0], *siblings), dict
+            values = {n: tyro.MISSING if v is REQUIRED else v for n, v in defaults.items()}
+        elif dataclasses.is_dataclass(info.default) and info.type is type(info.default):
+            kinds, sources = typing.get_type_hints(info.type, include_extras=True), (info.type,)
+            values, make = _members(info.default), build
+        else:
+            return None
+        fields = []
+        for name, value in values.items():
+            documented = () if dataclasses.is_dataclass(value) else sources
+            text = functools.partial(sentence, name, documented)
+            fields.append(StructFieldSpec(name, kinds[name], value, text))
+        return StructConstructorSpec(make, tuple(fields))
 
-    return registry
+    how: Any = {"prog": program, "config": (tyro.conf.OmitArgPrefixes,), "registry": registry}
+    try:
+        arguments: dict[str, Any] = tyro.cli(main, description=_about(main), args=argv, **how)
+    except SystemExit as stopped:
+        if stopped.code in (0, None):
+            print(preset_table(table), end="")
+        raise
+    return arguments
 
 
-def _field(default: Any) -> Any:
-    """A dataclass' field, whose default may be anything."""
-    if default is REQUIRED:
-        return dataclasses.field()
-    return dataclasses.field(default_factory=lambda: default)
+def _number(info: Any) -> Any:
+    """A rule of tyro: what is no number is refused in the words of this library."""
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    if info.type not in (int, float):
+        return None
+    kind, wanted = (int, "an integer") if info.type is int else (float, "a number")
+
+    def read(words: list[str]) -> float:
+        try:
+            return kind(words[0])
+        except ValueError:
+            raise ValueError(f"Expected {wanted}, but got {words[0]}") from None
+
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=kind.__name__.upper(),
+        instance_from_str=read,
+        is_instance=lambda value: isinstance(value, (int, kind)),
+        str_from_instance=lambda value: [str(value)],
+    )
 
 
-@functools.cache
-def _help_texts(documented: Any, siblings: tuple[Main, ...] = ()) -> dict[str, str]:
-    """What each parameter of a function, or each field of a dataclass, is for: sentences.
+def _builder(main: Main) -> tuple[Any, Mapping[str, Any]]:
+    """Whose options a main takes, and those that are decided; see `takes_options_of`."""
+    builder, decided = main.__dict__.get("options_of", (None, {}))
+    return builder, decided
 
-    What a main does not say of itself, its siblings may.
+
+def _parameters(main: Main) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Types and defaults of what a main takes, then of the options of its builder."""
+    found: list[tuple[Main, inspect.Parameter]] = []
+    for parameter in inspect.signature(main).parameters.values():
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            found.append((main, parameter))
+            continue
+        builder, decided = _builder(main)
+        if builder is None:
+            raise TypeError(
+                f"Expected {main.__qualname__} to be marked by takes_options_of, "
+                f"but got **{parameter.name} alone"
+            )
+        options = inspect.signature(builder).parameters.values()
+        own = [p for p in options if p.kind is p.KEYWORD_ONLY and p.name not in decided]
+        found += [(builder, option) for option in own]
+    hints = {source: typing.get_type_hints(source, include_extras=True) for source, _ in found}
+    kinds: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for source, parameter in found:
+        name, default = parameter.name, parameter.default
+        kind = hints[source].get(name, type(default))
+        if name not in hints[source] and (default is REQUIRED or default is None):
+            raise TypeError(
+                f"Expected parameter {name} of {source.__qualname__} to have a type, but got none"
+            )
+        if name in kinds:
+            raise TypeError(f"Expected each flag to have one meaning, but got {name} and {name}")
+        if default is REQUIRED and isinstance(kind, type) and dataclasses.is_dataclass(kind):
+            default = kind()
+        if default is REQUIRED or not _is_function(kind):
+            kinds[name], defaults[name] = kind, default
+    return kinds, defaults
+
+
+def _is_function(kind: Any) -> bool:
+    """Whether values of a type are functions, or may be."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    functions = (types.FunctionType, collections.abc.Callable)  # of a default, of a hint
+    return any(each in functions or typing.get_origin(each) in functions for each in kinds)
+
+
+def _members(settings: Any) -> dict[str, Any]:
+    """The fields of a dataclass, or the arguments of a main."""
+    if isinstance(settings, dict):
+        return settings
+    return {f.name: getattr(settings, f.name) for f in dataclasses.fields(settings) if f.init}
+
+
+def _leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
+    """Name, place (such as ``"task.local.lr"``) and value of each flag."""
+    for name, value in _members(settings).items():
+        if dataclasses.is_dataclass(value):
+            yield from _leaves(value, *path, name)
+        else:
+            yield name, ".".join((*path, name)), value
+
+
+def _flat(settings: Any) -> dict[str, Any]:
+    """Name of a flag to its value."""
+    return {name: value for name, _, value in _leaves(settings)}
+
+
+def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+    """The same with other values of flags, at whatever depth."""
+    new = {
+        name: _changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
+        for name, own in _members(settings).items()
+    }
+    return new if isinstance(settings, dict) else dataclasses.replace(settings, **new)
+
+
+def _published(settings: Any) -> Iterator[Presets]:
+    """The tables of settings, of those inside before those around them."""
+    for value in _members(settings).values():
+        if dataclasses.is_dataclass(value):
+            yield from _published(value)
+            yield getattr(value, "published", {})
+
+
+def _usual(
+    defaults: dict[str, Any], presets: Presets | None, dataset: str | None
+) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The arguments of a main where only the dataset is said, and the presets of all datasets.
+
+    Presets are the values that published tables use; a recipe's own go before a setting's.
     """
-    import docstring_parser  # comes with tyro
-
-    texts: dict[str, str] = {}
-    sources = [documented]
-    if isinstance(documented, type):
-        sources = [*reversed(documented.__mro__[:-1])]
-    elif documented in siblings:
-        sources = [*siblings, documented]
-    for source in sources:
-        for parameter in docstring_parser.parse_from_object(source).params:
-            text = plain(" ".join((parameter.description or "").split()))
-            texts |= {name: text[:1].upper() + text[1:] for name in parameter.arg_name.split(", ")}
-    return texts
-
-
-def _dataset(argv: Sequence[str], flags: Sequence[Flag]) -> str:
-    """The dataset that the command line names, or the default one; flags are not yet read."""
-    found = next((str(flag.default) for flag in flags if flag.name == "dataset"), "")
-    for place, word in enumerate(argv):
-        if word == "--dataset":
-            found = argv[place + 1] if place + 1 < len(argv) else ""
-        elif word.startswith("--dataset="):
-            found = word.removeprefix("--dataset=")
-    return found
+    places: dict[str, str] = {}
+    for name, place, _ in _leaves(defaults):
+        if (first := places.setdefault(name, place)) != place:
+            raise TypeError(f"Expected each flag to have one meaning, but got {first} and {place}")
+    table: dict[str, dict[str, Any]] = {}
+    for some in (*_published(defaults), presets or {}):
+        for name, preset in some.items():
+            unknown = [flag for flag in preset if flag not in places or flag == "dataset"]
+            if unknown:
+                raise ValueError(
+                    f"Expected the preset of {name} to name flags, but got {', '.join(unknown)}"
+                )
+            name = _spelled(name, table)
+            table[name] = table.get(name, {}) | dict(preset)
+    for name, preset in table.items():
+        try:
+            _changed(defaults, preset)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"{error} in the preset of {name}") from error
+    named = str(_flat(defaults).get("dataset", "")) if dataset is None else dataset
+    return _changed(defaults, table.get(_spelled(named, table), {})), table
 
 
-def _epilog(presets: Mapping[str, Preset]) -> str:
-    """The presets, as a table for ``--help``."""
-    if not any(presets.values()):
-        return ""
-    width = max(len(name) for name in presets)
-    lines = [
-        f"  {name:{width}}  {' '.join(_written(flag, value) for flag, value in preset.items())}"
-        for name, preset in presets.items()
-    ]
-    said = "Presets: what --dataset NAME sets by itself; a flag that you give overrides it."
-    return "\n".join([said, *lines])
-
-
-def _written(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return option(name if value else f"no_{name}")
-    if isinstance(value, list | tuple):
-        return " ".join([option(name), *map(str, value)])
-    return f"{option(name)} {value}"
+def _spelled(dataset: str, table: Presets) -> str:
+    """A dataset as a table has it, found without regard to case."""
+    return next((name for name in table if name.lower() == dataset.lower()), dataset)
 
 
 def _about(main: Main) -> str:
     """What a main does: the first line about it, about its method, or about its file."""
-    sources = (main, main.__dict__.get("options_of"), inspect.getmodule(main))
+    sources = (main, _builder(main)[0], inspect.getmodule(main))
     return next((line for line in map(first_line, sources) if line), "")
-
-
-def _name(main: Main) -> str:
-    return Path(inspect.getfile(inspect.unwrap(main))).stem
 
 
 def _is_the_commands(error: Exception) -> bool:
@@ -269,12 +347,13 @@ def _is_the_commands(error: Exception) -> bool:
     return not inside or said.startswith("Expected checkpoint ")
 
 
-def _refuse(program: str, message: str, values: Mapping[str, Any]) -> NoReturn:
+def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
     """Say what is wrong with which flag, and end with the code of a wrong command."""
-    found = re.match(r"Expected ([\w-]+)", message)
-    name = found[1] if found else ""
-    if name == "name" and repr(values.get("dataset")) in message:
+    said = str(error)
+    subject = re.match(r"Expected ([\w-]+)", said)
+    name = subject[1] if subject else ""
+    if name == "name" and repr(flags.get("dataset")) in said:
         name = "dataset"  # that nobody knows
-    said = f"{option(name)}: {message}" if name in values else message
+    said = f"{option(name)}: {said}" if name in flags else said
     print(f"{program}: error: {said}\nFor all flags, run {program} --help", file=sys.stderr)
     raise SystemExit(2)

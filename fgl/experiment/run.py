@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
-from ..checks import check_count, check_number
+from ..checks import check_count, check_disk, check_number
 from ..federation import Evaluate, Method, Result, Watch, choose, run
 from .callbacks import early_stop, progress
 from .memory import Estimate, available, estimate
@@ -20,15 +22,14 @@ from .report import DESCRIBED, report, to_json
 if TYPE_CHECKING:
     from ..tasks import Task
 
-NOT_A_FLAG = {"flag": False}
+_ORIGIN: ContextVar[Mapping[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 
 @dataclass(frozen=True)
 class Run:
     """How a method is run on a task, and where its report goes.
 
-    Every field but the last three is a flag of a recipe's command line; those three say what is
-    run, and the command line fills them in.
+    Every field is a flag of a recipe's command line.
 
     Raises:
         TypeError: for a field of another type.
@@ -58,12 +59,6 @@ class Run:
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None
     """The file that the report is written to."""
-    recipe: str = field(default="", metadata=NOT_A_FLAG)
-    """The name of what is run, for the report."""
-    dataset: str = field(default="", metadata=NOT_A_FLAG)
-    """The name of the dataset, for the report."""
-    config: Mapping[str, Any] = field(default_factory=dict, metadata=NOT_A_FLAG)
-    """All other settings, for the report and for a checkpoint to agree with."""
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, at_least=0, integer=True)
@@ -82,6 +77,9 @@ class Run:
         method: Method,
         task: Task,
         *,
+        recipe: str = "",
+        dataset: str = "",
+        config: Mapping[str, Any] | None = None,
         evaluate: Evaluate | None = None,
         watch: Watch | None = None,
     ) -> tuple[dict[str, Any], Result]:
@@ -90,6 +88,10 @@ class Run:
         Args:
             method: what to run.
             task: the clients, the scores and the metric that says which round is best.
+            recipe: the name of what is run, for the report; by default the command's.
+            dataset: the name of the dataset, for the report; by default the command's.
+            config: further settings, for the report and for a checkpoint to agree with; before the
+                flags of the command, if there is one.
             evaluate: another scoring; by default the task's.
             watch: what the server says of its own state, as for `fgl.run`.
 
@@ -111,11 +113,15 @@ class Run:
         if self.json:
             _try_writing(Path(self.json))
         torch.set_num_threads(self.threads)
-        name = f"{self.recipe} {self.dataset}".strip() or "run"
+        origin = _ORIGIN.get({})
+        recipe = recipe or origin.get("recipe", "")
+        dataset = dataset or origin.get("dataset", "")
+        config = {**(config or {}), **origin.get("config", {})}
+        name = f"{recipe} {dataset}".strip() or "run"
         at_once = self._foresee(name, method, task)
-        config = dict(self.config)
+        agreed = {"recipe": recipe, "dataset": dataset, **config}
         if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
-            config["clients_at_once"] = at_once
+            agreed["clients_at_once"] = at_once
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
@@ -128,16 +134,16 @@ class Run:
             watch=watch,
             callbacks=[progress(self.rounds, name), *stop],
             checkpoint=self.checkpoint,
-            config={"recipe": self.recipe, "dataset": self.dataset, **config},
+            config=agreed,
         )
         summary = report(
             result,
-            recipe=self.recipe,
-            dataset=self.dataset,
+            recipe=recipe,
+            dataset=dataset,
             clients=len(task.clients),
             rounds=self.rounds,
             seed=self.seed,
-            config=self.config,
+            config=config,
             select=task.select,
         )
         summary["layers"] = result.config["layers"]
@@ -175,6 +181,16 @@ class Run:
         return at_once
 
 
+@contextmanager
+def command(origin: Mapping[str, Any]) -> Iterator[None]:
+    """Say to every `Run` inside what the command line says: ``recipe``, ``dataset``, ``config``."""
+    token = _ORIGIN.set(origin)
+    try:
+        yield
+    finally:
+        _ORIGIN.reset(token)
+
+
 def _room(made: Estimate, free: int | None) -> str:
     """What is wrong with the memory, "" where nothing is."""
     if free is None or made.round <= free:
@@ -206,23 +222,17 @@ def _check_file(path: Path) -> None:
 def _try_writing(path: Path) -> None:
     """Some systems say only when asked to write; a file that is there stays as it is."""
     new = not path.exists()
-    try:
+    with check_disk(f"json to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
         if new:
             path.unlink()
-    except OSError as error:
-        raise OSError(
-            f"Expected json to name a file that can be written, but got {path} ({error})"
-        ) from error
 
 
 def _write(path: Path, text: str) -> None:
-    try:
+    with check_disk(f"json to be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    except OSError as error:
-        raise OSError(f"Expected json to be written to {path}, but got {error}") from error
 
 
 def _check_at_once(value: Any) -> None:

@@ -1,9 +1,10 @@
-"""Words of a command before its flags: what each may be, and what it means."""
+"""Words of a command: those before its flags, how flags are written, and what docstrings say."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -53,19 +54,62 @@ def choose(
     return tuple(words), rest
 
 
-def first_line(documented: Any) -> str:
-    """The first line of a docstring, of what a `functools.partial` calls too; "" without one.
+def option(name: str) -> str:
+    """A flag as it is written."""
+    return "--" + name.replace("_", "-")
 
-    Example:
-        >>> first_line(fgl.methods.local)
-        'No federation: every client goes on with the model that it trained, and sends nothing.'
-    """
+
+def written(name: str, value: Any) -> str:
+    """A flag with its value, as on a command line."""
+    if isinstance(value, bool):
+        return option(name if value else f"no_{name}")
+    values = value if isinstance(value, list | tuple) else [value]
+    return " ".join([option(name), *map(str, values)])
+
+
+def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
+    """What is printed below ``--help``: the flags that each dataset sets."""
+    if not any(presets.values()):
+        return ""
+    width = max(len(name) for name in presets)
+    lines = ["Presets: what --dataset NAME sets by itself; a flag that you give overrides it."]
+    for name, preset in presets.items():
+        lines.append(f"  {name:{width}}  {' '.join(itertools.starmap(written, preset.items()))}")
+    return "\n".join([*lines, ""])
+
+
+def first_line(documented: Any) -> str:
+    """The first line of a docstring, of what a `functools.partial` calls too; "" without one."""
     if isinstance(documented, functools.partial):
         documented = documented.func
-    return plain((inspect.getdoc(documented) or "").split("\n")[0])
+    return _plain((inspect.getdoc(documented) or "").split("\n")[0])
 
 
-def plain(text: str) -> str:
+def sentence(name: str, sources: Sequence[Any]) -> str | None:
+    """What the first source that documents a parameter or a field says of it.
+
+    Example:
+        >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
+        'Its learning rate.'
+    """
+    documented = map(_sentences, filter(None, sources))
+    return next((texts[name] for texts in documented if name in texts), None)
+
+
+@functools.cache
+def _sentences(source: Any) -> dict[str, str]:
+    """Each parameter of a function, or each field of a dataclass, to what it is for."""
+    import docstring_parser  # comes with tyro
+
+    texts: dict[str, str] = {}
+    for documented in reversed(source.__mro__[:-1]) if isinstance(source, type) else [source]:
+        for parameter in docstring_parser.parse_from_object(documented).params:
+            text = _plain(" ".join((parameter.description or "").split()))
+            texts |= {name: text[:1].upper() + text[1:] for name in parameter.arg_name.split(", ")}
+    return texts
+
+
+def _plain(text: str) -> str:
     """A text without the marks of code in a docstring."""
     return text.replace("`", "")
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.special import ndtri
 from torch import Tensor
 
 from ..aggregate import project_to_simplex
@@ -127,6 +126,8 @@ def standard_normal(shape: torch.Size, unprotected: torch.Generator | None = Non
         >>> bool(standard_normal(torch.Size([1000])).abs().max() < 9.2)
         True
     """
+    from scipy.special import ndtri
+
     bits = _bits(math.prod(shape), unprotected)
     size = -ndtri(((bits >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-64)
     values = np.where(bits & np.uint64(1), size, -size)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -116,12 +115,14 @@ def _walk_returns(graphs: Simple, steps: int) -> Tensor:
     So ``diag(RW^(a + b))_v = <S^a e_v, S^b e_v>``. Some nodes are followed at a time, in the rows
     of their own graphs alone.
     """
+    from scipy.sparse import csr_array
+
     degree, col = graphs.degree.numpy(), graphs.col.numpy()
     size = len(degree)
     scale = np.zeros(size)
     scale[degree > 0] = degree[degree > 0] ** -0.5
     value = scale[np.arange(size).repeat(degree)] * scale[col]
-    walk = scipy.sparse.csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
+    walk = csr_array((value, col, graphs.crow.numpy()), shape=(size, size))
     ends = graphs.sizes.cumsum(0)
     last = ends[graphs.batch].tolist()  # where the graph of each node ends, and begins
     first = (ends - graphs.sizes)[graphs.batch].tolist()

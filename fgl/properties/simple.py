@@ -8,7 +8,6 @@ from operator import index
 from typing import SupportsIndex
 
 import numpy as np
-import scipy.sparse
 import torch
 from torch import Tensor
 
@@ -106,6 +105,8 @@ def _check_edges(edge_index: Tensor, batch: Tensor) -> None:
 
 def _neighbours(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     """Row pointers and columns of the symmetric matrix; scipy does the sorting."""
+    from scipy.sparse import csr_array
+
     source, target = edge_index.numpy()
     apart = source != target
     if not apart.all():
@@ -115,9 +116,9 @@ def _neighbours(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
     key = target * num_nodes + source
     if (key[1:] > key[:-1]).all():  # sorted, without repeats, as a graph's edges often are
         crow = np.bincount(target + 1, minlength=num_nodes + 1).cumsum()
-        half = scipy.sparse.csr_array((one, source, crow), shape=shape)
+        half = csr_array((one, source, crow), shape=shape)
     else:
-        half = scipy.sparse.csr_array((one, (target, source)), shape=shape)
+        half = csr_array((one, (target, source)), shape=shape)
     turned = half.tocsc()
     same = [np.array_equal(getattr(turned, k), getattr(half, k)) for k in ("indptr", "indices")]
     both = half if all(same) else half + half.T
