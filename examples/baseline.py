@@ -29,10 +29,21 @@ def centralized(fedavg):
     return fedavg
 
 
+def fedsage(fedavg):
+    """FedSage: FedAvg of a GraphSAGE, nothing else."""
+    return tasks.of_network(fedavg, "fedsage")
+
+
+def fedgcn(fedavg):
+    """FedGCN: FedAvg, after clients have summed their neighbours' features across all borders."""
+    return tasks.of_network(fedavg, "fedgcn")
+
+
 PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar", "ring"]
-PLAIN += ["fedgcn", "fedsage", "fedamp", "heurfedamp", "pfedgraph", "fedpub"]
 METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
 METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
+METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedamp": methods.fedamp}
+METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub"]}
 METHODS |= {  # some options are no flags
     "fedopt": partial(methods.fedopt, momentum=None),
     "scaffold": partial(methods.scaffold, lr=None),
@@ -48,18 +59,8 @@ TASKS = {
     "links": tasks.Links,
     "graphs": tasks.Graphs,
 }
-USUAL = {  # the task as a method needs it
-    ("fedstar", "louvain-nodes"): tasks.Nodes(model="star"),
-    ("fedstar", "graphs"): tasks.Graphs(model="star"),
-    ("fedgcn", "louvain-nodes"): tasks.Nodes(model="gcn", hops=2),
-    ("fedsage", "louvain-nodes"): tasks.Nodes(model="sage"),
-    ("fedsage-plus", "louvain-nodes"): tasks.Nodes(model="sage"),
-}
-RUNS = {  # how long the papers' tables run; the others 200 rounds
-    "overlapping-nodes": Run(rounds=300, patience=30),
-    "own-nodes": Run(rounds=100, patience=20),
-    "links": Run(rounds=100, patience=20),
-}
+RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
+RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds
 
 
 def built(build, loaded, seed, options):
@@ -78,7 +79,7 @@ def built(build, loaded, seed, options):
 def experiment(method, name):
     """The `main` of one method on one task, both by name."""
     build, setting = METHODS[method], TASKS[name]
-    usual = USUAL.get((method, name), setting())
+    usual = tasks.preset(method, setting)
     start = RUNS.get(name, Run())
 
     @takes_options_of(build)

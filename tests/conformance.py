@@ -21,12 +21,10 @@ from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, nor
 from fgl.federation import Method, Training
 from fgl.methods import (
     fedamp,
-    fedgcn,
     fedopt,
     fedper,
     fedprox,
     fedpub,
-    fedsage,
     fedsage_plus,
     fedselect,
     fedstar,
@@ -350,8 +348,8 @@ ROWS: dict[str, Row] = {
         first=("nodes", "ego"),
     ),
     "graphfl drawn": Row(lambda t: graphfl(t.fedavg, adapt_steps=2), ANY, first=("nodes",)),
-    "fedsage": Row(lambda t: fedsage(t.fedavg), ("sage",)),
-    "fedgcn": Row(lambda t: fedgcn(t.fedavg), ("summed",)),
+    "fedsage": Row(lambda t: t.fedavg, ("sage",)),
+    "fedgcn": Row(lambda t: t.fedavg, ("summed",)),
     "fedsage plus": Row(
         lambda t: fedsage_plus(t.fedavg), ("generators",), by_examples=False, sends=False
     ),

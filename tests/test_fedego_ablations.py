@@ -19,11 +19,12 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fgl
+from fgl.data.partitions.major_label import unseen_nodes
 from fgl.federation import Inbox, Method, fold_in
 from fgl.methods import fedprox
 from fgl.personalize import part, rest
 from fgl.tasks import EgoNodes, Local, Task, ego_node_task
-from fgl.tasks.ego_nodes import evaluate_ego, unseen_nodes
+from fgl.tasks.scores import evaluate_ego
 
 DATA = Path(os.environ.get("FGL_DATA", "no"))
 SMALL = fgl.data.csbm(num_nodes=260, num_features=20, words_per_set=5, seed=1)

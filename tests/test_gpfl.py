@@ -25,8 +25,8 @@ from torch.nn.functional import avg_pool1d
 import fgl
 from fgl import Graph, Method, Training, client_network, methods
 from fgl.data import dirichlet_partition, fold_clients, small_graphs
-from fgl.federation import Inbox, average, evaluate_graphs, graph_minibatches, train
-from fgl.tasks import Graphs, Task, graph_task
+from fgl.federation import Inbox, average, graph_minibatches, train
+from fgl.tasks import Graphs, Task, evaluate_graphs, graph_task
 
 ADAM = partial(torch.optim.Adam, lr=1e-2, weight_decay=5e-4)
 EXAMPLE = script("examples/gpfl.py")

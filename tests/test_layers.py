@@ -44,7 +44,7 @@ RECIPES = ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl")
 
 
 def builder(name: str) -> Callable[..., Any]:
-    for room in (methods, transforms, fgl):
+    for room in (methods, transforms, fgl, fgl.tasks.task):
         if hasattr(room, name):
             function: Callable[..., Any] = getattr(room, name)
             return function

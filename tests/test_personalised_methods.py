@@ -29,7 +29,7 @@ from fgl.methods import (
 from fgl.methods.fedamp import passing
 from fgl.methods.fedpub import MASK, masked
 from fgl.methods.pfedgraph import alignment, collaboration, directions
-from fgl.tasks.weights import send_equally
+from fgl.tasks.task import send_equally
 
 TASK = known("nodes", 0.0, torch.float64)
 FEDAVG, CLIENTS = TASK.fedavg, TASK.clients

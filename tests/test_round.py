@@ -38,8 +38,6 @@ from fgl.federation import (
     Result,
     Training,
     checked,
-    evaluate_clients,
-    evaluate_graphs,
     num_bytes,
 )
 from fgl.federation.round import Plan, play
@@ -288,7 +286,8 @@ def half(message: Any) -> Any:
 def test_half_a_model_is_no_model_to_score() -> None:
     method, clients = fedavg(model()), graphs()
     outbox = Broadcast(half({"model": method.initial()}), 4)
-    for evaluate in (evaluate_clients(method, clients), fgl.evaluate_on(method, graph(), clients)):
+    for scored in (clients, graph()):
+        evaluate = fgl.evaluate_on(method, scored, clients)
         with pytest.raises(ValueError, match=r"client 0's model to have .*missing \['convs.1"):
             evaluate(outbox, {})
         with pytest.raises(ValueError, match=r"message to have 'model', but got keys \[\]"):
@@ -298,7 +297,7 @@ def test_half_a_model_is_no_model_to_score() -> None:
     gin = fgl.fedavg(fgl.nn.GIN(4, 8, 2))
     part: Any = {"model": dict(list(gin.initial().items())[:-1])}
     with pytest.raises(ValueError, match=r"client 0's model to have keys .* missing"):
-        evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
+        fgl.tasks.evaluate_graphs(gin, [one], [one])(Broadcast(part, 1), {})
 
 
 @pytest.mark.parametrize("clients_at_once", [1, "all"])

@@ -14,7 +14,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import fold_in
-from fgl.tasks import Links, Task, own_nodes
+from fgl.tasks import Links, Task, settings
 
 
 def pairs(edges: Tensor) -> set[tuple[int, int]]:
@@ -74,7 +74,7 @@ def test_the_partition_is_that_of_the_training_edges(monkeypatch: pytest.MonkeyP
         given.append(graph)
         return data.louvain_partition(graph, num_clients, seed=seed)
 
-    monkeypatch.setitem(own_nodes.PARTITIONS, "louvain", cut)
+    monkeypatch.setitem(settings.PARTITIONS, "louvain", cut)
     for after in (True, False):
         Links(partition_after_split=after).load(seed=2)
     kept, whole = held_out(data.load("synthetic"), 2), pairs(data.load("synthetic").edge_index)
@@ -87,8 +87,8 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
     partition: Any,
 ) -> None:
     setting = Links(partition=partition)
-    graph, whole = own_nodes._graphs(setting)
-    kept, splits = held_out(graph), own_nodes._edge_splits(setting, whole, 0)
+    graph, whole = data.load("synthetic"), setting.graphs()[0]
+    kept, splits = held_out(graph), setting.splits(whole, 0)
     ids = [own.graph.node_id for own in splits]
     assert sorted(torch.cat(ids).tolist()) == list(range(graph.num_nodes))
     for kind in ("train", "val", "test"):
@@ -108,7 +108,7 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
 
 def test_a_seed_makes_one_task() -> None:
     def made(seed: int) -> list[Any]:
-        own = own_nodes._edge_splits(Links(), own_nodes._graphs(Links())[1], seed)
+        own = Links().splits(Links().graphs()[0], seed)
         return [[each.graph.node_id, each.test_edges, each.test_negatives] for each in own]
 
     torch.manual_seed(1)
@@ -129,7 +129,7 @@ def test_with_one_client_both_orders_are_one() -> None:
         counts = []
         for after in (True, False):
             setting = Links(clients=1, partition=partition, partition_after_split=after)
-            (own,) = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+            (own,) = setting.splits(setting.graphs()[0], 0)
             counts.append([own.train_edges.shape, own.val_edges.shape, own.test_negatives.shape])
         assert counts[0] == counts[1]
 
@@ -139,7 +139,7 @@ def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
     setting = Links(clients=30, partition="random", hidden=4, latent=2)
     with pytest.warns(UserWarning, match="they train and are not scored"):
         made = setting.load()
-    few = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+    few = setting.splits(setting.graphs()[0], 0)
     idle = [own.trains_only for own in few]
     half = [bool(own.val_edges.shape[1]) != bool(own.test_edges.shape[1]) for own in few]
     assert any(idle) and any(half) and not all(idle)
@@ -155,7 +155,7 @@ def test_one_order_is_not_the_other() -> None:
     counts = {}
     for after in (True, False):
         setting = Links(partition_after_split=after)
-        own = own_nodes._edge_splits(setting, own_nodes._graphs(setting)[1], 0)
+        own = setting.splits(setting.graphs()[0], 0)
         kinds = ("train_edges", "val_edges", "test_edges")
         train, val, test = (sum(getattr(s, k).shape[1] for s in own) for k in kinds)
         counts[after] = (val + test) / (train + val + test)

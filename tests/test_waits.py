@@ -38,7 +38,7 @@ OF_METHODS = {"fedselect": 5, "scaffold": 1, "pfedgraph": 3, "fedpub": 2, "gcfl 
 OF_METHODS |= {"fedgl": 27, "fedego": 15, "fedvgae": 6, "gpfl": 6}
 # Of an evaluation: one, however many clients and metrics there are, but for these.
 DEPLOY = {"fedego": 4 * K}  # whose `deploy` asks for the histograms of both models' examples
-EVALUATION = {"overlapping": 2, "generators": K, "own": 2 * K, "links": 6 * K, "sampled": 13}
+EVALUATION = {"overlapping": 2, "own": 2 * K, "links": 6 * K, "sampled": 13}
 
 
 class Waits(NamedTuple):

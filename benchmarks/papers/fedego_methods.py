@@ -23,7 +23,7 @@ from fgl.losses import distance_per_entry, soft_cross_entropy
 from fgl.nn import EgoSAGE, SAGEConv, child_mean
 from fgl.nn.layers import dropout
 from fgl.personalize import is_distribution, label_distribution, part, rest
-from fgl.tasks.ego_nodes import one_hot
+from fgl.tasks.scores import one_hot
 
 _build = example("fedego").fedego
 

@@ -44,7 +44,7 @@ from harness.rows import (
 
 from fgl import Graph, Method, data, tasks
 from fgl.experiment import Run
-from fgl.federation import Evaluate, Inbox, Watch, evaluate_clients, evaluate_graphs, together
+from fgl.federation import Evaluate, Inbox, Watch, evaluate_on, together
 from fgl.federation.method.method import State
 from fgl.methods.gcfl import flat_updates
 
@@ -74,7 +74,7 @@ class GraphsWithValidation(tasks.Graphs):
             held = [tasks.with_structure(own) for own in held]
 
         def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
-            validate = evaluate_graphs(method, held, clients)
+            validate = tasks.evaluate_graphs(method, held, clients)
 
             def validation(outbox: Any, states: Any) -> dict[str, float]:
                 return {"val_accuracy": validate(outbox, states)["test_accuracy"]}
@@ -93,7 +93,7 @@ class NodesBothWays(tasks.Nodes):
         made = super().load(seed)
 
         def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
-            own = evaluate_clients(method, made.clients, clients)
+            own = evaluate_on(method, made.clients, clients)
             return together(made.scores(method, clients), own)
 
         return replace(made, scores=scores)

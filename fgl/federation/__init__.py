@@ -2,22 +2,14 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .evaluate import (
-    Predict,
-    deployed,
-    evaluate_clients,
-    evaluate_graphs,
-    evaluate_on,
-    predict,
-    together,
-)
+from .evaluate import deployed, evaluate_on, predict, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here
-from .executors.loop import Loop
+from .executors.loop import Loop, Score
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
 from .history import Result, Round
@@ -93,10 +85,10 @@ __all__ = [
     "Method",
     "OptimizerFactory",
     "Params",
-    "Predict",
     "Ragged",
     "Result",
     "Round",
+    "Score",
     "State",
     "Steps",
     "Trained",
@@ -116,8 +108,6 @@ __all__ = [
     "choose",
     "deploy_received",
     "deployed",
-    "evaluate_clients",
-    "evaluate_graphs",
     "evaluate_on",
     "fedavg",
     "first_not_finite",
@@ -138,6 +128,7 @@ __all__ = [
     "predict",
     "refuse",
     "run",
+    "scored",
     "send_model",
     "stage",
     "supervised",

@@ -1,12 +1,10 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
 from .fedamp import fedamp, heurfedamp
-from .fedgcn import fedgcn
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
-from .fedsage import fedsage
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
@@ -23,12 +21,10 @@ from .scaffold import scaffold
 __all__ = [
     "adaptive_fedprox",
     "fedamp",
-    "fedgcn",
     "fedopt",
     "fedper",
     "fedprox",
     "fedpub",
-    "fedsage",
     "fedsage_plus",
     "fedselect",
     "fedstar",

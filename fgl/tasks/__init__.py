@@ -2,12 +2,14 @@
 
 from .ego_nodes import EgoNodes, ego_node_task
 from .graphs import Graphs, graph_task
+from .links import Links, link_task
 from .mended import generator_task, mend, mended
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
-from .own_nodes import Links, OwnNodes, link_task, own_node_task
+from .own_nodes import OwnNodes, own_node_task
+from .presets import of_network, preset
 from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
-from .scores import evaluate_own, link_scores, node_scores
+from .scores import evaluate_graphs, evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
 
@@ -23,6 +25,7 @@ __all__ = [
     "Task",
     "centralized",
     "ego_node_task",
+    "evaluate_graphs",
     "evaluate_own",
     "generator_task",
     "graph_task",
@@ -32,8 +35,10 @@ __all__ = [
     "mended",
     "node_scores",
     "node_task",
+    "of_network",
     "overlapping_node_task",
     "own_node_task",
+    "preset",
     "sampled_node_task",
     "sampled_steps",
     "with_structure",

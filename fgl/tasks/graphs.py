@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_count, check_device, check_number, check_share
-from ..federation import Evaluate, Method, Training, evaluate_graphs, fedavg, graph_minibatches
+from ..checks import check_choice, check_count, check_number
+from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
 from ..nn import GIN, Star
-from .scores import node_scores, validation
+from .scores import evaluate_graphs, node_scores, validation
+from .settings import Setting, setting
 from .structure import with_structure
-from .task import Local, Task
-from .weights import bounded
+from .task import Local, Task, bounded
 
-MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
+GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
 
 
 def graph_task(
@@ -50,8 +48,8 @@ def graph_task(
     return Task(clients, method, scores, "", validate)
 
 
-@dataclass(frozen=True)
-class Graphs:
+@setting
+class Graphs(Setting):
     """Graphs of a collection, dealt to clients by their labels, in folds; GPFL's protocol.
 
     Example:
@@ -59,10 +57,7 @@ class Graphs:
         4
     """
 
-    dataset: str = "synthetic"
-    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int = 25
-    """How many clients."""
     partition: Literal["authors", "dirichlet"] = "authors"
     """Who holds what: the one draw of the public code (seed 0), or a draw of the run's seed."""
     alpha: float = 5.0
@@ -76,22 +71,15 @@ class Graphs:
     model: Literal["gin", "star"] = "gin"
     """The network of the clients; star reads encodings of structure too, as FedStar's does."""
     hidden: int = 64
-    """Width of a hidden layer."""
     dropout: float = 0.5
-    """Share of units set to zero."""
     local: Local = Local("adam", lr=1e-3, steps=1)
-    device: str = "cpu"
-    """Where to compute, as torch names it."""
-
-    published: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        check_device(self.device)
+        super().__post_init__()
         check_choice("partition", self.partition, ("authors", "dirichlet"))
-        check_choice("model", self.model, tuple(MODELS))
+        check_choice("model", self.model, tuple(GRAPH_MODELS))
         check_number("alpha", self.alpha, above=0)
-        check_count(clients=self.clients, batch_size=self.batch_size, hidden=self.hidden)
-        check_share(dropout=self.dropout)
+        check_count(clients=self.clients, batch_size=self.batch_size)
 
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
@@ -114,9 +102,7 @@ class Graphs:
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
         """The task of these clients; `seed` decides the initial model."""
         sizes: Any = clients[0].num_features, self.hidden, clients[0].num_classes
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            model = MODELS[self.model](*sizes, dropout=self.dropout).to(self.device)
+        model = self.seeded(seed, GRAPH_MODELS[self.model], *sizes, dropout=self.dropout)
         if self.model == "star":
             clients, tests = ([with_structure(own) for own in each] for each in (clients, tests))
         draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)

@@ -17,7 +17,6 @@ from .. import losses
 from ..checks import check_count, check_number, check_share, check_weight
 from ..data import HiddenNodes, hide_nodes
 from ..federation import (
-    Evaluate,
     Message,
     Method,
     Params,
@@ -37,8 +36,7 @@ from ..methods.fedsage_plus import fedsage_plus
 from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
-from .task import Task
-from .weights import bounded
+from .task import Task, bounded
 
 
 def generator_task(
@@ -85,17 +83,17 @@ def generator_task(
     for name, each in zip("abc", weights, strict=True):
         check_number(f"weight {name}", each, at_least=0)
     width = model.num_neighbours
-    made = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
-    of = {each.graph: each for each in made}  # graphs are told apart by identity
+    hidden = [_hide(own, share, width, fold_in(seed, k, "hide")) for k, own in enumerate(clients)]
+    of = {each.graph: each for each in hidden}  # graphs are told apart by identity
 
     def batches(graph: Graph, context: Any) -> Any:
-        known = of.get(graph)
-        if known is None:
+        own = of.get(graph)
+        if own is None:
             raise ValueError("Expected graph to be a client of this task, but got another")
-        kept = {"missing": Ragged(known.missing), "hidden": Ragged(known.features)}
+        wanted = {"missing": Ragged(own.missing), "hidden": Ragged(own.features)}
         for _ in range(num_steps(train)):
             drawn = {k: Ragged(v) for k, v in sorted(model.draw(graph.num_nodes).items())}
-            yield graph, {**kept, **drawn, **context}
+            yield graph, {**wanted, **drawn, **context}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         return generator_loss(model, params, graph, context, weights=weights)
@@ -103,15 +101,13 @@ def generator_task(
     method = fedavg(model, loss=loss, train=replace(train, num_steps=None, batches=batches))
 
     @torch.no_grad()
-    def score(params: Params, graph: Graph) -> dict[str, float]:
+    def score(params: Params, graph: Graph) -> dict[str, Any]:
         with in_mode(model, False):
             count, _, _ = functional_call(model, params, (graph.x, graph.adj))
-        return {"count_error": float((count - of[graph].missing).abs().mean())}
+        return {"count_error": (count - of[graph].missing).abs().mean()}
 
-    def scores(scored: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_own(score, scored, trained)
-
-    clients = [each.graph for each in made]
+    clients = [each.graph for each in hidden]
+    scores = partial(evaluate_own, score)
     return Task(clients, bounded(method, clients), scores, "", validation(score, ""))
 
 
@@ -125,14 +121,14 @@ def generator_loss(
 ) -> Tensor:
     """FedSage+'s loss of a generator at one client; see `generator_task`."""
     drawn = {name: context[name].values for name in ("noise", "keep")}
-    count, made, logits = functional_call(model, params, (graph.x, graph.adj), drawn)
+    count, features, logits = functional_call(model, params, (graph.x, graph.adj), drawn)
     missing, mask = context["missing"].values, graph.train_mask
     apart = smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
     hidden = context["hidden"].values
     a, b, c = weights
     return (
         a * weighted_mean(apart, mask)
-        + b * losses.nearest_features(made, count, hidden, missing, mask=mask)
+        + b * losses.nearest_features(features, count, hidden, missing, mask=mask)
         + c * losses.cross_entropy(logits, graph.y, mask)  # type: ignore[arg-type]
     )
 
@@ -141,10 +137,10 @@ def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
     """A share of a graph's validation nodes hidden."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
         raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
-    known = graph.val_mask.nonzero().squeeze(1)
+    nodes = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(known.numel(), generator=generator).to(known.device)
-    return hide_nodes(graph, known[order[: round(share * known.numel())]], width=width)
+    order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
+    return hide_nodes(graph, nodes[order[: round(share * nodes.numel())]], width=width)
 
 
 @torch.no_grad()
@@ -171,12 +167,12 @@ def mend(model: NeighbourGenerator, params: Params, graph: Graph, *, seed: int =
     with torch.random.fork_rng([]), in_mode(model, False):
         torch.manual_seed(seed)
         noise = model.draw(graph.num_nodes)["noise"]
-        count, made, _ = functional_call(model, params, (graph.x, graph.adj), {"noise": noise})
-    there = model.there(count)
-    node = there.nonzero()[:, 0]
+        count, features, _ = functional_call(model, params, (graph.x, graph.adj), {"noise": noise})
+    missing = model.there(count)
+    node = missing.nonzero()[:, 0]
     new = graph.num_nodes + torch.arange(node.numel(), device=graph.device)
     edges = torch.cat([torch.stack([new, node]), torch.stack([node, new])], 1)
-    return graph.append(made[there], edges)
+    return graph.append(features[missing], edges)
 
 
 def mended(

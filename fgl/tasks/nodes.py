@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
@@ -11,34 +11,20 @@ import torch
 from torch import nn
 
 from .. import data
-from ..checks import check_choice, check_count, check_device, check_share
-from ..federation import Evaluate, Method, Training, evaluate_on, fedavg, fold_in
+from ..checks import check_choice
+from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, Star
 from .scores import node_scores, validation
+from .settings import PARTITIONS, Cut, setting
 from .structure import with_structure
-from .task import Local, Task
-from .weights import bounded
+from .task import Task, bounded
 
 MODELS: dict[str, Any] = {
     "gcn": GCN,
     "gat": GAT,
     "sage": SAGE,
     "star": partial(Star, pooling="none"),
-}
-
-
-def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[torch.Tensor]:
-    """`random_partition` that has nothing to do with a random split of the same seed."""
-    return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
-
-
-PARTITIONS: dict[str, Any] = {
-    "louvain": data.louvain_partition,
-    "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
-    "leiden": data.leiden_partition,
-    "metis": data.metis_partition,
-    "random": random_parts,
 }
 
 
@@ -67,8 +53,8 @@ def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: T
     return Task(clients, method, scores, "val_accuracy", validate, whole)
 
 
-@dataclass(frozen=True)
-class Nodes:
+@setting
+class Nodes(Cut):
     """Nodes of clients that are cut from one graph; FGSSL's protocol.
 
     Example:
@@ -77,12 +63,6 @@ class Nodes:
         True
     """
 
-    dataset: str = "synthetic"
-    """A known dataset, or the name of a folder under FGL_DATA."""
-    clients: int = 5
-    """How many clients."""
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
-    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
     model: Literal["gcn", "gat", "sage", "star"] = "gat"
@@ -90,14 +70,7 @@ class Nodes:
     hops: Literal[0, 1, 2] = 0
     """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
     hidden: int = 128
-    """Width of a hidden layer."""
     dropout: float = 0.5
-    """Share of units set to zero."""
-    local: Local = Local()
-    device: str = "cpu"
-    """Where to compute, as torch names it."""
-    sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels multiply."""
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},
@@ -105,8 +78,7 @@ class Nodes:
     }
 
     def __post_init__(self) -> None:
-        check_device(self.device)
-        check_choice("partition", self.partition, tuple(PARTITIONS))
+        super().__post_init__()
         check_choice("model", self.model, tuple(MODELS))
         check_choice("hops", self.hops, (0, 1, 2))
         if self.hops and self.model != "gcn":
@@ -114,8 +86,6 @@ class Nodes:
                 f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
                 "neighbours' features are those of a gcn"
             )
-        check_count(clients=self.clients, hidden=self.hidden)
-        check_share(dropout=self.dropout)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
@@ -130,10 +100,8 @@ class Nodes:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
             options |= {"normalize": False, "summed": True}
         sizes = whole.num_features, self.hidden, whole.num_classes
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            model = MODELS[self.model](*sizes, **options).to(self.device)
+        model = self.seeded(seed, MODELS[self.model], *sizes, **options)
         if self.model == "star":
             whole, clients = with_structure(whole), [with_structure(own) for own in clients]
-        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
-        return replace(node_task(whole, clients, model, train), bytes_before=sent)
+        task = node_task(whole, clients, model, self.local.training())
+        return replace(task, bytes_before=sent)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
-import torch
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_count, check_device, check_share, check_weight
+from ..checks import check_count, check_share, check_weight
 from ..federation import (
     Evaluate,
     Method,
     Params,
     Training,
-    evaluate_clients,
     evaluate_on,
     fedavg,
     supervised,
@@ -25,8 +22,8 @@ from ..federation import (
 from ..graph import Graph
 from ..nn import GCN
 from .scores import node_scores, validation
-from .task import Local, Task
-from .weights import bounded, send_by_nodes
+from .settings import Setting, setting
+from .task import Local, Task, bounded, weighed_by_nodes
 
 
 def overlapping_node_task(
@@ -61,19 +58,17 @@ def overlapping_node_task(
         return total + l2 / 2 * params["convs.0.lin.weight"].square().sum() if l2 else total
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return together(
-            evaluate_on(method, union, trained), evaluate_clients(method, clients, trained)
-        )
+        return together(evaluate_on(method, union, trained), evaluate_on(method, clients, trained))
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
-    method = replace(fedavg(model, loss=loss, train=train), send=send_by_nodes)
+    method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
     return Task(
         clients, bounded(method, [*clients, union]), scores, "val_accuracy", validate, union
     )
 
 
-@dataclass(frozen=True)
-class OverlappingNodes:
+@setting
+class OverlappingNodes(Setting):
     """Nodes of clients that draw them from one graph, and overlap; FedGL's protocol.
 
     Example:
@@ -82,8 +77,6 @@ class OverlappingNodes:
         (2, True)
     """
 
-    dataset: str = "synthetic"
-    """A known dataset, or the name of a folder under FGL_DATA."""
     clients: int | None = None
     """How many clients; by default as many as there are proportions."""
     proportions: tuple[str, ...] = ("table2",)
@@ -95,21 +88,14 @@ class OverlappingNodes:
     hidden: int = 16
     """Width of the hidden layer."""
     dropout: float = 0.5
-    """Share of units set to zero."""
     l2: float = 5e-4
     """Weight of the squared norm of the first layer."""
     local: Local = Local("adam", lr=0.01, weight_decay=0.0, steps=10)
-    device: str = "cpu"
-    """Where to compute, as torch names it."""
     sparse: Literal["torch", "torch_sparse"] = "torch"
     """Whose sparse kernels multiply."""
 
-    published: ClassVar[dict[str, dict[str, Any]]] = {}
-
     def __post_init__(self) -> None:
-        check_device(self.device)
-        check_count(hidden=self.hidden)
-        check_share(dropout=self.dropout)
+        super().__post_init__()
         check_weight(l2=self.l2)
         if self.per_class is not None:
             check_count(per_class=self.per_class)
@@ -124,9 +110,9 @@ class OverlappingNodes:
     @property
     def shares(self) -> list[float]:
         """The share of each client."""
-        known = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
+        named = data.PROPORTIONS.get(self.proportions[0]) if len(self.proportions) == 1 else None
         try:
-            return list(known or map(float, self.proportions))
+            return list(named or map(float, self.proportions))
         except ValueError:
             said = ", ".join(data.PROPORTIONS)
             raise ValueError(
@@ -145,8 +131,5 @@ class OverlappingNodes:
         parts = data.overlapping_partition(graph, self.shares, common=self.overlap, seed=seed)
         union, clients = data.union_graph(graph, parts), data.partition_graph(graph, parts)
         sizes: Any = union.num_features, self.hidden, union.num_classes
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            model = GCN(*sizes, dropout=self.dropout, drop_input=True).to(self.device)
-        train = Training(self.local.optimizer_factory(), num_steps=self.local.steps)
-        return overlapping_node_task(union, clients, model, train, l2=self.l2)
+        model = self.seeded(seed, GCN, *sizes, dropout=self.dropout, drop_input=True)
+        return overlapping_node_task(union, clients, model, self.local.training(), l2=self.l2)

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from .. import data
 from ..blocks import logits_in_blocks
-from ..checks import check_choice, check_count, check_device, check_number, check_share
+from ..checks import check_choice, check_count, check_number
 from ..federation import (
     Evaluate,
     Method,
     OptimizerFactory,
-    Params,
     Steps,
     Training,
     evaluate_on,
@@ -28,10 +26,10 @@ from ..federation import (
 from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
 from ..transfer import to_device
-from .nodes import MODELS, PARTITIONS
+from .nodes import MODELS
 from .scores import node_scores, validation
-from .task import Local, Task
-from .weights import bounded
+from .settings import PARTITIONS, Cut, setting
+from .task import Local, Task, bounded
 
 
 def sampled_node_task(
@@ -81,8 +79,7 @@ def sampled_node_task(
     def batches(graph: Graph, context: Any) -> Steps:
         return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)
 
-    def logits_of(model: nn.Module, params: Params, graph: Graph) -> Tensor:
-        return logits_in_blocks(model, params, graph, block_size=block_size)
+    logits_of = partial(logits_in_blocks, block_size=block_size)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_on(method, whole, trained, logits_of=logits_of)
@@ -126,8 +123,8 @@ def sampled_steps(
     return Steps(len(seeds), make)
 
 
-@dataclass(frozen=True)
-class SampledNodes:
+@setting
+class SampledNodes(Cut):
     """Nodes of clients that are cut from one graph, in minibatches with sampled neighbours.
 
     Partition, split and scores are those of `Nodes`.
@@ -139,12 +136,6 @@ class SampledNodes:
         64
     """
 
-    dataset: str = "synthetic"
-    """A known dataset, or the name of a folder under FGL_DATA."""
-    clients: int = 5
-    """How many clients."""
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
-    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random."""
     model: Literal["gcn", "gat", "sage"] = "sage"
@@ -156,29 +147,14 @@ class SampledNodes:
     block_size: int = 65536
     """Nodes that are scored at a time."""
     hidden: int = 128
-    """Width of a hidden layer."""
     dropout: float = 0.5
-    """Share of units set to zero."""
     local: Local = Local("adam", lr=0.005, steps=1)
-    device: str = "cpu"
-    """Where to compute, as torch names it."""
-    sparse: Literal["torch", "torch_sparse"] = "torch"
-    """Whose sparse kernels multiply."""
-
-    published: ClassVar[dict[str, dict[str, Any]]] = {}
 
     def __post_init__(self) -> None:
-        check_device(self.device)
-        check_choice("partition", self.partition, tuple(PARTITIONS))
+        super().__post_init__()
         check_choice("model", self.model, ("gcn", "gat", "sage"))
         check_fanouts(self.fanouts)
-        check_count(
-            clients=self.clients,
-            batch_size=self.batch_size,
-            block_size=self.block_size,
-            hidden=self.hidden,
-        )
-        check_share(dropout=self.dropout)
+        check_count(batch_size=self.batch_size, block_size=self.block_size)
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
@@ -190,9 +166,7 @@ class SampledNodes:
             clients = data.partition_graph(whole, parts)
         sizes = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            model = MODELS[self.model](*sizes, **how).to(self.device)
+        model = self.seeded(seed, MODELS[self.model], *sizes, **how)
         return sampled_node_task(
             whole,
             clients,

@@ -1,4 +1,4 @@
-"""Scores of a client's own model: on its nodes, and on the edges that were held out."""
+"""Scores of clients' models: on their nodes, held-out edges, graphs and ego-graphs."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
-from torch.func import functional_call
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
 
 from ..data import EdgeSplit
+from ..data.partitions.major_label import unseen_nodes
 from ..federation import (
+    Cohort,
     Evaluate,
+    Inbox,
     Message,
     Method,
     Params,
-    Predict,
+    Score,
     State,
     check_model,
     deployed,
     in_mode,
     means,
     predict,
+    scored,
 )
 from ..graph import Graph
-from ..losses import pair_scores
-from ..metrics import auc_and_average_precision, hit_counts, share
+from ..losses import pair_scores, soft_cross_entropy
+from ..metrics import auc_and_average_precision, hit_counts, hit_rows, share
+from ..sparse import Member
 from ..transfer import to_host
-from .task import Validate
-
-Score = Callable[[Params, Graph], dict[str, float]]
 
 
-def node_scores(model: nn.Module, *, test: bool = True, logits_of: Predict = predict) -> Score:
+def node_scores(
+    model: nn.Module, *, test: bool = True, logits_of: Callable[..., Any] = predict
+) -> Score:
     """How well a model classifies a client's own nodes, or the graphs of its collection.
 
     Args:
@@ -59,13 +63,11 @@ def node_scores(model: nn.Module, *, test: bool = True, logits_of: Predict = pre
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
         with in_mode(model, False):
             logits = logits_of(model, params, graph)
-        masks = {"val_accuracy": graph.val_mask}
-        if test:
-            masks["test_accuracy"] = graph.test_mask
-        there = {name: mask for name, mask in masks.items() if mask is not None}
-        counts = to_host(*(hit_counts(logits, graph.y, mask) for mask in there.values()))
-        found = dict(zip(there, map(share, counts), strict=True))
-        return {name: value for name, value in found.items() if not math.isnan(value)}
+        masks = {"val_accuracy": graph.val_mask, "test_accuracy": graph.test_mask if test else None}
+        names = [name for name, mask in masks.items() if mask is not None]
+        counts = to_host(*(hit_counts(logits, graph.y, masks[name]) for name in names))
+        shares = zip(names, map(share, counts), strict=True)
+        return {name: value for name, value in shares if not math.isnan(value)}
 
     return score
 
@@ -101,18 +103,18 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
             return {}
         with in_mode(model, False):
             z = functional_call(model, params, (graph.x, graph.adj))
-        kept = {"val_": (split.val_edges, split.val_negatives)}
+        held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
-            kept[""] = (split.test_edges, split.test_negatives)
-        kept = {prefix: pairs for prefix, pairs in kept.items() if all(p.shape[1] for p in pairs)}
-        scores = {prefix: pair_scores(z, torch.cat(pairs, 1)) for prefix, pairs in kept.items()}
+            held_out[""] = (split.test_edges, split.test_negatives)
+        held_out = {k: pairs for k, pairs in held_out.items() if all(p.shape[1] for p in pairs)}
+        scores = {prefix: pair_scores(z, torch.cat(pairs, 1)) for prefix, pairs in held_out.items()}
         diverged = to_host(*(own.isnan().any() for own in scores.values()))
-        found = {}
+        metrics = {}
         for (prefix, own), bad in zip(scores.items(), diverged, strict=True):
-            positive = torch.arange(len(own), device=own.device) < kept[prefix][0].shape[1]
+            positive = torch.arange(len(own), device=own.device) < held_out[prefix][0].shape[1]
             both = (math.nan, math.nan) if bad else auc_and_average_precision(own, positive)
-            found[f"{prefix}auc"], found[f"{prefix}ap"] = both
-        return found
+            metrics[f"{prefix}auc"], metrics[f"{prefix}ap"] = both
+        return metrics
 
     return score
 
@@ -133,11 +135,12 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
     raise ValueError("Expected graph to be the graph of a split, but got another")
 
 
-def validation(score: Score, metric: str) -> Validate:
+def validation(score: Score, metric: str) -> Callable[[Params, Graph], float]:
     """A client's own validation: one metric of its score, NaN where it has nothing to score on."""
 
     def validate(params: Params, graph: Graph) -> float:
-        return score(params, graph).get(metric, math.nan)
+        metrics: Mapping[str, Any] = score(params, graph)
+        return float(metrics.get(metric, math.nan))
 
     return validate
 
@@ -167,23 +170,165 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         >>> sorted(evaluate({0: {"model": model.state_dict()}}, {}))
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
-    models, template = deployed(method, clients), method.model.state_dict()
+    model, models = method.model, deployed(method, clients)
+    template = model.state_dict()
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        each: list[dict[str, float]] = []
         used = models(outbox, states)
-        keep = any("adopted" in state for state in states.values())
-        for client, graph in enumerate(clients):
-            found = dict(score(used[client], graph))
-            if keep:
-                started: Any = states.get(client, {}).get("adopted", used[client])
-                check_model(started, template, f"client {client}'s adopted model")
-                found |= {f"{name}_before": v for name, v in score(started, graph).items()}
-            each.append(found)
-        names = dict.fromkeys(name for found in each for name in found)
+        pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
+        if any("adopted" in state for state in states.values()):
+            for k, graph in enumerate(clients):
+                started: Any = states.get(k, {}).get("adopted", used[k])
+                check_model(started, template, f"client {k}'s adopted model")
+                pairs[k, "_before"] = started, graph
+        metrics: list[dict[str, float]] = [{} for _ in clients]
+        for (k, ending), own in scored(model, score, pairs).items():
+            metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
+        names = {name for own in metrics for name in own}
         if not names:
             raise ValueError("Expected a client to have something to test on, but got none")
-        whole = sum(len(found) == len(names) for found in each)
-        return {**means(each), "scored_clients": float(whole)}
+        whole = sum(len(own) == len(names) for own in metrics)
+        return {**means(metrics), "scored_clients": float(whole)}
 
     return evaluate
+
+
+def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Graph]) -> Evaluate:
+    """Score each client's model on its own test graphs, all clients at once.
+
+    The control answers everything with the class that most of a client's training graphs have, of
+    equals the smallest.
+
+    Args:
+        method: its model is called as ``model(*graph.inputs)`` and returns logits.
+        tests: a collection with labels per client; with a test mask only the graphs in it.
+        clients: the clients' graphs, what they train on.
+
+    Returns:
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
+        second, the control's, is constant.
+
+    Raises:
+        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
+            not as many as `tests`; and, when called, if a model is not whole.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> y = torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
+        >>> model = fgl.nn.GIN(4, 8, 2)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
+        >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
+        {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
+    """
+    if any(graph.y is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to have labels, but got none")
+    if any(graph.batch is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to be collections, but got no batch")
+    if len(clients) != len(tests):
+        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    model, models = method.model, deployed(method, clients)
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
+    cohort = Cohort(tests)
+    pairs: Any = zip(train, tests, strict=True)
+    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+    majority = float(torch.stack(hits).mean())
+
+    def hit_share(index: Tensor, params: Any) -> Tensor:
+        graph = cohort.graph(Member(index))
+        logits = functional_call(model, params, graph.inputs)
+        y: Any = graph.y
+        hit = hit_rows(logits, y) & graph.example_mask
+        correct: Tensor = hit.sum().double() / graph.num_graphs
+        return correct
+
+    @torch.no_grad()
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used: Any = models(outbox, states)
+        with in_mode(model, False):
+            stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
+            shares = vmap(hit_share)(cohort.index, stack.stack("model"))
+        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+
+    return evaluate
+
+
+def _masked(graph: Graph, name: str, client: int) -> Graph:
+    """The graphs of a collection that are in its mask, or all where it has none."""
+    mask: Tensor | None = getattr(graph, name)
+    if mask is not None:
+        if not mask.any():
+            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        graph = graph.select(mask.nonzero().squeeze(1))
+    return graph.replace(train_mask=None, val_mask=None, test_mask=None)
+
+
+def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
+    """Score each client's model on its own test nodes and on a graph that nobody trained on.
+
+    Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
+    no model of its own yet, and is not scored.
+
+    Args:
+        method: its model is called as ``model(graph.x, graph.adj)``.
+        clients: the clients' graphs, with labels and masks.
+        test: the common test graph; all its nodes count.
+
+    Returns:
+        ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the
+        ``scored_clients``; ``local_unseen_f1``, on the own test nodes that nobody else trains on
+        (`unseen_nodes`), a mean over the ``unseen_clients`` that have some, and left out where
+        there are none; each client's ``local_f1/0``, ``global_f1/0``, ``local_unseen_f1/0``, ...;
+        empty where nobody has taken part.
+
+    Example:
+        >>> test, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 2)
+        >>> model = fgl.nn.EgoSAGE(test.num_features, 8, test.num_classes)
+        >>> outbox = {0: {"model": model.state_dict()}}
+        >>> list(evaluate_ego(fgl.fedavg(model), clients, test)(outbox, {0: {}}))
+        ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
+         'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
+    """
+    model, models = method.model, deployed(method, clients)
+    named = all(graph.node_id is not None for graph in clients)
+    masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
+    unseen = {graph: mask for graph, mask in masks if mask.any()}
+
+    def score(params: Params, graph: Any) -> dict[str, Any]:
+        own, common = (functional_call(model, params, (each.x, each.adj)) for each in (graph, test))
+        metrics = {
+            "local_f1": hit_counts(own, graph.y, graph.test_mask),
+            "global_f1": hit_counts(common, test.y),  # type: ignore[arg-type]  # checked
+            "val_f1": hit_counts(own, graph.y, graph.val_mask),
+            "val_loss": soft_cross_entropy(own, one_hot(graph), graph.val_mask),
+        }
+        if graph in unseen:
+            metrics["local_unseen_f1"] = hit_counts(own, graph.y, unseen[graph])
+        return metrics
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used = models({client: outbox[client] for client in sorted(states)}, states)
+        metrics = scored(model, score, {k: (params, clients[k]) for k, params in used.items()})
+        if not metrics:
+            return {}
+        counts = {"scored_clients": float(len(metrics))}
+        if named:
+            unseen_clients = sum("local_unseen_f1" in own for own in metrics.values())
+            counts["unseen_clients"] = float(unseen_clients)
+        of_clients = {
+            f"{name}/{client}": own[name]
+            for client, own in metrics.items()
+            for name in ("local_f1", "global_f1", "local_unseen_f1")
+            if name in own
+        }
+        return {**means(metrics.values()), **counts, **of_clients}
+
+    return evaluate
+
+
+def one_hot(graph: Graph) -> Tensor:
+    """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
+    if graph.y is None or graph.num_classes is None:
+        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    return torch.eye(graph.num_classes, dtype=graph.x.dtype, device=graph.device)[graph.y]

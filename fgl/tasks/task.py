@@ -1,4 +1,4 @@
-"""Tasks: what is learned, from what, and how it is scored; local training's settings."""
+"""Tasks: what is learned, from what, how it is scored, and how much a client weighs in it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
+from torch import Tensor
 
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Evaluate, Method, Params
+from ..federation import Evaluate, Message, Method, Params, State, Training, layer
 from ..graph import Graph
 
-Scores = Callable[[Method, Sequence[Graph]], Evaluate]
-Validate = Callable[[Params, Graph], float]
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
@@ -42,9 +41,9 @@ class Task:
 
     clients: Sequence[Graph]
     fedavg: Method
-    scores: Scores
+    scores: Callable[[Method, Sequence[Graph]], Evaluate]
     select: str
-    validate: Validate
+    validate: Callable[[Params, Graph], float]
     whole: Graph | None = None
     bytes_before: int = 0
     new_nodes: int | None = None
@@ -69,6 +68,40 @@ def centralized(task: Task) -> Task:
         raise ValueError("Expected a task with a whole graph to train on centrally, but got none")
     most = max(task.whole.num_nodes, task.fedavg.max_examples)
     return replace(task, clients=[task.whole], fedavg=replace(task.fedavg, max_examples=most))
+
+
+def own_node_mask(graph: Graph, context: Any) -> Tensor:
+    """Which nodes are a client's own, bool ``[num_nodes]``: all but generated ones and padding.
+
+    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own_nodes"``.
+    """
+    return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
+
+
+@layer
+def weighed_by_nodes(fedavg: Method) -> Method:
+    """The method, in which a client weighs as much as it has nodes."""
+    return replace(fedavg, send=_send_by_nodes)
+
+
+def _send_by_nodes(
+    params: Params, context: Any, state: State, graph: Graph
+) -> tuple[Message, State]:
+    return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
+
+
+def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+    """FedAvg's send, where all clients weigh the same."""
+    return {"model": params, "num_examples": torch.tensor(1)}, state
+
+
+def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
+    """The method, in which nobody can say more examples than the largest client has.
+
+    An example is a node, or a graph where clients hold collections.
+    """
+    sizes = [own.num_nodes if own.batch is None else own.num_graphs for own in clients]
+    return replace(fedavg, max_examples=max(sizes, default=0))
 
 
 @dataclass(frozen=True)
@@ -109,3 +142,7 @@ class Local:
         if self.optimizer == "sgd":
             options["momentum"] = self.momentum
         return partial(OPTIMIZERS[self.optimizer], **options)
+
+    def training(self) -> Training:
+        """What trains on all of a client's graph in each step."""
+        return Training(self.optimizer_factory(), num_steps=self.steps)

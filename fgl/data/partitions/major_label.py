@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -124,3 +127,33 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
         raise ValueError(
             f"Expected num_major to be in [1, {graph.num_classes}], but got {num_major}"
         )
+
+
+def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
+    """Each client's test nodes that no other client trains on.
+
+    Clients overlap, so that a test node of one may be a training node of another one, whose model
+    reaches the first.
+
+    Args:
+        clients: graphs with `node_id`, training and test masks.
+
+    Returns:
+        bool ``[num_nodes]`` per client.
+
+    Raises:
+        ValueError: if a graph has no `node_id`.
+
+    Example:
+        >>> _, clients = fgl.data.major_label_partition(fgl.data.load("synthetic"), 3)
+        >>> [int(unseen.sum()) for unseen in unseen_nodes(clients)]
+        [200, 116, 53]
+    """
+    without = [client for client, graph in enumerate(clients) if graph.node_id is None]
+    if without:
+        raise ValueError(f"Expected clients to have node_id, but got none in clients {without}")
+    known: list[Any] = list(clients)
+    total = 1 + max(int(graph.node_id.max()) for graph in known)
+    trained = torch.cat([graph.node_id[graph.train_mask] for graph in known])
+    times = trained.bincount(minlength=total)
+    return [g.test_mask & (times[g.node_id] == g.train_mask.long()) for g in known]

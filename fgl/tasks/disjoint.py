@@ -1,0 +1,110 @@
+"""What own nodes and links share: disjoint clients with a variational encoder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from .. import data, losses
+from ..checks import check_choice, check_count, check_weight
+from ..federation import Loss, Params, Ragged, Score, Training, fedavg
+from ..graph import Graph
+from ..methods.own_models import own_models
+from ..nn import VGAE
+from ..sparse import SparseMatrix
+from .scores import evaluate_own, validation
+from .settings import Cut, declares
+from .task import Local, Task, bounded, own_node_mask, weighed_by_nodes
+
+
+def noise(model: VGAE, graph: Graph) -> Ragged:
+    """Standard normal noise for the embeddings of a graph's nodes."""
+    return Ragged(torch.randn(graph.num_nodes, model.conv_mu.bias.numel(), device=graph.device))
+
+
+def encoded(
+    model: VGAE, params: Params, graph: Graph, context: Any, kl: float
+) -> tuple[Tensor, Tensor]:
+    """The model's output, and the divergence's part of the loss."""
+    options = {"noise": context["noise"].values, "return_embedding": True}
+    out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
+    nodes = own_node_mask(graph, context)
+    n = nodes.sum().clamp(min=1)
+    return out, kl / n * losses.kl_divergence(mu, log_sigma, mask=nodes)
+
+
+def task_of(
+    clients: Sequence[Graph],
+    model: VGAE,
+    loss: Loss,
+    train: Training,
+    score_of: Callable[..., Score],
+    select: str,
+) -> Task:
+    """The task of clients that keep and are scored with the model that they trained.
+
+    Args:
+        clients: the clients' graphs.
+        model: the encoder.
+        loss: what a client minimises.
+        train: local training.
+        score_of: ``(test=...) -> score``; `test` says whether test examples are scored too.
+        select: the metric of validation.
+    """
+    method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
+    method = bounded(own_models(method, before=True), clients)
+    scores = partial(evaluate_own, score_of(test=True))
+    return Task(clients, method, scores, select, validation(score_of(test=False), select))
+
+
+@declares
+class Disjoint(Cut):
+    """Fields of both settings, their graphs and their model."""
+
+    clients: int = 10
+    features: Literal["raw", "normalized", "degree"] = "raw"
+    """Features of the nodes."""
+    hidden: int = 64
+    """Width of the hidden layers."""
+    latent: int = 32
+    """Dimensions of an embedding."""
+    dropout: float = 0.5
+    kl: float = 1.0
+    """Weight of the divergence, which is divided by the number of nodes."""
+    local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("features", self.features, ("raw", "normalized", "degree"))
+        check_count(latent=self.latent)
+        check_weight(kl=self.kl)
+
+    def graphs(self) -> tuple[Graph, bool]:
+        """The whole graph with the features that clients get, and whether these are degrees.
+
+        Degrees would tell of the edges that are kept from a client. So each client counts them in
+        its own training edges.
+        """
+        graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
+        of_degrees = self.features == "degree" or _has_degrees(graph)
+        normalized = self.features == "normalized"
+        return data.normalize_features(graph) if normalized else graph, of_degrees
+
+    def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
+        """The encoder for graphs like this one; with a classifier where there are classes."""
+        sizes = graph.num_features, self.hidden, self.latent
+        return self.seeded(seed, VGAE, *sizes, num_classes=num_classes, dropout=self.dropout)
+
+
+def _has_degrees(graph: Graph) -> bool:
+    """Whether the features of a graph are the degrees of its nodes."""
+    x, degrees = graph.x, data.degree_features(graph).x
+    if x.shape != degrees.shape:
+        return False
+    here, there = (m.to_dense() if isinstance(m, SparseMatrix) else m for m in (x, degrees))
+    return torch.equal(here, there)

@@ -1,0 +1,113 @@
+"""Settings: the fields that the settings of several tasks share; each is a flag of its task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
+
+import torch
+from torch import Tensor, nn
+
+from .. import data
+from ..checks import check_choice, check_count, check_device, check_share
+from ..federation import fold_in
+from ..graph import Graph
+from .task import Local
+
+Kind = TypeVar("Kind")
+Network = TypeVar("Network", bound=nn.Module)
+FIRST = ("dataset", "clients")
+LAST = ("local", "device", "sparse")
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def declares(kind: type[Kind]) -> type[Kind]:
+    """A base of settings: it only declares fields, which `setting` collects."""
+    return kind
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def setting(kind: type[Kind]) -> type[Kind]:
+    """A frozen dataclass of the fields that a class and its bases declare, in the order of flags.
+
+    `dataset` and `clients` come first, `local`, `device` and `sparse` last. Any other field stands
+    where it is declared last, if only for another default.
+
+    Example:
+        >>> @setting
+        ... class Small(Setting):
+        ...     clients: int = 2
+        ...     parts: int = 3
+        ...     hidden: int = 8
+        >>> Small(parts=4)
+        Small(dataset=..., clients=2, dropout=0.5, parts=4, hidden=8, local=..., device=...)
+    """
+    types = get_type_hints(kind)
+    declared = [name for each in reversed(kind.__mro__) for name in inspect.get_annotations(each)]
+    place = {name: index for index, name in enumerate(declared)}
+    between = sorted(types.keys() - {*FIRST, *LAST}, key=lambda name: place[name])
+    kind.__annotations__ = {n: types[n] for n in (*FIRST, *between, *LAST) if n in types}
+    return dataclass(frozen=True, kw_only=True)(kind)
+
+
+@declares
+class Setting:
+    """What every task asks for."""
+
+    dataset: str = "synthetic"
+    """A known dataset, or the name of a folder under FGL_DATA."""
+    clients: Any
+    """How many clients."""
+    hidden: int
+    """Width of a hidden layer."""
+    dropout: float = 0.5
+    """Share of units set to zero."""
+    local: Local = Local()
+    device: str = "cpu"
+    """Where to compute, as torch names it."""
+
+    published: ClassVar[dict[str, dict[str, Any]]] = {}
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        check_count(hidden=self.hidden)
+        check_share(dropout=self.dropout)
+
+    def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
+        """A network on the device, whose first parameters `seed` decides."""
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            return make(*sizes, **how).to(self.device)
+
+
+def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
+    """`random_partition` that has nothing to do with a random split of the same seed."""
+    return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
+
+
+PARTITIONS: dict[str, Any] = {
+    "louvain": data.louvain_partition,
+    "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
+    "leiden": data.leiden_partition,
+    "metis": data.metis_partition,
+    "random": random_parts,
+}
+
+
+@declares
+class Cut(Setting):
+    """What tasks ask for whose clients are cut from one graph."""
+
+    clients: int = 5
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
+    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
+    sparse: Literal["torch", "torch_sparse"] = "torch"
+    """Whose sparse kernels multiply."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("partition", self.partition, tuple(PARTITIONS))
+        check_count(clients=self.clients)
