@@ -29,7 +29,7 @@ from fgl.methods import (
 from fgl.methods.fedamp import passing
 from fgl.methods.fedpub import MASK, masked
 from fgl.methods.pfedgraph import alignment, collaboration, directions
-from fgl.tasks.task import send_equally
+from fgl.tasks.task import weighed_equally
 
 TASK = known("nodes", 0.0, torch.float64)
 FEDAVG, CLIENTS = TASK.fedavg, TASK.clients
@@ -254,7 +254,7 @@ def test_a_model_of_zeros_has_no_direction() -> None:
 
 def test_fedpub_of_masks_that_stay_one_is_the_mean() -> None:
     """Frozen masks, no penalties, equal shares: FedAvg of clients that all weigh the same."""
-    equal = replace(FEDAVG, send=send_equally)
+    equal = weighed_equally(FEDAVG)
     method = fedpub(equal, PROBES, scale=0.0, penalties=False)
 
     def settle(new: Any, old: Any, context: Any) -> Any:

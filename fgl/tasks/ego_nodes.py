@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +20,6 @@ from ..federation import (
     Params,
     Ragged,
     Training,
-    accept_equally,
     fedavg,
     training_examples,
 )
@@ -32,7 +30,7 @@ from ..nn import EgoSAGE
 from ..sparse import rows_of
 from .scores import evaluate_ego, node_scores, one_hot, validation
 from .settings import Setting, setting
-from .task import Local, Task, bounded, own_node_mask, send_equally
+from .task import Local, Task, bounded, own_node_mask, weighed_equally
 
 
 def ego_node_task(
@@ -91,11 +89,7 @@ def ego_node_task(
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
     train = Training(optimizer, batches=batches, keep_optimizer=True)
-    plain = replace(
-        bounded(fedavg(model, loss=loss, train=train), clients),
-        send=send_equally,
-        accept=accept_equally,
-    )
+    plain = weighed_equally(bounded(fedavg(model, loss=loss, train=train), clients))
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 
 

@@ -27,6 +27,7 @@ from ..federation import (
     fedavg,
     fold_in,
     in_mode,
+    layer,
     num_steps,
     run,
 )
@@ -264,8 +265,12 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
         mask[own.get(graph, graph).num_nodes :] = False
         return draw(graph, {**context, "own_nodes": Ragged(mask)}) if draw else []
 
-    train = replace(fedavg.train, batches=batches) if draw else fedavg.train
-    return replace(fedavg, send=send, train=train)
+    @layer
+    def counting_own_nodes(fedavg: Method) -> Method:
+        train = replace(fedavg.train, batches=batches) if draw else fedavg.train
+        return replace(fedavg, send=send, train=train)
+
+    return counting_own_nodes(fedavg)
 
 
 def _generator(task: Task, hidden: int, latent: int, wide: int, seed: int) -> NeighbourGenerator:

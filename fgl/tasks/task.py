@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Evaluate, Message, Method, Params, State, Training, layer
+from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
 from ..graph import Graph
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
@@ -90,8 +90,15 @@ def _send_by_nodes(
     return {"model": params, "num_examples": torch.tensor(graph.num_nodes)}, state
 
 
-def send_equally(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-    """FedAvg's send, where all clients weigh the same."""
+@layer
+def weighed_equally(fedavg: Method) -> Method:
+    """The method, in which all clients weigh the same."""
+    return replace(fedavg, send=_send_equally, accept=accept_equally)
+
+
+def _send_equally(
+    params: Params, context: Any, state: State, graph: Graph
+) -> tuple[Message, State]:
     return {"model": params, "num_examples": torch.tensor(1)}, state
 
 
