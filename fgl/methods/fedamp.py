@@ -117,7 +117,7 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
-        sent: Any = message["model"] if own else {}  # at first none: held near its start
+        sent = message["model"] if own else {}  # at first none: held near its start
         cloud = {**params, **sent}
         return params, {**context, "cloud": cloud, "received": cloud}
 
@@ -133,7 +133,7 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        kept: Any = state.get("model")
+        kept = state.get("model")
         own = {} if kept is None else {"model": kept}
         return fedavg.deploy({**message, **own}, state, graph)
 

@@ -61,13 +61,13 @@ def fedopt(
         outbox, made = fedavg.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        target: Any = outbox[next(iter(outbox))]["model"]
+        target = outbox[next(iter(outbox))]["model"]
         if any(message["model"] is not target for message in outbox.values()):
             raise ValueError(
                 "Expected the server to send everybody the same model, but got one for each"
             )
         moments: Any = {key: state[key] for key in ("m", "v", "t") if key in state}
-        before: Any = state["model"]
+        before = state["model"]
         # what travels, at first the whole model
         old = {name: before[name] for name in target if name not in buffers}
         stepped, moments = server_step(old, target, moments, **how)

@@ -41,7 +41,7 @@ def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = base.send(params, context, state, graph)
-        model: Any = message["model"]
+        model = message["model"]
         return {**message, "model": part(model, *shared)}, state
 
     return replace(base, send=send)

@@ -76,13 +76,13 @@ def fedpub(
 
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own statistics."""
-        sent: Any = message.get("model", {})
-        own: Any = state.get("own", first)
+        sent = message.get("model", {})
+        own = state.get("own", first)
         return {**message, "model": {**sent, **{name: own[name] for name in statistics}}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         received, context = fedavg.receive(whole(message, state), state, graph)
-        own: Any = state.get("own", first)
+        own = state.get("own", first)
         params = {**received, **{name: own[name] for name in masks}}
         return params, {**context, "received": received}
 
@@ -101,7 +101,7 @@ def fedpub(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         plain = {name: value for name, value in params.items() if name not in masks}
         message, kept = fedavg.send(plain, context, state, graph)
-        model: Any = message["model"]
+        model = message["model"]
         answers = functional_call(reader, masked(params, bound=sparsity), probes.inputs)
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}
@@ -114,7 +114,7 @@ def fedpub(
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)
-        own: Any = state.get("own", first)
+        own = state.get("own", first)
         return masked({**used, **{name: own[name] for name in masks}}, bound=sparsity)
 
     made = replace(fedavg, receive=receive, loss=loss, send=send, personal=masks)

@@ -79,12 +79,12 @@ def fedsage_plus(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         told = {k: v for k, v in message.items() if k not in ("pull", "owners")}
         params, context = base.receive(told, state, graph)
-        stage: Any = message.get("stage", torch.tensor(0))
+        stage = message.get("stage", torch.tensor(0))
         context = {**context, "stage": stage}
         if stage == 1:
             return params, context
-        pull: Any = message.get("pull")
-        drawn: Any = state.get("drawn")
+        pull = message.get("pull")
+        drawn = state.get("drawn")
         if pull is None or drawn is None:
             pull, drawn = None, draw(graph.num_nodes)
         context |= {name: Ragged(value) for name, value in sorted(drawn.items())}
@@ -125,7 +125,7 @@ def fedsage_plus(
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        stage = int(state.get("stage", 0))  # type: ignore[arg-type]  # a tensor
+        stage = int(state.get("stage", 0))
         check_keys(message, KEYS[stage], f"the upload of stage {stage}")
         if stage == 0:
             _check_made(model, message, fedavg.max_examples)
@@ -140,7 +140,7 @@ def fedsage_plus(
 
 def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     """The server passes on what clients generated, then the gradients that came back for each."""
-    stage: Any = state.get("stage", torch.tensor(0))
+    stage = state.get("stage", torch.tensor(0))
     following = (stage + 1) % STAGES
     outbox: dict[int, Message] = {k: {"stage": following} for k in range(inbox.num_clients)}
     for client, message in outbox.items():
@@ -148,7 +148,7 @@ def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
             message |= _of_others(inbox, client)
         elif stage == 1:
             message |= _pulls_for(inbox, client)
-    rows: Any = {} if stage else {"rows": _sizes(inbox)}
+    rows = {} if stage else {"rows": _sizes(inbox)}
     return outbox, {**state, "stage": following, **rows}
 
 
@@ -204,14 +204,14 @@ def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, 
     owners = torch.ones((), dtype=like.dtype, device=like.device)
     if pull is not None:
         whole[graph.training_mask] = pull
-        owners = owners * message["owners"]  # type: ignore[operator]  # a tensor
+        owners = owners * message["owners"]
     return {"pull": Ragged(whole), "owners": owners}
 
 
 def _of_others(inbox: Inbox, client: int) -> Message:
     """What the other clients generated."""
     others = {str(k): message for k, message in inbox.items() if k != client}
-    return {key: {k: m[key] for k, m in others.items()} for key in ("made", "count")}  # type: ignore[misc]
+    return {key: {k: m[key] for k, m in others.items()} for key in ("made", "count")}
 
 
 def _pulls_for(inbox: Inbox, client: int) -> Message:

@@ -98,8 +98,8 @@ def fedselect(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
         own, model = context["own"], dict(message["model"])
-        before: Any = state.get("before", {name: context["start"][name] for name in own})
-        rounds: Any = state.get("rounds", torch.tensor(0))
+        before = state.get("before", {name: context["start"][name] for name in own})
+        rounds = state.get("rounds", torch.tensor(0))
         travels = {name: own[name] for name in own if name in model}
         chosen = own
         if rounds and rounds % every == 0:
@@ -135,9 +135,9 @@ def with_own_entries(message: Message, state: State) -> Message:
     """The message with the client's own entries in its model, once it has some."""
     if "own" not in state or "model" not in message:
         return message
-    own: Any = state["own"]
-    kept: Any = state["model"]
-    sent: Any = message["model"]
+    own = state["own"]
+    kept = state["model"]
+    sent = message["model"]
     model = {n: torch.where(own[n], kept[n], p) if n in own else p for n, p in sent.items()}
     return {**message, "model": model}
 

@@ -135,7 +135,7 @@ def gcfl(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        kept: Any = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
+        kept = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
         who, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
         rounds, clusters = kept["rounds"] + 1, kept["clusters"].clone()
         sequences, lengths = kept["sequences"].clone(), kept["lengths"].clone()

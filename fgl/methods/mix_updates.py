@@ -53,7 +53,7 @@ def mix_updates(fedavg: Method, network: Network, *, self_weight: float = 0.0) -
         size, device = inbox.num_clients, next(iter(models.values())).device
         who = torch.tensor(inbox.clients, device=device)
         never = torch.full((size, size), -1.0, device=device)
-        remembered: Any = state.get("network", never)
+        remembered = state.get("network", never)
         matrix, known = _checked(network(inbox, remembered[who][:, who]), len(who))
         if len(who) < size:  # shares of those who are there
             matrix = normalize_rows(matrix)

@@ -64,8 +64,8 @@ def moon(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         near = embed(context.get("received", params), graph)
-        far: Any = state.get("queue", near.new_zeros(len(near), queue, near.shape[1]))
-        rounds: Any = state.get("rounds", 0)
+        far = state.get("queue", near.new_zeros(len(near), queue, near.shape[1]))
+        rounds = state.get("rounds", 0)
         taken = torch.arange(queue, device=near.device) < rounds
         return params, {**context, "near": Ragged(near), "far": Ragged(far), "taken": taken}
 
@@ -92,7 +92,7 @@ def moon(
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
         newest = torch.cat([embed(params, graph)[:, None], context["far"].values], 1)
-        before: Any = state.get("rounds", 0)
+        before = state.get("rounds", 0)
         rounds = before + torch.tensor(1)
         return message, {**kept, "rounds": rounds, "queue": newest[:, :queue].clone()}
 

@@ -54,12 +54,12 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     def own(state: State) -> Params:
         if "model" in state:
-            kept: Any = state["model"]
+            kept = state["model"]
             return dict(kept)
         return drawn(fedavg.model) if draw else initial
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        sent: Any = message.get("model", {})
+        sent = message.get("model", {})
         if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
         whole = {**message, "model": {**own(state), **sent}}
@@ -77,7 +77,7 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         return changed_messages(outbox, lambda message: {"num_clients": count, **message}), state
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        sent: Any = {} if draw or "model" in state else message.get("model", {})
+        sent = {} if draw or "model" in state else message.get("model", {})
         return fedavg.deploy({**message, "model": {**own(state), **sent}}, state, graph)
 
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)

@@ -79,8 +79,8 @@ def scaffold(
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
-        common: Any = message.get("control", {})
-        own: Any = state.get("control", {})
+        common = message.get("control", {})
+        own = state.get("control", {})
         correction = {name: c - own[name] if name in own else c for name, c in common.items()}
         return params, {**context, "control": common, "correction": correction}
 
@@ -91,12 +91,12 @@ def scaffold(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
-        sent: Any = message["model"]
-        own: Any = state.get("control", {})
+        sent = message["model"]
+        own = state.get("control", {})
         zeros = {name: torch.zeros_like(params[name]) for name in sent if name in names}
         common = {**zeros, **context["control"]}
         own, start = {**zeros, **own}, context["start"]
-        examples: Any = message["num_examples"]
+        examples = message["num_examples"]
         if not context["trained"]["num_steps"] or not examples:
             shift = zeros  # nothing was learned of the gradient
         elif by_path:
@@ -111,7 +111,7 @@ def scaffold(
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, made = base.aggregate(inbox, state)
-        known: Any = state.get("control", {})
+        known = state.get("control", {})
         shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox)
         new: Params = {
             name: known.get(name, 0) + share / inbox.num_clients * value

@@ -178,7 +178,7 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
         if any("adopted" in state for state in states.values()):
             for k, graph in enumerate(clients):
-                started: Any = states.get(k, {}).get("adopted", used[k])
+                started = states.get(k, {}).get("adopted", used[k])
                 check_model(started, template, f"client {k}'s adopted model")
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]

@@ -96,7 +96,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}
         for client in attackers:
-            model: Any = inbox[client]["model"]
+            model = inbox[client]["model"]
             sent: Any = inbox.sent.get(client, {}).get("model", model)
             forged[client] = {**inbox[client], "model": forge(model, sent)}
         return forged
@@ -213,7 +213,7 @@ def heavy(num_examples: float = 1e9) -> Attack:
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}
         for client in attackers:
-            said: Any = inbox[client]["num_examples"]
+            said = inbox[client]["num_examples"]
             forged[client] = {**inbox[client], "num_examples": torch.full_like(said, num_examples)}
         return forged
 

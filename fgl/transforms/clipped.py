@@ -57,7 +57,7 @@ def clipped(method: Method, *, length: float) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = method.send(params, context, state, graph)
         check_covered(message, "the message")
-        model: Any = message["model"]
+        model = message["model"]
         sent = context["was_sent"]
         unknown = [name for name in model if name not in sent]
         if unknown:
@@ -68,7 +68,7 @@ def clipped(method: Method, *, length: float) -> Method:
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
         message = {**message, "model": added(sent, update, list(model))}
         if "num_examples" in message:
-            count: Any = message["num_examples"]
+            count = message["num_examples"]
             message["num_examples"] = torch.ones_like(count)
         return message, kept
 

@@ -69,7 +69,7 @@ def local_gaussian(
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = base.send(params, context, state, graph)
-        model: Any = message["model"]
+        model = message["model"]
         sent = context["was_sent"]
         # The change is clipped once more: what adding and subtracting rounds is not the client's.
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
@@ -169,7 +169,7 @@ def privacy_spent(state: State) -> dict[str, float]:
             "Expected the server's state to have 'privacy', which local_gaussian and "
             f"central_gaussian write as outermost wrappers, but got {list(state)}"
         )
-    known: Any = state["privacy"]
+    known = state["privacy"]
     noise, delta = float(known["noise_multiplier"]), float(known["delta"])
     times = int(known["rounds"].max()) * int(known.get("steps", 1))
     rate = float(known.get("sample_rate", 1.0))
@@ -185,7 +185,7 @@ def counted(method: Method, **numbers: float) -> Method:
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        known: Any = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
+        known = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
         plain = {key: value for key, value in state.items() if key != "privacy"}
         outbox, new = method.aggregate(inbox, plain)
         if "privacy" in new:

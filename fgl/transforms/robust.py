@@ -88,7 +88,7 @@ def robust(
 
 
 def _counts(message: Message) -> bool:
-    return "num_examples" not in message or bool(message["num_examples"] > 0)  # type: ignore[operator]
+    return "num_examples" not in message or bool(message["num_examples"] > 0)
 
 
 def _check_covered(inbox: Inbox, untouched: Collection[str]) -> None:
@@ -127,7 +127,7 @@ def _replaced(inbox: Inbox, model: Params, first: int, untouched: Collection[str
     for client, message in inbox.items():
         messages[client] = {**message, "model": model}
         if "num_examples" in message and "num_examples" not in untouched:
-            given: Any = message["num_examples"]
+            given = message["num_examples"]
             messages[client]["num_examples"] = torch.full_like(given, int(client == first))
     return Inbox(messages, inbox.num_clients, inbox.sent)
 

@@ -174,7 +174,7 @@ def _counts(uploads: Mapping[int, Message]) -> dict[int, list[float]]:
 
 def _check_count(message: Message, known: list[float] | None, most: float) -> None:
     """`num_examples` is a weight."""
-    count: Any = message.get("num_examples")
+    count = message.get("num_examples")
     if not isinstance(count, Tensor):
         return
     for value in count.flatten().tolist() if known is None else known:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -118,7 +117,7 @@ def adopt_model(model: nn.Module) -> Receive:
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Message]:
         _check_has_model(message)
         check_model(message["model"], template)
-        params: Any = message["model"]
+        params = message["model"]
         return params, message
 
     return receive
@@ -184,7 +183,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
         {'w': tensor([0.])}
     """
     _check_has_model(message)
-    params: Params = message["model"]  # type: ignore[assignment]  # checked where it is used
+    params: Params = message["model"]
     return params
 
 
@@ -206,6 +205,6 @@ def accept_equally(message: Message, client: int, state: State) -> None:
         Traceback (most recent call last):
         ValueError: Expected num_examples to be at most 1, but got 2
     """
-    count: Any = message.get("num_examples", torch.tensor(1))
+    count = message.get("num_examples", torch.tensor(1))
     if (count > 1).any():
         raise ValueError(f"Expected num_examples to be at most 1, but got {count.max()}")

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 Params = dict[str, Tensor]
-Message = dict[str, Tensor | Params]
+Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
 
 
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -72,7 +72,7 @@ class Client:
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
             kept = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
             return envelope(KEYS, {"keys": parts.as_tensor(pair)}), kept
-        known: Any = state.get(ASKED, {"phase": torch.tensor(REST)})
+        known = state.get(ASKED, {"phase": torch.tensor(REST)})
         if known["phase"] != phase - 1:
             raise ValueError(
                 f"Expected to be asked for what follows in this exchange, but got {NAMES[phase]!r}:"
@@ -134,7 +134,7 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
             f"Expected messages to have {list(terms.names)}, which a secure sum covers, and nothing"
             f" else, but got {others} missing or more"
         )
-    given: Any = message["num_examples"]
+    given = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
     weight = int(given)
     if given.numel() != 1 or weight != given or weight < 0:

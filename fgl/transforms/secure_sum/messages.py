@@ -85,8 +85,8 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
         return message, dict(START)
     if TOLD not in state:
         raise ValueError("Expected the state to have the exchange's first message, but got none")
-    asked: Any = message["secure"]
-    return as_message(state[TOLD]), {"phase": message["phase"], **asked}  # type: ignore[arg-type, dict-item]
+    asked = message["secure"]
+    return as_message(state[TOLD]), {"phase": message["phase"], **asked}
 
 
 def of_method(state: State) -> State:

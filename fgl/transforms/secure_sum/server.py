@@ -54,7 +54,7 @@ class Server:
 
     def accept(self, message: Message, client: int, state: State) -> None:
         """Refuse what is no answer to what was asked."""
-        known: Any = state.get(ASKED, START)
+        known = state.get(ASKED, START)
         phase, given, told = int(known["phase"]), message.get("phase"), message.get("secure")
         if set(message) != {"phase", "secure"} or not isinstance(told, Mapping):
             raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
@@ -106,7 +106,7 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        known: Any = state.get(ASKED, START)
+        known = state.get(ASKED, START)
         phase = int(known["phase"])
         place = phase if inbox.round is None else inbox.round % ROUNDS
         if phase == KEYS != place:  # the last exchange was given up: wait for the next
@@ -148,7 +148,7 @@ class Server:
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the letters that were written to it."""
-        known: Any = state[ASKED]
+        known = state[ASKED]
         self._enough(len(inbox), "letters")
         here, clients = _present(inbox, known), known["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
@@ -164,7 +164,7 @@ class Server:
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
-        known: Any = state[ASKED]
+        known = state[ASKED]
         heard = _of_one_layout(inbox)
         self._enough(len(heard), "masked uploads")
         sent = _present(heard, known)
@@ -177,11 +177,11 @@ class Server:
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masks are taken off the sum, and the method gets the means."""
-        known: Any = state[ASKED]
+        known = state[ASKED]
         self._enough(len(inbox), "shares")
         clients = known["clients"].tolist()
         told = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
-        hidden: Any = state["masked"]
+        hidden = state["masked"]
         keys, here, sent = known["keys"], known["here"], known["sent"]
         about = self.terms.about(keys)
         words = parts.unmasked(flat(hidden), keys, here, sent, told, self.terms.threshold, about)
@@ -194,8 +194,8 @@ class Server:
 
     def _means(self, total: Params, summed: list[int], inbox: Inbox, state: State) -> Inbox:
         """An inbox with the means for all who are in the sum; the first has all their weight."""
-        known: Any = state[ASKED]
-        told = as_message(state[TOLD])  # type: ignore[arg-type]
+        known = state[ASKED]
+        told = as_message(state[TOLD])
         weight, limit = int(total["num_examples"]), self.terms.limit(len(known["clients"]))
         if not 0 <= weight <= len(summed) * min(limit, self.method.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
@@ -248,8 +248,8 @@ def _rest(clients: Tensor) -> dict[int, Message]:
 
 def _restored(state: State) -> dict[int, Message]:
     """The method's message again for all in an exchange."""
-    known: Any = state.get(ASKED, START)
-    told: Any = state.get(TOLD, {})
+    known = state.get(ASKED, START)
+    told = state.get(TOLD, {})
     return dict.fromkeys(known.get("clients", torch.tensor([])).tolist(), as_message(told))
 
 

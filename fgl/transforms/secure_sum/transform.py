@@ -141,5 +141,5 @@ def clients_summed(state: State) -> dict[str, float]:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
         {'clients_summed': 7.0}
     """
-    known: Any = state.get(ASKED, {})
+    known = state.get(ASKED, {})
     return {"clients_summed": float(known.get("summed", 0))}

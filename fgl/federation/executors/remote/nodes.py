@@ -191,7 +191,7 @@ class Nodes:
         return said
 
     def _note(self, index: int, client: int) -> Note:
-        base: Any = self.states.get(client, {}).get("round", -1)
+        base = self.states.get(client, {}).get("round", -1)
         return Note(self.run, self.seed, index, client, int(base))
 
     def _ask(self, kind: str, index: int, messages: Mapping[int, Message]) -> dict[int, Any | str]:
