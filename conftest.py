@@ -15,10 +15,10 @@ import fgl
 THREADS = int(os.environ.get("FGL_TEST_THREADS", "1"))
 torch.set_num_threads(THREADS)
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
-ROOM = "fgl/federation"
+ROOM = "fgl/federation/executors/remote"
 NEEDS = {  # whose examples, or whose import, need an extra
-    "safetensors": [f"{ROOM}/executors/remote/{name}.py" for name in ("wire", "node", "nodes")],
-    "flwr": [f"{ROOM}/executors/remote/flower.py", "tests/flower_grid.py"],
+    "safetensors": [f"{ROOM}/{name}.py" for name in ("wire", "client", "executor")],
+    "flwr": [f"{ROOM}/flower.py", "tests/flower_grid.py"],
 }
 collect_ignore = [
     file

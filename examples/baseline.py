@@ -16,7 +16,7 @@ from functools import partial
 import torch
 
 from fgl import methods, tasks
-from fgl.experiment import Run, choose, cli, takes_options_of
+from fgl.experiment import Run, choose_names, cli, takes_options_of
 
 
 def fedavg(fedavg):
@@ -91,7 +91,7 @@ def experiment(method, name):
 
 
 def main(argv=None):
-    names, flags = choose(__doc__, argv, method=METHODS, task=TASKS)
+    names, flags = choose_names(__doc__, argv, method=METHODS, task=TASKS)
     return cli(experiment(*names), argv=flags, words=names)
 
 

@@ -20,7 +20,7 @@ from federations import graphs, model, printed, script
 
 import fgl
 from fgl.checks import check_choice, check_number
-from fgl.experiment import Run, best_round, choose, cli, report, takes_options_of
+from fgl.experiment import Run, best_round, choose_names, cli, report, takes_options_of
 from fgl.experiment.cli import defaults_of
 from fgl.experiment.report import to_json
 from fgl.federation import Result, Round, layer
@@ -576,17 +576,20 @@ def test_options_of_a_builder(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     tables = {"method": {"scaled": scaled}, "task": {"nodes": Setting}}
-    assert choose("", ["scaled", "nodes", "--help"], **tables) == (("scaled", "nodes"), ["--help"])
+    assert choose_names("", ["scaled", "nodes", "--help"], **tables) == (
+        ("scaled", "nodes"),
+        ["--help"],
+    )
     for argv in (["--help"], ["scaled", "-h"]):
         with pytest.raises(SystemExit) as caught:
-            choose("What it does.", argv, **tables)
+            choose_names("What it does.", argv, **tables)
         assert caught.value.code == 0
         said = capsys.readouterr().out
         assert "What it does." in said
         assert "  scaled  FedAvg whose loss is scaled.\n" in said
         assert "  nodes  Three clients of a random graph.\n" in said
     with pytest.raises(SystemExit) as caught:
-        choose("", ["scaled", "edges"], **tables)
+        choose_names("", ["scaled", "edges"], **tables)
     assert caught.value.code == 2
     assert "Expected task to be one of nodes, but got edges" in capsys.readouterr().err
 

@@ -24,7 +24,7 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
-from fgl.federation.executors.remote.node import Folder
+from fgl.federation.executors.remote.client import StateFolder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}
@@ -57,7 +57,7 @@ def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> 
 
 
 def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:
-    shelf = Folder(tmp_path, 7, 1)
+    shelf = StateFolder(tmp_path, 7, 1)
     shelf.write(2, b"state")
     for name in ("copy of round-000002.state", "round-best.state", "round-000002.state.backup"):
         (shelf.folder / name).write_bytes(b"mine")

@@ -32,7 +32,7 @@ from speed.rounds import SETTINGS, cora, synthetic
 
 import fgl
 from fgl.federation import Cohort
-from fgl.federation.executors.batch.steps import Plan, View
+from fgl.federation.executors.batch.steps import StepPlan, View
 from fgl.federation.executors.batch.train_cohort import _optimizer, _stack, _step
 from fgl.federation.training.optimizer import Layout
 from fgl.federation.training.train import trainable, training
@@ -55,7 +55,7 @@ class Step:
         names = trainable(method)
         self.leaves = {n: stack.requires_grad_() for n, stack in self.stacks.items() if n in names}
         self.stepper = _optimizer(method.train, params[0], self.leaves)
-        plan = Plan(method.train, Cohort(clients), contexts, range(len(clients)))
+        plan = StepPlan(method.train, Cohort(clients), contexts, range(len(clients)))
         self.view = View(method, layout).at(*plan.at(0))
 
     def __call__(self) -> torch.Tensor:

@@ -5,13 +5,13 @@ from .cli import cli, takes_options_of
 from .memory import Estimate, estimate
 from .report import best_round, report
 from .run import Run
-from .words import choose
+from .words import choose_names
 
 __all__ = [
     "Estimate",
     "Run",
     "best_round",
-    "choose",
+    "choose_names",
     "cli",
     "early_stop",
     "estimate",

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from ..federation import run
 from .run import Run, command
-from .words import choose, first_line, option, preset_table, sentence
+from .words import choose_names, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
 Presets = Mapping[str, Mapping[str, Any]]
@@ -75,7 +75,7 @@ def cli(
     siblings = [*main.values()] if isinstance(main, Mapping) else []
     if isinstance(main, Mapping):
         about = inspect.getdoc(inspect.getmodule(siblings[0])) or ""
-        (word,), argv = choose(about, argv, task=main)
+        (word,), argv = choose_names(about, argv, task=main)
         unknown = [name for name in presets or {} if name not in main]
         if unknown:
             said = ", ".join(main)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 
-def choose(
+def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
     """The first words of a command line, one of each table.
@@ -30,7 +30,7 @@ def choose(
 
     Example:
         >>> methods = {"local": fgl.methods.local, "ring": fgl.methods.ring}
-        >>> choose("Baselines.", ["ring", "--rounds", "3"], method=methods)
+        >>> choose_names("Baselines.", ["ring", "--rounds", "3"], method=methods)
         (('ring',), ['--rounds', '3'])
     """
     rest = list(sys.argv[1:] if argv is None else argv)

@@ -14,7 +14,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
-from .executors.here import Here, Place, Task
+from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .history import Result, Round
@@ -32,7 +32,7 @@ Callback = Callable[[Round, Result], bool | None]
 
 def run(
     method: Method,
-    clients: Sequence[Graph] | Task | None = None,
+    clients: Sequence[Graph] | TaskLike | None = None,
     *,
     num_rounds: int,
     on: Place | None = None,
@@ -177,7 +177,7 @@ def _check_history(result: Result, rounds: Sequence[Round]) -> None:
 
 def _place(
     on: Place | None,
-    clients: Sequence[Graph] | Task | None,
+    clients: Sequence[Graph] | TaskLike | None,
     at_once: int | Literal["all", "auto"],
     score: Score | None,
     start: Result | None,

@@ -18,7 +18,7 @@ from .batch.choice import choose
 from .loop import Loop, Score
 
 
-class Task(Protocol):
+class TaskLike(Protocol):
     """What a run needs of a task: its clients, and how it scores a method."""
 
     @property
@@ -76,7 +76,7 @@ class Here:
         3
     """
 
-    clients: Sequence[Graph] | Task | None
+    clients: Sequence[Graph] | TaskLike | None
     at_once: int | Literal["all", "auto"] = "auto"
     score: Score | None = None
 

@@ -138,7 +138,7 @@ class Folder:
         with check_disk(f"checkpoint {path} to be written after round {rounds - 1}"):
             self._append(result)
             content = _pack(self.identity, result, self._size, self._sum.hexdigest())
-            write_whole(path, content)
+            write_sealed(path, content)
             kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
             for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
                 if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
@@ -238,13 +238,13 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
     return buffer.getvalue()
 
 
-def write_whole(path: Path, payload: bytes) -> None:
+def write_sealed(path: Path, payload: bytes) -> None:
     """Write a file of this format: its number, a checksum of all else, the payload."""
     disk.write_whole(path, _sealed(payload))
 
 
-def read_whole(path: Path) -> bytes | None:
-    """What `write_whole` wrote; None where the file is damaged.
+def read_sealed(path: Path) -> bytes | None:
+    """What `write_sealed` wrote; None where the file is damaged.
 
     Raises:
         ValueError: for a whole file of another format.
@@ -269,7 +269,7 @@ def _sealed(payload: bytes) -> bytes:
 def _read(path: Path) -> dict[str, Any]:
     """The content of a file of this format."""
     try:
-        payload = read_whole(path)
+        payload = read_sealed(path)
     except OSError as error:
         raise Damaged(str(error)) from error
     if payload is None:

@@ -149,7 +149,7 @@ class _Context(Mapping[str, Any]):
         return len(self._view.contexts[0])
 
 
-class Plan:
+class StepPlan:
     """What each step of a cohort sees; a client that has no such step sees another and ignores it.
 
     Args:

@@ -27,7 +27,7 @@ from ...training.optimizer import (
 from ...training.train import Trained, check_has_gradient, check_reached, trainable, training
 from .cohort import ONE_BY_ONE, Cohort
 from .padding import check_padding
-from .steps import Plan, View
+from .steps import StepPlan, View
 
 ELEMENTWISE = (
     *(optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad, optim.Adadelta, optim.Adamax),
@@ -84,7 +84,7 @@ def train_cohort(
     once = {id(own): layout.turn(own) for own in params}
     stacks = _stack([once[id(own)] for own in params])
     leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
-    plan = Plan(how, cohort, contexts, seeds)
+    plan = StepPlan(how, cohort, contexts, seeds)
     _check_model(method.model, cohort)
     stepper = _optimizer(how, params[0], leaves)
     load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))

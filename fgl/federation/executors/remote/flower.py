@@ -18,8 +18,8 @@ from ...method.message import Message as Sent
 from ...method.message import leaves, to
 from ...method.method import Method, State
 from ..loop import Score
-from .node import Folder, Note, Shelf, agreement, answer, check_agreement, scores
-from .nodes import Nodes, Reply
+from .client import Note, Shelf, StateFolder, agreement, answer, check_agreement, scores
+from .executor import RemoteClients, Reply
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
@@ -91,7 +91,7 @@ def _asked(
         raise ValueError(f"Expected a message for client {client}, but got one for {note.client}")
     check_agreement(client, agreement(method, config), json.loads(told["agreement"]))
     root = context.node_config.get("state")
-    shelf = _Memory(context, note) if root is None else Folder(str(root), note.run, client)
+    shelf = _Memory(context, note) if root is None else StateFolder(str(root), note.run, client)
     return method, graph, note, to(_read(message.content), graph.device), shelf
 
 
@@ -194,11 +194,11 @@ class Flower:
 
     def __call__(
         self, method: Method, *, seed: int, states: Mapping[int, State], config: Mapping[str, Any]
-    ) -> Nodes:
+    ) -> RemoteClients:
         """The executor of a run."""
-        return Nodes(self, method, seed=seed, states=states, config=config)
+        return RemoteClients(self, method, seed=seed, states=states, config=config)
 
-    # What follows is how `Nodes` reaches them: a `Post`.
+    # What follows is how `RemoteClients` reaches them: a `Post`.
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
         there = self.grid.get_nodes()

@@ -17,7 +17,7 @@ from ...gate.uploads import LONGEST
 from ...method.message import Message, to
 from ...method.method import Method, State
 from .. import Answer, Value
-from .node import Note, agreement, check_agreement
+from .client import Note, agreement, check_agreement
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
 SLOWEST = 30.0  # seconds between two questions to an app that dies of each
@@ -100,7 +100,7 @@ class _Question:
         return [c for c in self.contents if c not in self.found and c not in waiting]
 
 
-class Nodes:
+class RemoteClients:
     """Every client is a node elsewhere, known by the id that its network gives it.
 
     Its `states` hold nothing of the clients': of each that keeps a state they name the run, and

@@ -16,7 +16,7 @@ from ....graph import Graph
 from ...gate.guard import checked
 from ...method.message import Message, to
 from ...method.method import Method, State
-from ...saved.checkpoint import read_whole, write_whole
+from ...saved.checkpoint import read_sealed, write_sealed
 from ...saved.identity import identity
 from ...training.train import in_mode
 from .. import Answer, Value
@@ -56,12 +56,12 @@ class Shelf(Protocol):
     def drop(self, index: int) -> None: ...
 
 
-class Folder:
+class StateFolder:
     """A shelf in a folder: each state is a file with a checksum, whole or not there.
 
     Example:
         >>> import tempfile
-        >>> shelf = Folder(tempfile.mkdtemp(), run=7, client=1)
+        >>> shelf = StateFolder(tempfile.mkdtemp(), run=7, client=1)
         >>> shelf.write(3, b"state")
         >>> shelf.rounds(), shelf.read(3), shelf.read(4)
         ([3], b'state', None)
@@ -75,11 +75,11 @@ class Folder:
 
     def read(self, index: int) -> bytes | None:
         path = self._path(index)
-        return read_whole(path) if path.exists() else None
+        return read_sealed(path) if path.exists() else None
 
     def write(self, index: int, payload: bytes) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_whole(self._path(index), payload)
+        write_sealed(self._path(index), payload)
 
     def rounds(self) -> list[int]:
         names = [path.name for path in self.folder.glob("*.state")]  # others' are left alone
@@ -142,7 +142,7 @@ def answer(
         >>> import tempfile
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
-        >>> note, shelf = Note(7, 0, 0, 1, -1), Folder(tempfile.mkdtemp(), 7, 1)
+        >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
         >>> made, keeps = answer(method, graph, note, {"model": method.initial()}, shelf)
         >>> list(made.message), keeps
         (['model', 'num_examples'], False)
@@ -167,7 +167,7 @@ def scores(
     Example:
         >>> import tempfile
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
-        >>> note, shelf = Note(7, 0, 0, 1, -1), Folder(tempfile.mkdtemp(), 7, 1)
+        >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
         >>> message, score = {"model": method.initial()}, lambda params, graph: {"hits": (1, 2)}
         >>> scores(method, fgl.Graph(torch.eye(1), torch.zeros(2, 0).long()), note, message, shelf,
         ...        score)
