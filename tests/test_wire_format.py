@@ -11,6 +11,7 @@ from federations import same
 pytest.importorskip("safetensors")
 
 from fgl.federation import num_bytes
+from fgl.federation.executors.remote.client import StateFolder
 from fgl.federation.executors.remote.wire import pack, unpack
 
 NANS = torch.tensor([0x7FC00001, 0x7F800001, -1], dtype=torch.int32).view(torch.float32)
@@ -58,7 +59,7 @@ def test_half_a_message_is_refused(cut: int) -> None:
 
 
 def test_a_damaged_state_is_not_read(tmp_path: Any) -> None:
-    shelf = Folder(tmp_path, run=1, client=0)
+    shelf = StateFolder(tmp_path, run=1, client=0)
     shelf.write(2, b"state")
     (path,) = tmp_path.rglob("*.state")
     assert shelf.read(2) == b"state"
