@@ -31,7 +31,7 @@ from .method.fedavg import (
     send_model,
     supervised,
 )
-from .method.inbox import Broadcast, Inbox, changed_messages
+from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
 from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.ragged import Ragged
@@ -124,6 +124,7 @@ __all__ = [
     "num_bytes",
     "num_participants",
     "num_steps",
+    "one_for_all",
     "pair",
     "predict",
     "refuse",

@@ -5,14 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_count
-from ..federation import Inbox, Message, Method, Params, State, layer, refuse
+from ..federation import Inbox, Message, Method, Params, State, layer, one_for_all, refuse
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
@@ -71,7 +70,8 @@ def robust(
         if not counted:
             return method.aggregate(inbox, state)
         heard = Inbox(counted, inbox.num_clients, inbox.sent)
-        updates, common = heard.changes("model"), _common(inbox.sent, heard)
+        updates = heard.changes("model")
+        common = one_for_all([inbox.sent[client]["model"] for client in heard], "model")
         try:
             update = rule(bucket_means(updates, size=bucket))
         except TooManyBad as error:
@@ -105,20 +105,6 @@ def _check_covered(inbox: Inbox, untouched: Collection[str]) -> None:
                 "Expected messages to have 'model' and 'num_examples' alone, which a robust mean "
                 f"covers, but got {others} too: name in untouched what shall pass as it is"
             )
-
-
-def _common(sent: Mapping[int, Message], heard: Inbox) -> Params:
-    """The model that everybody was sent, as far as it came back."""
-    models: list[Any] = [sent[client]["model"] for client in heard]
-    first = models[0]
-    for other in models[1:]:
-        if other is not first and any(not first[name].equal(other[name]) for name in first):
-            raise ValueError(
-                "Expected everybody to have been sent the same model, but got one for each: "
-                "this server does not average"
-            )
-    common: Params = first
-    return common
 
 
 def _replaced(inbox: Inbox, model: Params, first: int, untouched: Collection[str]) -> Inbox:

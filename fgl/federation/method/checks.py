@@ -15,20 +15,16 @@ from .message import leaves
 def check_message(
     message: Any,
     *,
-    like: Mapping[str, Any] | None = None,
     model: Mapping[str, Tensor] | None = None,
     name: str = "message",
-    whose: str = "",
 ) -> None:
     """Check what crosses the wire.
 
     Args:
         message: what should be a dict of tensors, at most one dict deep.
-        like: a message with the same keys, under ``"model"`` too, e.g. another client's.
         model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
             with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
         name: what an error calls the message.
-        whose: what an error calls `like`, e.g. ``"client 3's"``.
 
     Raises:
         TypeError: if it is something other than tensors in dicts, or a dtype differs.
@@ -45,16 +41,6 @@ def check_message(
             raise ValueError(
                 f"Expected {name}'s {path!r} to be detached, but got one that requires a gradient"
             )
-    if like is not None:
-        check_keys(message, like, name, whose)
-        for key, value in like.items():
-            if isinstance(value, Mapping) != isinstance(message[key], Mapping):
-                raise TypeError(
-                    f"Expected {name}[{key!r}] to be a {type(value).__name__}, "
-                    f"but got a {type(message[key]).__name__}"
-                )
-            if key == "model" and isinstance(value, Mapping):
-                check_keys(message[key], value, f"{name}[{key!r}]", whose)
     if model is not None and "model" in message:
         received = message["model"]
         if not isinstance(received, Mapping):
@@ -110,7 +96,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
             )
 
 
-def check_keys(got: Mapping[str, Any], want: Collection[str], name: str, whose: str = "") -> None:
+def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
     """Raise a ValueError that names what is missing in `got`, or extra, against `want`.
 
     Example:
@@ -123,8 +109,7 @@ def check_keys(got: Mapping[str, Any], want: Collection[str], name: str, whose: 
     if not missing and not extra:
         return
     said = [f"{word} {keys}" for word, keys in (("missing", missing), ("extra", extra)) if keys]
-    keys = f"keys {list(want)}" + (f" as {whose}" if whose else "")
-    raise ValueError(f"Expected {name} to have {keys}, but got {' and '.join(said)}")
+    raise ValueError(f"Expected {name} to have keys {list(want)}, but got {' and '.join(said)}")
 
 
 def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: str) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from .checks import check_keys
-from .message import Message
+from .message import Message, leaves
 
 
 class Inbox(Mapping[int, Message]):
@@ -276,3 +276,28 @@ def changed_messages(
     if isinstance(outbox, Broadcast):
         return Broadcast(change(outbox.message), len(outbox))
     return {client: change(message) for client, message in outbox.items()}
+
+
+def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
+    """What everybody was sent, which must be the same for all.
+
+    Args:
+        sent: to each client, a message or a part of one.
+        what: what an error calls it.
+
+    Raises:
+        ValueError: if two are not equal.
+
+    Example:
+        >>> one_for_all([{"w": torch.zeros(1)}, {"w": torch.zeros(1)}], "model")
+        {'w': tensor([0.])}
+    """
+    want = dict(leaves(sent[0]))
+    for other in sent[1:]:
+        got = want if other is sent[0] else dict(leaves(other))
+        if got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want):
+            raise ValueError(
+                f"Expected everybody to have been sent the same {what}, but got one for each: "
+                "this server does not average"
+            )
+    return sent[0]

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...federation import Absent, Inbox, Message, Method, Params, State, leaves
+from ...federation import Absent, Inbox, Message, Method, Params, State, leaves, one_for_all
 from ...privacy import DoesNotFit, decode, wrapped_sum
 from ...privacy import masks as parts
 from .messages import (
@@ -141,7 +141,8 @@ class Server:
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
-        sent: dict[str, Any] = {path: tensor for path, tensor in leaves(_common(inbox))}
+        common = one_for_all([inbox.sent[client] for client in inbox], "message")
+        sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
         known = at(LETTERS, clients=clients, keys=keys)
         outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, {"keys": keys}))
         return outbox, {**of_method(state), ASKED: known, TOLD: sent}
@@ -251,22 +252,6 @@ def _restored(state: State) -> dict[int, Message]:
     known = state.get(ASKED, START)
     told = state.get(TOLD, {})
     return dict.fromkeys(known.get("clients", torch.tensor([])).tolist(), as_message(told))
-
-
-def _common(inbox: Inbox) -> Message:
-    """The message of the method that all here were sent."""
-    sent = [inbox.sent[client] for client in inbox]
-    want = dict(leaves(sent[0]))
-    for message in sent[1:]:
-        got = dict(leaves(message))
-        if message is not sent[0] and (
-            got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want)
-        ):
-            raise ValueError(
-                "Expected everybody to have been sent the same, but got one message for each: "
-                "this server does not average"
-            )
-    return sent[0]
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:
