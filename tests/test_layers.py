@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from conformance import CASES, case
@@ -18,7 +20,7 @@ from federations import CLASSES, FEATURES, graphs, script
 import fgl
 from fgl import methods, transforms
 from fgl.federation import Training
-from fgl.federation.method.layers import Layer
+from fgl.federation.method.layers import Layer, described
 from fgl.federation.saved.checkpoint import _check_identity
 from fgl.federation.saved.identity import identity
 
@@ -69,7 +71,7 @@ def test_every_builder_notes_itself(name: str) -> None:
     assert hasattr(builder(name), "__wrapped__"), f"{name} has no fgl.layer"
 
 
-def described(method: fgl.Method) -> dict[str, Any]:
+def identified(method: fgl.Method) -> dict[str, Any]:
     return identity(method, 0, 1.0, 0.0, None)
 
 
@@ -95,7 +97,7 @@ def test_another_setting_is_another_run(name: str, key: str) -> None:
     other = replace(method, layers=tuple(changed))
     text = rf"of this run with settings of {name}( 2)?=\{{'{key}': .*but got .*another value"
     with pytest.raises(ValueError, match=text):
-        _check_identity(Path("x"), json.loads(json.dumps(described(other))), described(method))
+        _check_identity(Path("x"), json.loads(json.dumps(identified(other))), identified(method))
 
 
 def as_it_was(first: Any, second: Any, context: Any) -> Any:
@@ -200,3 +202,33 @@ def test_a_layer_describes_equal_arguments_equally_in_any_order() -> None:
         return methods.fedper(PLAIN, shared=shared).layers[-1].settings
 
     assert layers(["convs.0"]) == layers(("convs.0",)) != layers(["convs.1"])
+
+
+class Named:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __repr__(self) -> str:
+        return f"Named({self.size})"
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (np.float32(0.1), np.float32(0.2)),
+        (np.arange(3), np.arange(4)),
+        (torch.ones(2), torch.zeros(2)),
+        (torch.device("cpu"), torch.device("meta")),
+        (torch.float32, torch.float64),
+        (Path("a"), Path("b")),
+        (Named(1), Named(2)),
+        (partial(torch.clamp, min=np.float32(0.1)), partial(torch.clamp, min=np.float32(0.2))),
+        ({"a": [1]}, {"a": [2]}),
+        (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
+    ],
+    ids=str,
+)
+def test_values_that_differ_are_described_differently(one: Any, other: Any) -> None:
+    assert described(one) != described(other)
+    assert described(one) == described(copy.deepcopy(one))
+    json.dumps(described(one))

@@ -5,14 +5,17 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any
 
+import numpy
 import torch
 from torch import Tensor, nn
 
 FUNCTIONS = ("loss", "receive", "send", "aggregate", "deploy", "accept")  # of a method
+LONGEST = 200  # characters of a value as it is printed
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,8 @@ def described(value: Any) -> Any:
     """A value as JSON can hold it: equal for equal values, in any process.
 
     Functions count by their name, what `functools.partial` fixed, and the numbers and functions
-    that they close over; tensors by their entries, modules by `architecture`.
+    that they close over; tensors and arrays by their entries, modules by `architecture`, all else
+    by how it is printed.
 
     Example:
         >>> described({"mu": 0.1, "shared": {"b", "a"}})
@@ -95,6 +99,8 @@ def described(value: Any) -> Any:
         return value
     if isinstance(value, Tensor):
         return f"{value.dtype} {list(value.shape)} {digest_of([value])}"
+    if isinstance(value, numpy.ndarray | numpy.generic):
+        return described(torch.as_tensor(value)) if value.ndim else described(value.item())
     if isinstance(value, Mapping):
         return {str(key): described(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -102,15 +108,17 @@ def described(value: Any) -> Any:
     if isinstance(value, set | frozenset):
         return sorted((described(each) for each in value), key=str)
     if isinstance(value, nn.Module):
-        text = json.dumps(architecture(value)).encode()
-        return f"{type(value).__name__} {hashlib.blake2b(text, digest_size=8).hexdigest()}"
+        return f"{type(value).__name__} {_digest(json.dumps(architecture(value)).encode())}"
     if callable(value) and not is_dataclass(value):
         return spelled(value)
     if is_dataclass(value) and not isinstance(value, type) and hasattr(value, "__dict__"):
         inside = {each.name: getattr(value, each.name) for each in fields(value) if each.repr}
         return {"type": type(value).__name__, **described(inside)}
     plain = jsonable(value)
-    return type(value).__name__ if plain is UNKNOWN else plain
+    if plain is not UNKNOWN:
+        return plain
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))  # an address is another one each time
+    return text if len(text) <= LONGEST else f"{type(value).__name__} {_digest(text.encode())}"
 
 
 def architecture(model: nn.Module) -> dict[str, str]:
@@ -142,8 +150,8 @@ def spelled(function: Any) -> str:
         True
     """
     if isinstance(function, functools.partial):
-        given = {name: _inside(value) for name, value in sorted(function.keywords.items())}
-        return f"{spelled(function.func)}({[*map(_inside, function.args)]}, {given})"
+        given = {name: described(value) for name, value in sorted(function.keywords.items())}
+        return f"{spelled(function.func)}({[*map(described, function.args)]}, {given})"
     names = getattr(getattr(function, "__code__", None), "co_freevars", ())
     cells = getattr(function, "__closure__", None) or ()
     closed = {name: cell.cell_contents for name, cell in zip(names, cells, strict=True)}
@@ -189,6 +197,10 @@ def jsonable(value: Any) -> Any:
         return json.loads(json.dumps(value))
     except (TypeError, ValueError):
         return UNKNOWN
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
 def digest_of(tensors: Collection[Tensor]) -> str:
