@@ -58,7 +58,7 @@ def test_report_and_repetition(variant: str, tmp_path: Path) -> None:
     assert list(report) == [
         *("recipe", "dataset", "clients", "rounds", "seed", "metrics"),
         *("seconds_per_round", "bytes_up", "bytes_down", "config"),
-        *("best_round", "curves", "dropped"),
+        *("best_round", "curves", "dropped", "layers"),
     ]
     assert (report["recipe"], report["dataset"], report["rounds"]) == (name, "synthetic", 2)
     assert report["metrics"]
