@@ -167,10 +167,17 @@ Place = tuple[str, ...]  # of a tensor: its key, and its name inside of an entry
 
 
 def _tensors(message: Mapping[str, Any]) -> list[tuple[Place, Tensor]]:
-    """The tensors of a message, a state or a context, which may hold more than tensors."""
+    """The tensors of a message, a state or a context, which may hold more than tensors.
+
+    A dict that it has twice, such as a received model from which training starts, counts once.
+    """
     found: list[tuple[Place, Any]] = []
+    seen: set[int] = set()
     for key, value in message.items():
         if isinstance(value, Mapping):
+            if id(value) in seen:
+                continue
+            seen.add(id(value))
             found += [((key, name), _inside(inner)) for name, inner in value.items()]
         else:
             found.append(((key,), _inside(value)))
