@@ -179,6 +179,16 @@ def test_a_builder_of_ones_own() -> None:
     assert not method.replaced
 
 
+def test_a_builder_that_returns_no_method() -> None:
+    @fgl.layer
+    def forgetful(fedavg: fgl.Method) -> fgl.Method:
+        replace(fedavg, exchange=2)
+        return None  # type: ignore[return-value]
+
+    with pytest.raises(TypeError, match="Expected forgetful to return a Method, but got NoneType"):
+        forgetful(PLAIN)
+
+
 def test_what_a_builder_used_inside_is_refused_too() -> None:
     @fgl.layer
     def mine(fedavg: fgl.Method) -> fgl.Method:

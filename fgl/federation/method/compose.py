@@ -41,7 +41,8 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
             nothing else. A run of a method with another one there raises.
 
     Returns:
-        The builder, whose methods have one layer more.
+        The builder, whose methods have one layer more; around the layers of the first method, or
+        of the first task, among its arguments. It raises a TypeError if it returns no method.
 
     Example:
         >>> @layer
@@ -61,6 +62,9 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
     @functools.wraps(builder)
     def build(*args: P.args, **kwargs: P.kwargs) -> Method:
         made = builder(*args, **kwargs)
+        if not isinstance(made, Method):
+            got = type(made).__name__
+            raise TypeError(f"Expected {builder.__name__} to return a Method, but got {got}")
         given = signature.bind(*args, **kwargs).arguments
         found = [(name, _method_of(value)) for name, value in given.items()]
         place, method = next((pair for pair in found if pair[1]), ("", None))
