@@ -67,6 +67,7 @@ FEDERATION = [
     "method.checks",
     "method.inbox",
     "method",
+    "method.describe",
     "method.layers",
     "method.method",
     "method.compose",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import json
 from collections.abc import Callable
@@ -20,7 +21,8 @@ from federations import CLASSES, FEATURES, graphs, script
 import fgl
 from fgl import methods, transforms
 from fgl.federation import Training
-from fgl.federation.method.layers import Layer, described
+from fgl.federation.method.describe import described
+from fgl.federation.method.layers import Layer
 from fgl.federation.saved.checkpoint import _check_identity
 from fgl.federation.saved.identity import identity
 
@@ -96,6 +98,8 @@ def test_another_setting_is_another_run(name: str, key: str) -> None:
     changed[place] = replace(changed[place], settings=settings)
     other = replace(method, layers=tuple(changed))
     text = rf"of this run with settings of {name}( 2)?=\{{'{key}': .*but got .*another value"
+    if key == "model":
+        text = "of this run with architecture="
     with pytest.raises(ValueError, match=text):
         _check_identity(Path("x"), json.loads(json.dumps(identified(other))), identified(method))
 
@@ -176,7 +180,7 @@ def test_a_builder_of_ones_own() -> None:
     assert [layer.name for layer in method.layers] == ["fedavg", "mine"]
     assert method.layers[-1].settings == {"rate": 0.25, "extra": 3}
     assert [layer.name for layer in made_by(method.layers[-1])] == ["mine", "fedprox"]
-    assert not method.replaced
+    assert not method.unknown
 
 
 def test_a_builder_that_returns_no_method() -> None:
@@ -202,7 +206,7 @@ def test_what_no_builder_noted_is_said(tmp_path: Path) -> None:
     method = replace(methods.fedprox(PLAIN, mu=0.1), send=OTHER["send"], accept=OTHER["accept"])
     assert repr(method) == "replace(fedprox(fedavg(GCN(...)), mu=0.1), send=..., accept=...)"
     result = fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
-    assert result.config["layers"][-1] == {"name": "replace", "functions": ["send", "accept"]}
+    assert result.config["layers"][-1] == {"name": "replace", "unknown": ["send", "accept"]}
     with pytest.warns(UserWarning, match="got send and accept of a builder without fgl.layer"):
         fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path)
 
@@ -236,9 +240,205 @@ class Named:
         ({"a": [1]}, {"a": [2]}),
         (torch.nn.Dropout(0.1), torch.nn.Dropout(0.2)),
     ],
-    ids=str,
+    ids=[str(number) for number in range(10)],
 )
 def test_values_that_differ_are_described_differently(one: Any, other: Any) -> None:
     assert described(one) != described(other)
     assert described(one) == described(copy.deepcopy(one))
     json.dumps(described(one))
+
+
+# Other arguments than those of the conformance table are tried for each kind of value.
+GIVEN: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0.1},
+    "adaptive_fedprox": {"fit": lambda params, graph: params},
+    "fedper": {"shared": ("convs.0",)},
+    "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
+    "mix_updates": {"network": methods.uniform},
+    "clipped": {"length": 1.0},
+    "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
+    "central_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
+    "robust": {"rule": fgl.aggregate.robust.median},
+    "attacked": {"attackers": [1], "attack": transforms.scaled_updates()},
+    "secure_sum": {"threshold": 3},
+    "per_example_gaussian": {
+        **{"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5},
+        **{"expected_batch_size": 8.0, "num_steps": 2},
+    },
+}
+LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
+WORDS = ("adam", "gradient", "second", "all", "validation", "updates", "gradients")
+
+
+def others(value: Any) -> list[Any]:
+    """Values of the same kind; a builder may refuse some of them."""
+    if isinstance(value, bool):
+        return [not value]
+    if isinstance(value, int | float):
+        return [value + 1, value * 0.5, value * 0.9, value + 0.25]
+    if isinstance(value, str):
+        return list(WORDS)
+    if isinstance(value, fgl.Graph):
+        return [value.replace(x=value.x + 1)]
+    if isinstance(value, list | tuple | frozenset):
+        return [("convs.1",), [2], (False, True), ("num_examples",), ("shift",)]
+    if callable(value):
+        return [lambda *given: value(*given), partial(value)]
+    return [0.25, 3, True]
+
+
+ARGUMENTS = [
+    (name, key)
+    for name in public_builders()
+    if name not in LEFT_OUT
+    for key in list(inspect.signature(builder(name)).parameters)[1:]
+]
+UNCHANGED = {
+    ("graphfl", "query"),
+    ("fedopt", "bias_correction"),
+    ("own_models", "draw"),
+}  # others change with them
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("name", "key"), ARGUMENTS)
+def test_another_argument_is_another_identity(name: str, key: str) -> None:
+    """The builder itself is called with it."""
+    given = GIVEN.get(name, {})
+    build = builder(name)
+    one = identified(build(PLAIN, **given))
+    default = inspect.signature(build).parameters[key].default
+    tried = 0
+    for value in others(given.get(key, default)):
+        if value == given.get(key, default):
+            continue
+        try:
+            method = build(PLAIN, **{**given, key: value})
+        except (AttributeError, TypeError, ValueError, RuntimeError):
+            continue
+        tried += 1
+        assert identified(method) != one, f"{key}={value!r}"
+        assert identified(build(PLAIN, **{**given, key: value})) == identified(method)
+    assert tried or (name, key) in UNCHANGED
+
+
+def test_seals_hold_under_a_layer() -> None:
+    private = transforms.local_gaussian(PLAIN, length=1.0, noise_multiplier=1.0)
+
+    @fgl.layer
+    def around(method: fgl.Method) -> fgl.Method:
+        inside = transforms.local_gaussian(method, length=1.0, noise_multiplier=1.0)
+        return replace(inside, send=PLAIN.send)
+
+    @fgl.layer
+    def second(method: fgl.Method, other: fgl.Method) -> fgl.Method:
+        return replace(other, send=method.send)
+
+    @fgl.layer
+    def several(*methods: fgl.Method) -> fgl.Method:
+        return replace(methods[0], send=PLAIN.send)
+
+    for method in (around(PLAIN), second(PLAIN, private), several(private)):
+        with pytest.raises(ValueError, match="local_gaussian to be the outermost wrapper"):
+            fgl.run(method, graphs(), num_rounds=1)
+    with pytest.raises(ValueError, match="whose silent is another"):
+        fgl.run(replace(private, silent=False), graphs(), num_rounds=1)
+
+
+def scaled(method: fgl.Method, factor: float) -> fgl.Method:
+    """A builder without a layer."""
+    return replace(method, loss=lambda *given: factor * method.loss(*given))
+
+
+def test_a_builder_without_a_layer_is_told_wherever_it_stands(tmp_path: Path) -> None:
+    method = methods.fedprox(scaled(PLAIN, 0.1), mu=0.1)
+    assert repr(method) == "fedprox(replace(fedavg(GCN(...)), loss=...), mu=0.1)"
+    assert method.unknown == ["loss"]
+    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
+    other = methods.fedprox(scaled(PLAIN, 5.0), mu=0.1)
+    with pytest.warns(UserWarning, match="got loss of a builder without"):
+        fgl.run(other, graphs(), num_rounds=2, checkpoint=tmp_path)
+
+
+def test_a_hook_of_the_training_is_told(tmp_path: Path) -> None:
+    def hooked(factor: float) -> fgl.Method:
+        def adjust(grads: Any, params: Any, context: Any) -> Any:
+            return {name: factor * grad for name, grad in grads.items()}
+
+        return replace(PLAIN, train=replace(PLAIN.train, adjust=adjust))
+
+    assert hooked(0.1).unknown == ["adjust"]
+    plain = replace(PLAIN, train=Training(batches=fgl.federation.node_minibatches))
+    assert plain.unknown == [] and replace(PLAIN, send=fgl.federation.send_model).unknown == []
+
+
+def test_what_a_builder_used_inside_is_part_of_a_run() -> None:
+    def made(mu: float) -> fgl.Method:
+        @fgl.layer
+        def inside(method: fgl.Method) -> fgl.Method:
+            return methods.fedprox(method, mu=mu)
+
+        return inside(PLAIN)
+
+    assert identified(made(0.1)) == identified(made(0.1)) != identified(made(5.0))
+
+
+class Counting(torch.nn.Module):
+    """It counts its calls, has functions, tuples and a buffer that is not saved."""
+
+    def __init__(self, act: Any = torch.relu, fanouts: tuple[int, ...] = (6, 6)) -> None:
+        super().__init__()
+        self.lin, self.calls = torch.nn.Linear(FEATURES, CLASSES), 0
+        self.act, self.fanouts = act, fanouts
+        self.register_buffer("shift", torch.zeros(1), persistent=False)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        self.calls += 1
+        return self.act(self.lin(x))
+
+
+def test_attributes_of_a_model_are_part_of_a_run(tmp_path: Path) -> None:
+    def made(**how: Any) -> fgl.Method:
+        torch.manual_seed(0)
+        return fgl.fedavg(Counting(**how))
+
+    method = made()
+    fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
+    assert method.model.calls  # and yet it is the same run
+    assert len(fgl.run(method, graphs(), num_rounds=2, checkpoint=tmp_path).history) == 2
+    frozen = made()
+    frozen.model.lin.bias.requires_grad_(False)
+    frozen = fgl.fedavg(frozen.model)
+    shifted = made()
+    shifted.model.shift += 1
+    for other in (made(act=torch.tanh), made(fanouts=(3, 3)), frozen, shifted):
+        assert identified(other) != identified(made())
+
+
+def test_functions_are_described_by_what_they_hide() -> None:
+    def cyclic(value: Any) -> Any:
+        return cyclic(value)
+
+    pairs: list[tuple[Any, Any]] = [
+        (lambda: 1.0, lambda: 0.5),
+        (lambda a=1: a, lambda a=2: a),
+        (Named(1).__repr__, Named(2).__repr__),
+        (functools.partial(max, 1), functools.partial(max, 2)),
+    ]
+    for one, other in pairs:
+        assert described(one) != described(other)
+    described(cyclic)
+    described(torch.eye(2).to_sparse())
+    described(torch.zeros(2, device="meta"))
+    described(np.array(["a", "b"])[::-1])
+    described(np.array([object()]))
+
+
+@pytest.mark.parametrize("on", [graphs(), "x", fgl.federation.Here])
+def test_a_place_must_be_one(on: Any) -> None:
+    with pytest.raises(TypeError, match="Expected on to be a place, such as"):
+        fgl.run(PLAIN, on=on, num_rounds=1)
+    here = fgl.federation.Here(graphs())
+    with pytest.raises(ValueError, match="clients_at_once to be said to Here"):
+        fgl.run(PLAIN, on=here, clients_at_once=1, num_rounds=1)
+    assert len(fgl.run(PLAIN, on=here, num_rounds=1).history) == 1

@@ -8,7 +8,7 @@ from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
-from .executors.here import Here
+from .executors.here import Here, Place
 from .executors.loop import Loop, Score
 from .gate.guard import checked, pair
 from .gate.uploads import Absent
@@ -85,6 +85,7 @@ __all__ = [
     "Method",
     "OptimizerFactory",
     "Params",
+    "Place",
     "Ragged",
     "Result",
     "Round",

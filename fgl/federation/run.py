@@ -19,6 +19,7 @@ from .executors.loop import Score
 from .gate.guard import checked, unchanged
 from .history import Result, Round
 from .method.inbox import Broadcast
+from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
@@ -133,7 +134,7 @@ def run(
     with opened(checkpoint, known) as folder, memory_kept():
         if folder is not None:
             saved = folder.load(_device(method, place))
-            if saved is not None and method.replaced:
+            if saved is not None and method.unknown:
                 _warn_of_unknown(method)
             result = saved or result
         result.config = with_layers(method, config)
@@ -185,6 +186,15 @@ def _place(
     """Where the clients are: here, unless somebody says so."""
     if on is None:
         return Here(clients, at_once, score)
+    if isinstance(on, type) or not all(hasattr(on, name) for name in ("num_clients", "identity")):
+        raise TypeError(
+            "Expected on to be a place, such as fgl.federation.Here(clients) or Flower(grid, "
+            f"num_clients=4), but got {short(on)}"
+        )
+    if isinstance(on, Here) and at_once != "auto":
+        raise ValueError(
+            f"Expected clients_at_once to be said to Here, as at_once, but got {at_once} beside it"
+        )
     if clients is not None or at_once not in ("auto", 1) or score is not None:
         raise ValueError(
             "Expected clients, clients_at_once and score to be left out with on, whose clients "
@@ -202,7 +212,7 @@ def _device(method: Method, place: Place) -> torch.device:
 
 
 def _warn_of_unknown(method: Method) -> None:
-    names = " and ".join(method.replaced)
+    names = " and ".join(method.unknown)
     warnings.warn(
         f"Expected the checkpoint to know all settings of {method}, but got {names} of a builder "
         "without fgl.layer: make sure that its settings are those of before",

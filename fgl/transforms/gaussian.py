@@ -23,7 +23,7 @@ PROTECTS_NOTHING = (
 )
 
 
-@layer(sealed=("receive", "send", "aggregate"))
+@layer(sealed=("receive", "send", "aggregate", "silent"))
 def local_gaussian(
     method: Method,
     *,

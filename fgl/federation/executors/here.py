@@ -29,7 +29,14 @@ class TaskLike(Protocol):
 
 
 class Place(Protocol):
-    """Where the clients of a run are: how many there are, and how a round reaches them."""
+    """Where the clients of a run are: how many there are, and how a round reaches them.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> place: Place = Here([graph] * 3)
+        >>> place.num_clients
+        3
+    """
 
     @property
     def num_clients(self) -> int: ...

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -170,7 +171,8 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
     shared: dict[tuple[int, int], Any] = {}
     for one in ready:
         if isinstance(one.context, Mapping):
-            made = {**one.context, "start": one.params}
+            made: Any = copy.copy(one.context) if isinstance(one.context, dict) else {**one.context}
+            made["start"] = one.params
             shared.setdefault((id(one.context), id(one.params)), made)
     return [
         one._replace(context=shared.get((id(one.context), id(one.params)), one.context))

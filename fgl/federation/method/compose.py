@@ -12,8 +12,9 @@ from typing import Any, ParamSpec, overload
 import torch
 from torch import Tensor
 
+from .describe import described, short_name
 from .inbox import Inbox
-from .layers import FUNCTIONS, Layer, described, short
+from .layers import FUNCTIONS, Layer, short
 from .message import Message
 from .method import Method
 
@@ -59,27 +60,27 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
 def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
     signature = inspect.signature(builder)
 
+    name = short_name(builder).rsplit(".", 1)[-1]
+
     @functools.wraps(builder)
     def build(*args: P.args, **kwargs: P.kwargs) -> Method:
+        given = signature.bind(*args, **kwargs).arguments
+        found = [(key, _method_of(value)) for key, value in given.items()]
+        place, method = next((pair for pair in found if pair[1]), ("", None))
+        rest = {key: value for key, value in given.items() if key != place}
+        settings, call = _settings(signature, rest, place), _call(signature, rest)
         made = builder(*args, **kwargs)
         if not isinstance(made, Method):
             got = type(made).__name__
-            raise TypeError(f"Expected {builder.__name__} to return a Method, but got {got}")
-        given = signature.bind(*args, **kwargs).arguments
-        found = [(name, _method_of(value)) for name, value in given.items()]
-        place, method = next((pair for pair in found if pair[1]), ("", None))
-        outer = method.layers if method else ()
+            raise TypeError(f"Expected {name} to return a Method, but got {got}")
+        outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        inner = made.layers[len(outer) :] if made.layers[: len(outer)] == outer else made.layers
-        new = Layer(
-            name=builder.__name__,
-            settings=_settings(signature, {k: v for k, v in given.items() if k != place}, place),
-            call=_call(signature, {k: v for k, v in given.items() if k != place}),
-            sealed=sealed,
-            left={name: getattr(made, name) for name in {*FUNCTIONS, *sealed}},
-            inner=inner,
-        )
+        start = len(outer) if made.layers[: len(outer)] == outer else 0
+        if method and not start and made.layers[: len(method.layers)] == method.layers:
+            start = len(method.layers)
+        left = {key: getattr(made, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
+        new = Layer(name, settings, call, sealed, left, made.layers[start:])
         return replace(made, layers=(*outer, new))
 
     return build
@@ -95,12 +96,13 @@ def _settings(signature: inspect.Signature, given: Mapping[str, Any], but: str) 
     """All arguments by name but the method, as JSON can hold them."""
     settings: dict[str, Any] = {}
     for name, parameter in signature.parameters.items():
-        if name == but or parameter.kind is parameter.VAR_POSITIONAL:
+        if name == but:
             continue
         if parameter.kind is parameter.VAR_KEYWORD:
             settings |= given.get(name, {})
         else:
-            settings[name] = given.get(name, parameter.default)
+            nothing = () if parameter.kind is parameter.VAR_POSITIONAL else parameter.default
+            settings[name] = given.get(name, nothing)
     return {name: described(value) for name, value in settings.items()}
 
 
@@ -109,7 +111,9 @@ def _call(signature: inspect.Signature, given: Mapping[str, Any]) -> list[str]:
     words = []
     for name, value in given.items():
         parameter = signature.parameters[name]
-        if parameter.kind is parameter.VAR_KEYWORD:
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            words += [short(each) for each in value]
+        elif parameter.kind is parameter.VAR_KEYWORD:
             words += [f"{key}={short(each)}" for key, each in value.items()]
         elif parameter.default is parameter.empty and parameter.kind is not parameter.KEYWORD_ONLY:
             words.append(short(value))
@@ -137,7 +141,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
         ValueError: Expected gcfl to be given a method without scaffold, but got scaffold(fedavg...
     """
     wanted = [inner] if isinstance(inner, str) else inner
-    for name in (name for each in method.layers for name in each.names):
+    for name in (layer.name for each in method.layers for layer in each.all):
         if name in wanted:
             raise ValueError(
                 f"Expected {outer} to be given a method without {name}, but got {method}: {why}"
@@ -174,7 +178,12 @@ def unsealed(method: Method) -> Method:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
         >>> check_seals(replace(unsealed(method), send=fgl.federation.send_model))
     """
-    return replace(method, layers=tuple(replace(e, sealed=frozenset()) for e in method.layers))
+    return replace(method, layers=tuple(map(_unsealed, method.layers)))
+
+
+def _unsealed(layer: Layer) -> Layer:
+    inner = tuple(map(_unsealed, layer.inner))
+    return replace(layer, sealed=frozenset(), inner=inner)
 
 
 def check_seals(method: Method) -> None:
@@ -194,9 +203,8 @@ def check_seals(method: Method) -> None:
             aggregate is another, and would undo or bypass what it does: write ...
     """
     seen: set[str] = set()
-    for each in reversed(method.layers):
-        fields = [name for name in (*FUNCTIONS, "train") if name in each.sealed - seen]
-        names = [name for name in fields if getattr(method, name) is not each.left[name]]
+    for each in (inner for layer in reversed(method.layers) for inner in layer.all):
+        names = [n for n in sorted(each.sealed - seen) if getattr(method, n) is not each.left[n]]
         if names:
             verb = "is another" if len(names) == 1 else "are others"
             raise ValueError(

@@ -13,8 +13,9 @@ from torch import Tensor, nn
 
 from ...checks import check_count, check_number
 from ...graph import Graph
+from .describe import hides
 from .inbox import Inbox
-from .layers import FUNCTIONS, Layer, written
+from .layers import FUNCTIONS, HOOKS, Layer, written
 from .message import Message, Params
 
 State = Message
@@ -167,14 +168,40 @@ class Method:
             )
 
     def __repr__(self) -> str:
-        return written(self.layers, self.replaced)
+        return written(self.made_of)
 
     @property
-    def replaced(self) -> list[str]:
-        """Functions that are not as the outermost layer left them: nobody knows their settings."""
+    def made_of(self) -> tuple[Layer, ...]:
+        """The layers, and one named ``"replace"`` for what was replaced around them.
+
+        That one tells which functions there are whose settings nobody knows: those that no builder
+        noted, but for plain functions, which have none.
+        """
         left = self.layers[-1].left if self.layers else {}
-        return [name for name in FUNCTIONS if getattr(self, name) is not left.get(name)]
+        now = {**_functions(self), **_hooks(self.train)}
+        before = {**left, **_hooks(left.get("train"))}
+        names = [name for name, function in now.items() if function is not before.get(name)]
+        if not names:
+            return self.layers
+        unknown = [name for name in names if now[name] is not None and hides(now[name])]
+        call = [f"{name}=..." for name in names]
+        new = {**_functions(self), "train": self.train}
+        return (*self.layers, Layer("replace", {"unknown": unknown}, call, left=new))
+
+    @property
+    def unknown(self) -> list[str]:
+        """Functions that may have settings which no builder noted, at whatever depth."""
+        found = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
+        return list(dict.fromkeys(name for names in found for name in names))
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+
+def _functions(method: Method) -> dict[str, Any]:
+    return {name: getattr(method, name) for name in FUNCTIONS}
+
+
+def _hooks(train: Training | None) -> dict[str, Any]:
+    return {name: getattr(train, name, None) for name in HOOKS}

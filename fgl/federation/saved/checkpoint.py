@@ -289,8 +289,9 @@ def _version(data: bytes) -> int | None:
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
-    for key, value in json.loads(json.dumps(ours)).items():
-        other = theirs.get(key)
+    wanted = json.loads(json.dumps(ours))
+    for key in [*wanted, *(key for key in theirs if key not in wanted)]:
+        value, other = wanted.get(key), theirs.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
             value, other = ({k: each.get(k) for k in keys} for each in (value, other))

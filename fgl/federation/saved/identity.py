@@ -9,12 +9,12 @@ from dataclasses import fields
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
-from ..method.layers import UNKNOWN, architecture, described, jsonable, short_name
+from ..method.describe import architecture, described, short_name
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 
@@ -39,7 +39,10 @@ def identity(
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
         "model": {name: list(t.shape) for name, t in model.state_dict().items()},
         "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),
-        "architecture": architecture(model),
+        "architecture": _architecture(method),
+        "buffers": {
+            n: described(b) for n, b in model.named_buffers() if n not in model.state_dict()
+        },
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
@@ -48,6 +51,14 @@ def identity(
         **_settings(method),
         "layers": [layer.name for layer in method.layers],
     }
+
+
+def _architecture(method: Method) -> Any:
+    """As it was when FedAvg was made: a module may count its calls."""
+    for layer in method.layers:
+        if layer.left.get("model") is method.model and "model" in layer.settings:
+            return layer.settings["model"]
+    return architecture(method.model)
 
 
 def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
@@ -63,10 +74,19 @@ def _fields(value: Any, but: Sequence[str] = ()) -> dict[str, Any]:
 def _settings(method: Method) -> dict[str, Any]:
     """What each builder was set to; of two with one name, the second has a number."""
     out: dict[str, Any] = {}
-    for layer in method.layers:
-        count = sum(layer.name == other.name for other in method.layers[: len(out)])
-        out[f"settings of {layer.name}{f' {count + 1}' if count else ''}"] = dict(layer.settings)
+    for each in (inner for layer in method.layers for inner in layer.all):
+        name, number = f"settings of {each.name}", 1
+        while name in out:
+            number += 1
+            name = f"settings of {each.name} {number}"
+        out[name] = {key: value for key, value in each.settings.items() if key != "model"}
     return out
+
+
+def _unsaved(model: nn.Module) -> list[tuple[str, Tensor]]:
+    """Buffers that are not in a model's state."""
+    state = model.state_dict()
+    return [pair for pair in model.named_buffers() if pair[0] not in state]
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -79,9 +99,8 @@ def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, A
         >>> with_layers(method, {"dataset": "cora"})["layers"][1:]
         [{'name': 'clipped', 'length': 0.5}]
     """
-    layers = [{"name": layer.name, **layer.settings} for layer in method.layers]
-    unknown = [{"name": "replace", "functions": method.replaced}] if method.replaced else []
-    return {**(config or {}), "layers": layers + unknown}
+    layers = [{"name": each.name} | each.settings | {"name": each.name} for each in method.made_of]
+    return {**(config or {}), "layers": layers}
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
@@ -153,9 +172,12 @@ def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
     except Exception:  # a factory of one's own may want more; local training says what is wrong
         return []
     return [
-        {key: plain for key, value in group.items() if (plain := jsonable(value)) is not UNKNOWN}
-        for group in groups
+        {key: _plain(value) for key, value in group.items() if key != "params"} for group in groups
     ]
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, Tensor) and value.numel() == 1 else described(value)
 
 
 def _full_name(function: Any) -> str:

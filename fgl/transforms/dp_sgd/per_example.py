@@ -30,7 +30,7 @@ from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
 
-@layer(sealed=("receive", "send", "aggregate", "loss", "train"))
+@layer(sealed=("receive", "send", "aggregate", "silent", "loss", "train"))
 def per_example_gaussian(
     method: Method,
     *,

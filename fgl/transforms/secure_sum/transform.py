@@ -16,7 +16,7 @@ from .needs_means import why_not_means
 from .server import Server
 
 
-@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept"))
+@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
 def secure_sum(
     method: Method,
     *,

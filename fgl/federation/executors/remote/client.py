@@ -108,7 +108,8 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     for name in ("seed", "participation", "dropouts", "max_examples", "max_change"):
         del said[name]
     said["torch"], said["fgl"] = str(torch.__version__), sys.modules["fgl"].__version__
-    agreed: dict[str, Any] = json.loads(json.dumps(said))
+    text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(said))  # of tensors that may be a client's own
+    agreed: dict[str, Any] = json.loads(text)
     return agreed
 
 

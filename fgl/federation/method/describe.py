@@ -1,0 +1,198 @@
+"""Descriptions of settings: any value as JSON can hold it, to compare runs by."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
+from types import ModuleType, NoneType
+from typing import Any, Protocol, runtime_checkable
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+LONGEST = 200  # characters of a value as it is printed
+DEPTH = 8  # of what is described
+
+
+def described(value: Any, depth: int = DEPTH) -> Any:
+    """A value as JSON can hold it: equal for equal values, also in another process.
+
+    Functions count by their name, what `functools.partial` fixed, their defaults, the constants of
+    a lambda, and what they close over, but for lists and dicts, which they may fill. Tensors and
+    arrays count by a digest of their entries, modules by `architecture`, all else by how it is
+    printed.
+
+    Args:
+        value: anything.
+        depth: how deep to look.
+
+    Example:
+        >>> described({"mu": 0.1, "shared": {"b", "a"}})
+        {'mu': 0.1, 'shared': ['a', 'b']}
+        >>> described(torch.zeros(2))
+        'torch.float32 [2] #ca08ea5bca49cc18'
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if depth == 0:
+        return type(value).__name__
+    if isinstance(value, Tensor):
+        return f"{value.dtype} {list(value.shape)} #{digest_of([value])}"
+    if isinstance(value, numpy.ndarray | numpy.generic):
+        return _array(value)
+    inside = functools.partial(described, depth=depth - 1)
+    if isinstance(value, Mapping):
+        return {str(key): inside(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [inside(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted((inside(each) for each in value), key=str)
+    if isinstance(value, nn.Module):
+        return architecture(value, depth - 1)
+    if isinstance(value, Methodlike):
+        return repr(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        parts = {each.name: inside(getattr(value, each.name)) for each in fields(value)}
+        return {"type": type(value).__name__, **parts}
+    if callable(value):
+        return spelled(value, depth - 1)
+    return _printed(value, depth - 1)
+
+
+@runtime_checkable
+class Methodlike(Protocol):
+    """What has layers says by them what it is."""
+
+    layers: Any
+
+
+def _array(value: Any) -> Any:
+    """An array of numpy, or one of its numbers."""
+    if isinstance(value, numpy.generic) and not value.dtype.hasobject:
+        return described(value.item(), 1)
+    if value.dtype.hasobject:
+        return repr(value)
+    data = numpy.ascontiguousarray(value).tobytes()
+    return f"{value.dtype} {list(value.shape)} #{_digest(data)}"
+
+
+def _printed(value: Any, depth: int) -> Any:
+    """An object by how it prints itself, or else by its attributes; no addresses."""
+    if type(value).__repr__ is object.__repr__:
+        return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+    return text if len(text) <= LONGEST else f"{type(value).__name__} #{_digest(text.encode())}"
+
+
+def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
+    """The modules of a model by their path: each one's type, and its attributes.
+
+    Tensors and modules among them are not attributes, nor are names with a first ``_``; of tensors
+    it says which are not trained.
+
+    Example:
+        >>> architecture(torch.nn.Dropout(0.1))
+        {'': 'Dropout(p=0.1, inplace=False)'}
+    """
+    out = {}
+    for path, module in model.named_modules():
+        words = [
+            f"{name}={described(value, depth)!r}"
+            for name, value in vars(module).items()
+            if name[0] != "_" and name != "training" and not isinstance(value, Tensor | nn.Module)
+        ]
+        still = [n for n, p in module.named_parameters(recurse=False) if not p.requires_grad]
+        words += [f"{name} is not trained" for name in still]
+        out[path] = f"{type(module).__name__}({', '.join(words)})"
+    return out
+
+
+def spelled(function: Any, depth: int = DEPTH) -> str:
+    """A function by its name, with what it fixes and closes over.
+
+    Example:
+        >>> def times(factor):
+        ...     return lambda value: factor * value
+        >>> spelled(times(3)).endswith("{'factor': 3}")
+        True
+    """
+    if depth <= 0:
+        return short_name(function)
+    if isinstance(function, functools.partial):
+        given = {key: described(each, depth) for key, each in sorted(function.keywords.items())}
+        args = [described(each, depth) for each in function.args]
+        return f"{spelled(function.func, depth)}({args}, {given})"
+    owner = getattr(function, "__self__", None)  # of a bound method
+    if owner is not None and not isinstance(owner, type | ModuleType):
+        return f"{short_name(function)} of {described(owner, depth - 1)}"
+    code = getattr(function, "__code__", None)
+    if code is None:  # an object that can be called, a class, a builtin
+        own = None if isinstance(function, type) else getattr(function, "__dict__", None)
+        return f"{short_name(function)}{described(own, depth - 1) if own else ''}"
+    known: dict[str, Any] = {}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # an empty cell
+            value = cell.cell_contents
+            fills = isinstance(value, list | dict | nn.Module)
+            known[name] = type(value).__name__ if fills else described(value, depth - 1)
+    if function.__defaults__ or function.__kwdefaults__:
+        values = [function.__defaults__, function.__kwdefaults__]
+        known["defaults"] = described(values, depth - 1)
+    if function.__name__ == "<lambda>":
+        consts = [value for value in code.co_consts if isinstance(value, bool | int | float | str)]
+        known |= {"constants": consts} if consts else {}
+    return f"{short_name(function)}{known or ''}"
+
+
+def hides(function: Any) -> bool:
+    """Whether a function may have settings that its name does not tell.
+
+    Example:
+        >>> hides(torch.relu), hides(lambda value: 2 * value)
+        (False, True)
+    """
+    if isinstance(function, functools.partial):  # what it fixes is told
+        return hides(function.func)
+    return bool(
+        getattr(function, "__closure__", None)
+        or getattr(function, "__name__", "<lambda>") == "<lambda>"
+        or not isinstance(getattr(function, "__self__", None), NoneType | ModuleType)
+    )
+
+
+def short_name(function: Any) -> str:
+    """A function by its name alone: a script's module is another one where it is imported.
+
+    Example:
+        >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))
+        'dropout'
+    """
+    function = getattr(function, "func", function)  # of a `functools.partial`
+    return str(getattr(function, "__qualname__", type(function).__qualname__))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+
+def digest_of(tensors: Collection[Tensor]) -> str:
+    """A digest of the bytes of some tensors; of one on the meta device, of its shape.
+
+    Example:
+        >>> digest_of([torch.zeros(1)]) == digest_of([torch.zeros(2)])
+        False
+    """
+    digest = hashlib.blake2b(digest_size=8)
+    for tensor in tensors:
+        if tensor.is_meta:
+            digest.update(str(list(tensor.shape)).encode())
+            continue
+        whole = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
+        flat = whole.cpu().contiguous().flatten()
+        digest.update(flat.view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
