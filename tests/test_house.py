@@ -144,6 +144,12 @@ def test_a_federation_file_imports_only_those_before_it(name: str) -> None:
     assert file != "method.message" or not known
 
 
+@pytest.mark.parametrize("name", [m for m in MODULES if room(m) not in ("", "federation")])
+def test_other_rooms_import_only_the_exported_words_of_the_machine(name: str) -> None:
+    exported = {"fgl.federation.run"}  # the function has its file's name
+    assert not {m for m in imports(name) if m.startswith("fgl.federation.")} - exported
+
+
 def test_one_file_imports_tyro() -> None:
     found = [
         name for name, path in MODULES.items() if "import tyro" in path.read_text(encoding="utf-8")

@@ -66,7 +66,7 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """As `stack`, but no copy, and not to be changed; a list of tensors if they are no stack.
+        """Like `stack`, but returns a view, or a list of tensors. Do not change it in place.
 
         The batch executor makes the messages of one cohort as parts of one tensor.
         """

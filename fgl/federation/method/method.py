@@ -49,9 +49,9 @@ class Training:
             ``"optimizer"``; default a fresh optimiser each round.
         adjust: ``(grads, params, context) -> grads``, between the gradient, clipped, and the
             optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
-        settle: ``(new, old, context) -> params``, after the optimiser's step: the trained tensors
-            after and before it, and what becomes of them.
-        settle_moments: whether `settle` is asked about each of the optimiser's moments too, so that
+        settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
+            the old tensors; what it returns replaces the new ones.
+        settle_moments: whether `settle` is called for each of the optimiser's moments too, so that
             an entry that does not move keeps its own.
 
     Raises:
@@ -104,15 +104,16 @@ class Method:
         send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
             keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
             int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
-        aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. A
-            client that the outbox does not name keeps the last message it was sent.
+        aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. Its
+            state is ``{"model": initial}`` at first. A client that the outbox does not name keeps
+            the last message it was sent; the model in a message may be a part of the whole one.
         deploy: ``(message, state, graph) -> params``, the whole model that a client uses now, after
             the message that it is sent next: what is scored.
         train: optimiser, local steps.
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
-        exchange: so many rounds in a row have the same participants.
+        exchange: number of consecutive rounds that have the same participants.
         silent: whether clients tell nothing beside their messages: neither their losses nor their
             numbers of examples, which a history shows otherwise.
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
@@ -123,12 +124,12 @@ class Method:
             uploads have.
         max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
             is refused. Tasks know it; default no bound.
-        max_change: how far an entry of an upload may move, by the root mean square of its change.
-            An upload is refused if an entry moves by more than so many times the round's median and
-            by more than what was sent, or by more than so many times what was sent. Where nothing
-            was sent, the square of this number is the bound (but this number for tensors that are
-            the model's by name and shape, as SCAFFOLD's). The server's outbox and state may not
-            grow by more than so many times either. ``math.inf`` for no bound.
+        max_change: let c be this number, and the size of a change its root mean square. The server
+            refuses an upload if an entry's change is larger than c times the round's median change
+            and larger than what was sent, or larger than c times what was sent. For an entry that
+            was not sent, the first bound is c squared times the median, unless its tensors have
+            the model's names and shapes, as SCAFFOLD's. The server's outbox and state may grow by
+            the factor c at most. ``math.inf`` for no bound.
         layers: the builders that made this method, innermost first, each with its settings; see
             `fgl.federation.layer`.
 
