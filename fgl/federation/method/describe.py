@@ -83,7 +83,8 @@ def _array(value: Any) -> Any:
 
 def _printed(value: Any, depth: int) -> Any:
     """An object by how it prints itself, or else by its attributes; no addresses."""
-    if type(value).__repr__ is object.__repr__:
+    says_nothing: Any = object.__repr__
+    if type(value).__repr__ is says_nothing:
         return {"type": type(value).__name__, **described(getattr(value, "__dict__", {}), depth)}
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
     return text if len(text) <= LONGEST else f"{type(value).__name__} #{_digest(text.encode())}"

@@ -99,7 +99,7 @@ def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, A
         >>> with_layers(method, {"dataset": "cora"})["layers"][1:]
         [{'name': 'clipped', 'length': 0.5}]
     """
-    layers = [{"name": each.name} | each.settings | {"name": each.name} for each in method.made_of]
+    layers = [{"name": each.name, **each.settings} | {"name": each.name} for each in method.made_of]
     return {**(config or {}), "layers": layers}
 
 
