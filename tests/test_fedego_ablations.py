@@ -77,6 +77,7 @@ def test_batch_is_the_loop(name: str) -> None:
         close(all_.outbox[client], one.outbox[client], atol=1e-7)
 
 
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @rows
 def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:
     """With FedProx around it, half of the clients at a time, interrupted: it ends the same."""

@@ -294,7 +294,9 @@ def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
     """
     want = dict(leaves(sent[0]))
     for other in sent[1:]:
-        got = want if other is sent[0] else dict(leaves(other))
+        if other is sent[0]:
+            continue
+        got = dict(leaves(other))
         if got.keys() != want.keys() or any(not got[path].equal(want[path]) for path in want):
             raise ValueError(
                 f"Expected everybody to have been sent the same {what}, but got one for each: "
