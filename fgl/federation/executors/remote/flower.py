@@ -85,7 +85,7 @@ def _asked(
 ) -> tuple[Method, Graph, Note, Sent, Shelf]:
     """What a client has, and what it is asked."""
     method, graph, client, config = _built(build, context)
-    told = message.content.config_records["note"]
+    told: Any = message.content.config_records["note"]
     note = Note(*(int(told[name]) for name in Note._fields))
     if note.client != client:
         raise ValueError(f"Expected a message for client {client}, but got one for {note.client}")
