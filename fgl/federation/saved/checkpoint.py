@@ -290,7 +290,8 @@ def _version(data: bytes) -> int | None:
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
     wanted = json.loads(json.dumps(ours))
-    for key in [*wanted, *(key for key in theirs if key not in wanted)]:
+    others = [key for key in theirs if key not in wanted] if wanted else []  # {} is any run
+    for key in [*wanted, *others]:
         value, other = wanted.get(key), theirs.get(key)
         if isinstance(value, dict) and isinstance(other, dict):  # name the one that differs
             keys = [k for k in value | other if value.get(k) != other.get(k)]
