@@ -7,11 +7,12 @@ import inspect
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from fgl import Method, tasks
 from fgl.experiment import Run
+from fgl.experiment.cli import changed, flat
 from fgl.federation import Evaluate, Result, Watch, together
 
 from .machine import example
@@ -255,27 +256,6 @@ class Table:
         if self.folds:
             values |= {"seed": number // FOLDS, "fold": number % FOLDS}
         return row.at(dataset, clients, **values)
-
-
-def flat(setting: Any) -> dict[str, Any]:
-    """All values of a setting, those of its local training among them."""
-    found: dict[str, Any] = {}
-    for each in fields(setting):
-        value = getattr(setting, each.name)
-        found |= flat(value) if is_dataclass(value) else {each.name: value}
-    return found
-
-
-def changed(setting: Any, values: Mapping[str, Any]) -> Any:
-    """A setting with other values of its fields, at whatever depth; other names do not count."""
-    new = {}
-    for each in fields(setting):
-        value = getattr(setting, each.name)
-        if is_dataclass(value):
-            new[each.name] = changed(value, values)
-        elif each.name in values:
-            new[each.name] = values[each.name]
-    return replace(setting, **new)
 
 
 def said(value: Any) -> Any:

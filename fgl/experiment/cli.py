@@ -84,7 +84,7 @@ def cli(
         config, words = {"task": word}, (*words, word)
     program = " ".join([Path(sys.argv[0]).name, *words])
     arguments = _parse(main, presets, argv, program, siblings)
-    flags = _flat(arguments)
+    flags = flat(arguments)
     config |= {name: value for name, value in flags.items() if name not in NOT_CONFIG}
     origin: dict[str, Any] = {}
     if any(isinstance(value, Run) for value in arguments.values()):
@@ -129,7 +129,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
     """Name of a flag to its value where the command line says the dataset alone."""
-    return _flat(_usual(_parameters(main)[1], presets, dataset)[0])
+    return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
 def _parse(
@@ -160,7 +160,7 @@ def _parse(
             try:
                 return info.type(**values)
             except (TypeError, ValueError) as error:
-                _refuse(program, error, _flat(defaults))
+                _refuse(program, error, flat(defaults))
 
         make: Any
         if info.type is main:
@@ -275,15 +275,15 @@ def _leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
             yield name, ".".join((*path, name)), value
 
 
-def _flat(settings: Any) -> dict[str, Any]:
+def flat(settings: Any) -> dict[str, Any]:
     """Name of a flag to its value."""
     return {name: value for name, _, value in _leaves(settings)}
 
 
-def _changed(settings: Any, values: Mapping[str, Any]) -> Any:
+def changed(settings: Any, values: Mapping[str, Any]) -> Any:
     """The same with other values of flags, at whatever depth."""
     new = {
-        name: _changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
+        name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in _members(settings).items()
     }
     return new if isinstance(settings, dict) else dataclasses.replace(settings, **new)
@@ -320,11 +320,11 @@ def _usual(
             table[name] = table.get(name, {}) | dict(preset)
     for name, preset in table.items():
         try:
-            _changed(defaults, preset)
+            changed(defaults, preset)
         except (TypeError, ValueError) as error:
             raise type(error)(f"{error} in the preset of {name}") from error
-    named = str(_flat(defaults).get("dataset", "")) if dataset is None else dataset
-    return _changed(defaults, table.get(_spelled(named, table), {})), table
+    named = str(flat(defaults).get("dataset", "")) if dataset is None else dataset
+    return changed(defaults, table.get(_spelled(named, table), {})), table
 
 
 def _spelled(dataset: str, table: Presets) -> str:

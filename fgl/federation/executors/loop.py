@@ -169,21 +169,26 @@ def with_start(ready: Sequence[Ready]) -> list[Ready]:
     Clients who share a context and parameters share what is made of them, so a batch can tell.
     """
     shared: dict[tuple[int, int], Any] = {}
+    out = []
     for one in ready:
-        if isinstance(one.context, Mapping):
-            made: Any = copy.copy(one.context) if isinstance(one.context, dict) else {**one.context}
-            made["start"] = one.params
-            shared.setdefault((id(one.context), id(one.params)), made)
-    return [
-        one._replace(context=shared.get((id(one.context), id(one.params)), one.context))
-        for one in ready
-    ]
+        key = id(one.context), id(one.params)
+        if key not in shared:
+            shared[key] = _with(one.context, start=one.params)
+        out.append(one._replace(context=shared[key]))
+    return out
+
+
+def _with(context: Any, **entries: Any) -> Any:
+    """A context with further entries, of the same kind; one that is no dict stays."""
+    if not isinstance(context, Mapping):
+        return context
+    new: Any = copy.copy(context) if isinstance(context, dict) else dict(context)
+    new.update(entries)
+    return new
 
 
 def with_training(context: Any, done: Trained) -> Any:
     """A context for `send`: what training did is in it, under ``"trained"``."""
-    if not isinstance(context, Mapping):
-        return context
     steps = torch.tensor(len(done.losses))
     losses = torch.tensor(done.losses, dtype=torch.float64)
-    return {**context, "trained": {"num_steps": steps, "losses": losses}}
+    return _with(context, trained={"num_steps": steps, "losses": losses})

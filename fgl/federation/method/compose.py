@@ -19,7 +19,6 @@ from .message import Message
 from .method import Method
 
 P = ParamSpec("P")
-Builder = Callable[P, Method]
 
 
 @overload
@@ -59,7 +58,6 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
 
 def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
     signature = inspect.signature(builder)
-
     name = short_name(builder).rsplit(".", 1)[-1]
 
     @functools.wraps(builder)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from types import ModuleType, NoneType
@@ -42,7 +42,7 @@ def described(value: Any, depth: int = DEPTH) -> Any:
     if depth == 0:
         return type(value).__name__
     if isinstance(value, Tensor):
-        return f"{value.dtype} {list(value.shape)} #{digest_of([value])}"
+        return f"{value.dtype} {list(value.shape)} #{_digest_of(value)}"
     if isinstance(value, numpy.ndarray | numpy.generic):
         return _array(value)
     inside = functools.partial(described, depth=depth - 1)
@@ -181,19 +181,20 @@ def _digest(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=8).hexdigest()
 
 
-def digest_of(tensors: Collection[Tensor]) -> str:
-    """A digest of the bytes of some tensors; of one on the meta device, of its shape.
+def _digest_of(tensor: Tensor) -> str:
+    """Of a tensor's entries; of one on the meta device, of its shape."""
+    if tensor.is_meta:
+        return _digest(str(list(tensor.shape)).encode())
+    return _digest(bytes_of(tensor if tensor.layout == torch.strided else tensor.to_dense()))
+
+
+def bytes_of(tensor: Tensor) -> bytes:
+    """The entries of a dense tensor, in order.
 
     Example:
-        >>> digest_of([torch.zeros(1)]) == digest_of([torch.zeros(2)])
-        False
+        >>> bytes_of(torch.tensor([1, 2], dtype=torch.uint8))
+        b'\\x01\\x02'
     """
-    digest = hashlib.blake2b(digest_size=8)
-    for tensor in tensors:
-        if tensor.is_meta:
-            digest.update(str(list(tensor.shape)).encode())
-            continue
-        whole = tensor.detach() if tensor.layout == torch.strided else tensor.detach().to_dense()
-        flat = whole.cpu().contiguous().flatten()
-        digest.update(flat.view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+    flat = tensor.detach().cpu().contiguous().flatten()
+    content: bytes = flat.view(torch.uint8).numpy().tobytes()
+    return content

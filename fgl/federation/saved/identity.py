@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..history import Result
-from ..method.describe import architecture, described, short_name
+from ..method.describe import architecture, bytes_of, described, short_name
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 
@@ -40,9 +40,7 @@ def identity(
         "model": {name: list(t.shape) for name, t in model.state_dict().items()},
         "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),
         "architecture": _architecture(method),
-        "buffers": {
-            n: described(b) for n, b in model.named_buffers() if n not in model.state_dict()
-        },
+        "buffers": {name: described(value) for name, value in _unsaved(model)},
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
@@ -120,7 +118,7 @@ def fingerprint(graphs: Sequence[Graph]) -> str:
             if isinstance(value, SparseMatrix):
                 parts = [value.pattern.row, value.pattern.col, value.value]
             for part in (part for part in parts if isinstance(part, torch.Tensor)):
-                digest.update(_bytes(part))
+                digest.update(bytes_of(part))
     return digest.hexdigest()
 
 
@@ -142,14 +140,8 @@ def _digest(messages: Sequence[Message]) -> str:
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
             found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
-            found.update(_bytes(tensor))
+            found.update(bytes_of(tensor))
     return found.hexdigest()
-
-
-def _bytes(tensor: Tensor) -> bytes:
-    flat = tensor.detach().cpu().contiguous().flatten()
-    content: bytes = flat.view(torch.uint8).numpy().tobytes()
-    return content
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
