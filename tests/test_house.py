@@ -32,6 +32,7 @@ FLOORS: dict[str, set[str]] = {
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
+FLOORS["predict"] = {"graph"}
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
     "transfer",
@@ -39,7 +40,7 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = F
     "graph",
 }
 FLOORS["data"] = FLOORS["data"] | {"progress"}
-FLOORS["blocks"] = {"checks", "progress", "sparse", "graph", "nn", "sampler"}
+FLOORS["blocks"] = {"checks", "predict", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 FLOORS["privacy"] = {"checks", "transfer", "aggregate"}
@@ -53,6 +54,7 @@ FLOORS["federation"] = {
     "losses",
     "aggregate",
     "metrics",
+    "predict",
 }
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
@@ -89,6 +91,7 @@ FEDERATION = [
     "executors",
     "executors.loop",
     "executors.batch",
+    "executors.batch.sink",
     "executors.batch.cohort",
     "executors.batch.steps",
     "executors.batch.padding",

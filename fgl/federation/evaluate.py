@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import class_counts, f1_of, hit_counts, share
+from ..predict import predict
 from ..transfer import to_host
 from .executors.loop import Score
 from .method.checks import check_model
@@ -59,18 +59,6 @@ def deployed(
         return used
 
     return models
-
-
-def predict(model: nn.Module, params: Params, graph: Graph) -> Any:
-    """What a model says of a graph, with these parameters.
-
-    Example:
-        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
-        >>> model = fgl.nn.GCN(2, 8, 3)
-        >>> predict(model, dict(model.named_parameters()), graph).shape
-        torch.Size([2, 3])
-    """
-    return functional_call(model, params, graph.inputs)
 
 
 def scored(

@@ -237,7 +237,7 @@ def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Gr
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
-        logits = functional_call(model, params, graph.inputs)
+        logits = predict(model, params, graph)
         y: Any = graph.y
         hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ... import aggregate as server
 from ...graph import Graph
 from ...losses import cross_entropy
+from ...predict import predict
 from .checks import check_model
 from .compose import layer
 from .inbox import Broadcast, Inbox
@@ -90,7 +90,7 @@ def supervised(model: nn.Module) -> Loss:
             )
         if graph.y is None:
             raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        logits = functional_call(model, params, graph.inputs, tie_weights=False)
+        logits = predict(model, params, graph, tie_weights=False)
         return cross_entropy(logits, graph.y, graph.train_mask)
 
     return loss
