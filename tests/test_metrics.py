@@ -24,6 +24,7 @@ from fgl.metrics import (
     mae,
     mean_auc,
     mean_average_precision,
+    on_host,
     r2,
     rmse,
 )
@@ -280,7 +281,6 @@ def test_of_tasks_nothing_to_score_and_bad_input(metric: Any) -> None:
     assert math.isnan(metric(torch.zeros(0, 2), nothing[:0]))
     y = torch.tensor([0.0, 1.0, 0.0])
     assert math.isnan(metric(y, y, torch.zeros(3, dtype=torch.bool)))
-    assert math.isnan(metric(torch.tensor([0.0, torch.nan, 0.0]), y))  # of a diverged model
     assert not math.isnan(
         metric(torch.tensor([0.0, 1.0, torch.nan]), y * torch.tensor([1, 1, torch.nan]))
     )
@@ -299,3 +299,24 @@ def test_an_answer_that_is_neither_yes_nor_no() -> None:
     with pytest.raises(ValueError, match="y to be 0, 1 or NaN, but got another value"):
         mean_auc(torch.zeros(3), y)
     assert mean_auc(torch.zeros(3), y, torch.tensor([True, True, False])) == 0.5
+
+
+def test_a_model_that_says_nan_is_as_wrong_as_can_be() -> None:
+    """As in accuracy, so that NaN means that there is nothing to score."""
+    y, said = torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.full((4,), torch.nan)
+    assert rmse(said, y) == mae(said, y) == math.inf and r2(said, y) == -math.inf
+    assert mean_auc(said, y) == 0 and mean_average_precision(said, y) == 0.5
+    some = torch.tensor([0.0, torch.nan, 0.0, 1.0])  # one of two positives loses to both negatives
+    assert mean_auc(some, y) == 0.5 and rmse(some, y) == math.inf
+    assert mean_auc(torch.tensor([0.0, 2.0, torch.nan, 1.0]), y) == 0.5
+
+
+def test_numbers_on_the_processor() -> None:
+    found = {"share": torch.tensor([1, 4]), "own": 0.5, "rmse": torch.tensor(2.0)}
+    f1 = {"f1": torch.tensor([[1, 0, 0], [1, 1, 0], [2, 0, 0]])}
+    assert on_host(found, f1, {}) == [
+        {"share": 0.25, "own": 0.5, "rmse": 2.0},
+        {"f1": pytest.approx(1 / 3)},
+        {},
+    ]
+    assert isinstance(found["rmse"], torch.Tensor)

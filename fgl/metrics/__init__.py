@@ -2,6 +2,7 @@
 
 from .answers import mean_auc, mean_average_precision
 from .classes import accuracy, class_counts, f1_of, hit_counts, hit_rows, macro_f1, share
+from .host import on_host
 from .numbers import mae, r2, rmse
 from .ranking import auc, auc_and_average_precision, average_precision
 
@@ -18,6 +19,7 @@ __all__ = [
     "mae",
     "mean_auc",
     "mean_average_precision",
+    "on_host",
     "r2",
     "rmse",
     "share",

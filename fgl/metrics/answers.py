@@ -16,13 +16,15 @@ from .ranking import auc, average_precision
 def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean area under the ROC curve over the tasks that have both answers, as OGB reports it.
 
+    A score that is NaN is on the wrong side of all others, as it is a miss in `accuracy`.
+
     Args:
         output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
         y: float ``[n]`` or ``[n, t]``, 0, 1 or NaN where unknown.
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        Between 0 and 1; NaN where no task has both answers, or a score of one that has is NaN.
+        Between 0 and 1; NaN where no task has both answers.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.
@@ -40,6 +42,8 @@ def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
     """Mean average precision over the tasks that have both answers, as OGB reports it.
+
+    A score that is NaN counts as for `mean_auc`.
 
     Args:
         output, y, mask: as for `mean_auc`.
@@ -63,12 +67,12 @@ def _over_tasks(
     metric: Callable[[Tensor, Tensor], float], output: Tensor, y: Tensor, mask: Tensor | None
 ) -> float:
     out, answer, known = to_host(*known_entries(output, y, mask))
-    if not torch.isin(answer, torch.tensor([0.0, 1.0], dtype=answer.dtype)).all():
+    if not ((answer == 0) | (answer == 1)).all():
         raise ValueError("Expected y to be 0, 1 or NaN, but got another value")
+    out = torch.where(out.isnan(), torch.where(answer == 1, -torch.inf, torch.inf), out)
     values = []
     for score, label, there in zip(out.unbind(1), answer.unbind(1), known.unbind(1), strict=True):
         score, label = score[there], label[there]
-        if not 0 < label.sum() < label.numel():
-            continue
-        values.append(math.nan if score.isnan().any() else metric(score, label))
+        if 0 < label.sum() < label.numel():
+            values.append(metric(score, label))
     return sum(values) / len(values) if values else math.nan

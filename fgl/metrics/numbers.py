@@ -20,8 +20,8 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar where `output` is, so that nobody waits for a GPU; NaN where nothing is
-        known.
+        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite where a model
+        says NaN of what is known, and NaN where nothing is known.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.
@@ -31,9 +31,9 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
         tensor(2., dtype=torch.float64)
     """
-    out, answer, known = known_entries(output, y, mask)
+    error, _, known = _errors(output, y, mask)
     count = known.sum(0)
-    return _mean_of(((out - answer).square().sum(0) / count).sqrt(), count > 0)
+    return _mean_of((error.square().sum(0) / count).sqrt(), count > 0)
 
 
 def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -54,9 +54,9 @@ def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         >>> mae(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 6.0]))
         tensor(1.5000, dtype=torch.float64)
     """
-    out, answer, known = known_entries(output, y, mask)
+    error, _, known = _errors(output, y, mask)
     count = known.sum(0)
-    return _mean_of((out - answer).abs().sum(0) / count, count > 0)
+    return _mean_of(error.abs().sum(0) / count, count > 0)
 
 
 def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
@@ -70,7 +70,7 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         output, y, mask: as for `rmse`.
 
     Returns:
-        As `rmse`; NaN where no task has two known answers.
+        As `rmse`, at most 1; NaN where no task has two known answers.
 
     Raises:
         TypeError, ValueError: as `rmse`.
@@ -81,17 +81,24 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
 
     Source: Draper and Smith 1998, section 1.3, https://doi.org/10.1002/9781118625590
     """
-    out, answer, known = known_entries(output, y, mask)
+    error, answer, known = _errors(output, y, mask)
     if not len(known):
         return answer.new_full((), torch.nan)
     count = known.sum(0)
-    away = (out - answer).square().sum(0)
+    away = error.square().sum(0)
     middle = answer.sum(0) / count.clamp(min=1)
     spread = torch.where(known, answer - middle, 0.0).square().sum(0)
     lowest, highest = (torch.where(known, answer, end) for end in (torch.inf, -torch.inf))
     same = lowest.amin(0) == highest.amax(0)  # their mean may differ from them by rounding
-    met = torch.where(away == 0, 1.0, 0.0 * away)
+    met = (away == 0).double()
     return _mean_of(torch.where(same, met, 1 - away / spread), count > 1)
+
+
+def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What a model is wrong by, the answers, and which are known; infinite where it says NaN."""
+    out, answer, known = known_entries(output, y, mask)
+    error = out - answer
+    return torch.where(error.isnan(), torch.inf, error), answer, known
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
