@@ -265,6 +265,5 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
 def one_hot(graph: Graph) -> Tensor:
     """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
-    if graph.y is None or graph.num_classes is None:
-        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-    return torch.eye(graph.num_classes, dtype=graph.x.dtype, device=graph.device)[graph.y]
+    labels, classes = graph.labels, int(graph.num_classes or 0)
+    return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]

@@ -76,7 +76,8 @@ def class_capped_split(
 
     Source: the loader of https://github.com/wgc-research/fgssl (the paper itself says 60/20/20)
     """
-    if graph.y is None or not graph.num_classes:
+    labels = None if graph.y is None else graph.labels
+    if labels is None or not graph.num_classes:
         raise ValueError("Expected graph to have labels, but got none")
     n = graph.num_nodes
     if train_per_class is None:
@@ -85,7 +86,7 @@ def class_capped_split(
         num_val = round(0.2 * n)
     check_number("train_per_class", train_per_class, at_least=0, integer=True)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    y = graph.y.cpu()[order]
+    y = labels.cpu()[order]
     train = torch.zeros(n, dtype=torch.bool)
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
