@@ -12,6 +12,7 @@ from torch.func import functional_call
 from .checks import check_count
 from .graph import Graph
 from .nn.layers import Stack
+from .predict import predict
 from .progress import shown
 from .sampler import NeighbourSampler
 from .sparse import rows_of
@@ -50,8 +51,8 @@ def logits_in_blocks(
     """
     check_count(block_size=block_size)
     if graph.num_nodes <= block_size:
-        x, *rest = graph.inputs
-        whole: Tensor = functional_call(model, dict(params), (x.to(graph.device), *rest))
+        near = graph if graph.x.device == graph.device else graph.to(graph.device)
+        whole: Tensor = predict(model, params, near)
         return whole
     if not isinstance(model, Stack):
         raise TypeError(

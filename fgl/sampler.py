@@ -9,8 +9,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from .graph import Graph
+from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
+from .graph.fields import taken
 from .sparse import Pattern, SparseMatrix, row_sum, rows_of
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
@@ -62,14 +63,17 @@ class NeighbourSampler:
 
     def __init__(self, graph: Graph, fanouts: Sequence[int] = (10, 10)) -> None:
         self.fanouts = check_fanouts(fanouts)
-        if graph.batch is not None:
-            raise ValueError("Expected a graph without batch, but got a collection")
+        if graph.batch is not None or graph.edge_label_index is not None:
+            got = "a collection" if graph.batch is not None else "pairs of nodes"
+            raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
         self.graph = graph
         adj = graph.adj
         crow, col, self.value = adj.pattern.crow, adj.pattern.col, adj.value
+        self.fields = {name: graph.entries(name) for name in EDGE_FIELDS[1:] if graph.has(name)}
         if adj.present is not None and not bool(adj.present.all()):
             kept = adj.present
             col, self.value = col[kept], adj.value[kept]  # type: ignore[index]  # present says so
+            self.fields = {name: value[kept] for name, value in self.fields.items()}
             crow = torch.cat([crow[:1], kept.cumsum(0)])[crow]
         if max(graph.num_nodes, col.numel()) >= NOBODY:
             raise ValueError(f"Expected at most {NOBODY} edges and nodes, but got {col.numel()}")
@@ -151,14 +155,15 @@ class NeighbourSampler:
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         made = copy.copy(whole)  # of checked fields: nothing to check again
-        for name in ("pool", "ptr", "masked"):
+        for name in ("pool", "ptr", "masked", "edges_of", "in_order", "entry_order", "reading"):
             made.__dict__.pop(name, None)
         made.__dict__.update(
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             edge_weight=None if whole.edge_weight is None else adj.value,
+            **{name: value.index_select(0, entries) for name, value in self.fields.items()},
+            **{"node_id": ids, **taken(whole, NODE_FIELDS, ids)},
             y=None if whole.y is None else whole.y.index_select(0, ids),
-            node_id=ids if whole.node_id is None else whole.node_id.index_select(0, ids),
             train_mask=torch.arange(len(ids), device=ids.device) < num_seeds,
             val_mask=None,
             test_mask=None,

@@ -88,7 +88,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         r"Expected edge_index to be in \[0, 4\), but got 4",
     ),
     ({"edge_index": changed(EDGES, (1, 3), -1)}, ValueError, r"edge_index to be .* but got -1"),
-    ({"y": torch.ones(4)}, TypeError, "Expected y to be an int64 tensor, but got torch.float32"),
+    ({"y": torch.ones(4), "num_classes": 2}, ValueError, "num_classes to be left out beside y of"),
+    ({"y": torch.ones(4).int()}, TypeError, "Expected y to be an int64 tensor, but got torch.i"),
     ({"y": torch.tensor([0, 1])}, ValueError, r"Expected y to have shape \[4\], but got \[2\]"),
     ({"y": torch.zeros(4, 1).long()}, ValueError, r"y to have shape \[4\], but got \[4, 1\]"),
     ({"y": torch.tensor([0, 1, 2, 4])}, ValueError, r"Expected y to be in \[0, 4\), but got 4"),
@@ -248,7 +249,7 @@ def test_pyg_without_the_optional_fields() -> None:
     assert (g.y, g.num_classes, g.train_mask, g.node_id) == (None, None, None, None)
     assert sorted(g.to_pyg(Data).keys()) == ["edge_index", "x"]
     assert same(Graph.from_pyg(SimpleNamespace(x=X, edge_index=EDGES)), g)
-    with pytest.raises(TypeError, match="Expected x"):
+    with pytest.raises(ValueError, match="data.x to be the features of nodes, but got N"):
         Graph.from_pyg(Data(edge_index=EDGES))
 
 

@@ -33,6 +33,7 @@ FLOORS: dict[str, set[str]] = {
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
+FLOORS["predict"] = {"graph"}
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
     "transfer",
@@ -40,7 +41,7 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = F
     "graph",
 }
 FLOORS["data"] = FLOORS["data"] | {"progress"}
-FLOORS["blocks"] = {"checks", "progress", "sparse", "graph", "nn", "sampler"}
+FLOORS["blocks"] = {"checks", "predict", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
 FLOORS["privacy"] = {"checks", "transfer", "aggregate"}
@@ -55,6 +56,7 @@ FLOORS["federation"] = {
     "aggregate",
     "metrics",
     "targets",
+    "predict",
 }
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
@@ -91,6 +93,7 @@ FEDERATION = [
     "executors",
     "executors.loop",
     "executors.batch",
+    "executors.batch.sink",
     "executors.batch.cohort",
     "executors.batch.steps",
     "executors.batch.padding",

@@ -27,7 +27,7 @@ from ..federation import (
     num_steps,
     stage,
 )
-from ..graph import MASKS, Graph
+from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..sparse import Pattern, SparseMatrix, rows_of
 from .live_bytes import LiveBytes
 
@@ -311,15 +311,14 @@ def _part(graph: Graph, share: float) -> Graph:
     nodes = torch.arange(0, graph.num_nodes, step, device=graph.device)
     part: dict[str, Any] = {
         name: value[::step]
-        for name in ("y", *MASKS, "node_id")
+        for name in (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS)
         if (value := getattr(graph, name)) is not None
     }
+    if graph.edge_label_index is not None:
+        part["edge_label_index"] = graph.edge_label_index[:, ::step] % len(nodes)
     x = rows_of(graph.x, nodes)
-    weight = None if graph.edge_weight is None else graph.edge_weight[::step]
     edges = graph.edge_index[:, ::step] % len(nodes)
-    return Graph(
-        x, edges, num_classes=graph.num_classes, edge_weight=weight, backend=graph.backend, **part
-    )
+    return Graph(x, edges, num_classes=graph.num_classes, backend=graph.backend, **part)
 
 
 def _line(shares: Sequence[float], values: Sequence[int]) -> int:

@@ -2,7 +2,8 @@
 
 from typing import TYPE_CHECKING, Any
 
-from .evaluate import deployed, evaluate_on, predict, scored, together
+from ..predict import predict
+from .evaluate import deployed, evaluate_on, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import Choice, choose

@@ -7,10 +7,10 @@ from typing import Any, TypeVar
 
 import torch
 from torch import nn
-from torch.func import functional_call
 
 from ..graph import Graph
 from ..metrics import on_host
+from ..predict import predict
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone
 from .executors.loop import Score
 from .method.checks import check_model
@@ -57,18 +57,6 @@ def deployed(
         return used
 
     return models
-
-
-def predict(model: nn.Module, params: Params, graph: Graph) -> Any:
-    """What a model says of a graph, with these parameters.
-
-    Example:
-        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
-        >>> model = fgl.nn.GCN(2, 8, 3)
-        >>> predict(model, dict(model.named_parameters()), graph).shape
-        torch.Size([2, 3])
-    """
-    return functional_call(model, params, graph.inputs)
 
 
 def scored(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+import dataclasses
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -17,22 +17,32 @@ from ..sparse.pattern import outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_edge_weight, check_features, check_index, check_mask
+from .checks import check_batch, check_features, check_index, check_mask
+from .facts import Facts
+from .fields import EDGE_FIELDS as EDGE_FIELDS
+from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
+from .fields import NODE_FIELDS as NODE_FIELDS
+from .fields import check_edge_field, check_y, inside, present, taken
+from .pyg import fields_of, pyg_fields
+from .reading import Reading
 
 
-@dataclass(frozen=True, eq=False)
-class Graph:
-    """A graph with node features, and what a client knows about its nodes.
+@dataclasses.dataclass(frozen=True, eq=False)
+class Graph(Facts):
+    """A graph with node features, and what a client knows about its nodes, edges and examples.
 
-    With `batch` it is a collection of graphs, one after the other, and `y` and the masks speak of
-    graphs instead of nodes: read ``[num_graphs]`` for ``[num_nodes]``.
+    The examples, of which `y` and the masks speak, are its nodes. With `batch` it is a collection
+    of graphs, one after the other, and these are the examples: read ``[num_graphs]`` for
+    ``[num_examples]``. With `edge_label_index` pairs of nodes are.
 
     Args:
         x: node features, float ``[num_nodes, num_features]``, dense or a `SparseMatrix`.
         edge_index: int64 ``[2, num_edges]``, rows (source, target).
-        y: node labels, int64 ``[num_nodes]`` in ``[0, num_classes)``.
+        y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
+            ``[num_examples]`` or ``[num_examples, t]``, NaN where nobody knows it: see
+            `fgl.targets`.
         num_classes: number of classes; by default the largest label plus one.
-        train_mask, val_mask, test_mask: bool ``[num_nodes]``.
+        train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
         edge_weight: float ``[num_edges]``.
         batch: the graph of every node, int64 ``[num_nodes]``, sorted from 0 without a gap: every
@@ -40,11 +50,17 @@ class Graph:
         backend: whose kernels multiply `adj` and sparse features, ``"torch"`` or
             ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default that of
             sparse features, else torch's.
+        edge_attr: float ``[num_edges, d]``, features of the edges.
+        edge_type: int64 ``[num_edges]``, at least 0: the relation of every edge.
+        edge_time: int64 or float ``[num_edges]``.
+        node_type: int64 ``[num_nodes]``, at least 0.
+        edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, of which `y` and the masks
+            speak.
 
     Raises:
         TypeError: for a wrong type or dtype.
-        ValueError: for a wrong shape, an index or label out of range, or a feature or weight that
-            is not finite.
+        ValueError: for a wrong shape, an index or label out of range, or a feature, weight or time
+            that is not finite.
 
     Example:
         >>> edge_index = torch.tensor([[0, 1], [1, 0]])
@@ -64,6 +80,11 @@ class Graph:
     edge_weight: Tensor | None = None
     batch: Tensor | None = None
     backend: str | None = None
+    edge_attr: Tensor | None = None
+    edge_type: Tensor | None = None
+    edge_time: Tensor | None = None
+    node_type: Tensor | None = None
+    edge_label_index: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_features(self.x)
@@ -73,73 +94,25 @@ class Graph:
             object.__setattr__(self, "x", self.x.using(str(self.backend)))
         n = self.x.shape[0]
         check_index("edge_index", self.edge_index, (2, None), n)
-        if self.edge_weight is not None:
-            check_edge_weight(self.edge_weight, self.edge_index.shape[1])
+        for name, value in present(self, EDGE_FIELDS).items():
+            check_edge_field(name, value, self.edge_index.shape[1])
+        for name, value in present(self, NODE_FIELDS).items():
+            check_index(name, value, (n,), None)
         if self.batch is not None:
             check_batch(self.batch, self.edge_index, n)
-        for name in MASKS:
-            mask = getattr(self, name)
-            if mask is not None:
-                check_mask(name, mask, self.num_examples)
-        if self.node_id is not None:
-            check_index("node_id", self.node_id, (n,), None)
+        if self.edge_label_index is not None:
+            check_index("edge_label_index", self.edge_label_index, (2, None), n)
+            if self.batch is not None:
+                raise ValueError("Expected edge_label_index or batch, but got both")
+        for name, mask in present(self, MASKS).items():
+            check_mask(name, mask, self.num_examples)
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
-        if self.y is not None:
-            check_index("y", self.y, (self.num_examples,), self.num_classes)
-            if self.num_classes is None:
-                object.__setattr__(self, "num_classes", int(self.y.max()) + 1 if n else None)
-
-    @property
-    def num_nodes(self) -> int:
-        return self.x.shape[0]
-
-    @property
-    def num_features(self) -> int:
-        return self.x.shape[1]
-
-    @property
-    def num_edges(self) -> int:
-        return self.edge_index.shape[1]
-
-    @property
-    def device(self) -> torch.device:
-        return self.edge_index.device
-
-    @property
-    def num_train(self) -> int:
-        """Number of training examples; every one where there is no training mask."""
-        mask = self.train_mask
-        if mask is None:
-            return self.num_examples
-        if mask.is_inference():  # it counts no changes
-            return int(mask.sum())
-        known = self.__dict__.get("_counted")
-        if known is None or known[0] is not mask or known[1] != mask._version:
-            known = self.__dict__["_counted"] = mask, mask._version, int(mask.sum())
-        return int(known[2])
-
-    @property
-    def training_mask(self) -> Tensor:
-        """Which examples are trained on, bool; all real ones where there is no training mask."""
-        return self.example_mask if self.train_mask is None else self.train_mask
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples: nodes, or graphs where there is a `batch`."""
-        return self.num_nodes if self.batch is None else self.num_graphs
-
-    @cached_property
-    def num_graphs(self) -> int:
-        return 1 if self.batch is None else int(self.batch[-1]) + 1
-
-    @cached_property
-    def ptr(self) -> Tensor:
-        """Where each graph's nodes begin, int64 ``[num_graphs + 1]``."""
-        if self.batch is None:
-            return torch.tensor([0, self.num_nodes], device=self.device)
-        sizes = self.batch.bincount(minlength=self.num_graphs)
-        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        if self.y is None:
+            return
+        check_y(self.y, self.num_examples, self.num_classes)
+        if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
+            object.__setattr__(self, "num_classes", int(self.y.max()) + 1)
 
     @cached_property
     def pool(self) -> SparseMatrix:
@@ -162,16 +135,6 @@ class Graph:
         """What a model is called with: ``x, adj``, and ``pool`` where there is a `batch`."""
         return (self.x, self.adj) if self.batch is None else (self.x, self.adj, self.pool)
 
-    @property
-    def node_mask(self) -> Tensor:
-        """Which nodes are real: all, except in a batch of clients, where some are padding."""
-        return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
-
-    @property
-    def example_mask(self) -> Tensor:
-        """Which examples are real: as `node_mask`, but for graphs where there is a `batch`."""
-        return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
-
     @cached_property
     def adj(self) -> SparseMatrix:
         """Adjacency with ``A[target, source]``, made once; it adds no self-loops."""
@@ -179,24 +142,59 @@ class Graph:
             adj = SparseMatrix.from_edge_index(self.edge_index, self.num_nodes, self.edge_weight)
             return adj if self.backend == "torch" else adj.using(str(self.backend))
 
+    def entries(self, name: str) -> Tensor:
+        """A field of the edges in the order of the entries of `adj`, ``[adj.nnz, ...]``.
+
+        Also inside a batch of clients, where the entries of a smaller client end with padding.
+
+        Raises:
+            ValueError: if the graph has no such field of edges, or `adj` was replaced by a matrix
+                that has other entries.
+
+        Example:
+            >>> edges = torch.tensor([[0, 1, 2], [2, 0, 0]])
+            >>> graph = fgl.Graph(torch.eye(3), edges, edge_time=torch.tensor([7, 8, 9]))
+            >>> graph.adj.pattern.row, graph.entries("edge_time")
+            (tensor([0, 0, 2]), tensor([8, 9, 7]))
+        """
+        if name not in EDGE_FIELDS or not self.has(name):
+            raise ValueError(f"Expected the graph to have {name} of edges, but got none")
+        own: Graph = self.__dict__.get("edges_of", self)
+        if not self.adj.pattern.same(own.adj.pattern):
+            raise ValueError(
+                f"Expected adj to have the graph's own edges, whose {name} is known, "
+                "but got other entries"
+            )
+        return own._entries(name)
+
+    @cached_property
+    def reading(self) -> Reading:
+        """What models whose forward has `edge_index` read of it, made once."""
+        return Reading(self)
+
     def with_adj(self, adj: SparseMatrix) -> Graph:
         """The same graph, multiplied with another operator ``A[target, source]``; unchecked.
 
         A `SparseMatrix.as_operator` is multiplied as it is. Edges and everything else stay.
         """
         other = copy.copy(self)
+        other.__dict__["edges_of"] = self.__dict__.get("edges_of", self)
         other.__dict__["adj"] = adj
+        other.__dict__.pop("reading", None)
         return other
 
     def replace(self, **changes: Any) -> Graph:
-        """A copy with some fields changed, checked again."""
-        return replace(self, **changes)
+        """A copy with some fields changed, checked again; numbers in `y` have no classes."""
+        y = changes.get("y")
+        if isinstance(y, Tensor) and y.is_floating_point():
+            changes.setdefault("num_classes", None)
+        return dataclasses.replace(self, **changes)
 
     def subgraph(self, nodes: Tensor, edges: Tensor | None = None) -> Graph:
         """The induced subgraph on `nodes` (int64 ``[m]``, no repeats), in that order.
 
-        Edges with an end outside are lost. `node_id` is carried along, or set to `nodes`. Where the
-        ids of the edges inside are known (`edges`, int64), not all edges are looked at.
+        Edges and pairs with an end outside are lost. `node_id` is carried along, or set to `nodes`.
+        Where the ids of the edges inside are known (`edges`, int64), not all edges are looked at.
         """
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see select), but got one with it")
@@ -206,22 +204,23 @@ class Graph:
         position = torch.full((self.num_nodes,), -1, dtype=torch.int64, device=self.device)
         position[nodes] = torch.arange(nodes.numel(), device=self.device)
         if edges is None:
-            inside = position >= 0
-            kept = inside[self.edge_index[0]] & inside[self.edge_index[1]]
-            edges = kept.nonzero().squeeze(1)
-        per_node: dict[str, Any] = {
-            name: value[nodes]
-            for name in ("y", *MASKS)
-            if (value := getattr(self, name)) is not None
+            edges = inside(self.edge_index, position)
+        examples, pairs = nodes, None
+        if self.edge_label_index is not None:
+            examples = inside(self.edge_label_index, position)
+            pairs = position[self.edge_label_index[:, examples]]
+        kept = {
+            **taken(self, NODE_FIELDS, nodes),
+            **taken(self, EDGE_FIELDS, edges),
+            **taken(self, EXAMPLE_FIELDS, examples),
         }
         return Graph(
             x=rows_of(self.x, nodes),
             edge_index=position[self.edge_index[:, edges]],
             num_classes=self.num_classes,
-            node_id=nodes if self.node_id is None else self.node_id[nodes],
-            edge_weight=None if self.edge_weight is None else self.edge_weight[edges],
+            edge_label_index=pairs,
             backend=self.backend,
-            **per_node,
+            **{"node_id": nodes, **kept},  # type: ignore[arg-type]
         )
 
     def append(
@@ -231,11 +230,13 @@ class Graph:
         *,
         edge_weight: Tensor | None = None,
         node_id: Tensor | None = None,
+        **given: Tensor,
     ) -> Graph:
         """The graph with new nodes after its own, which nothing is trained or scored on.
 
-        They are in no mask, and their label is 0, which stands for none; where all nodes trained
-        there is a training mask of the old ones. Features become dense unless both are sparse.
+        They are in no mask, and their label is 0, which stands for none, or their number NaN; where
+        all nodes trained there is a training mask of the old ones. Features become dense unless
+        both are sparse.
 
         Args:
             x: float ``[m, num_features]``, the new nodes' features.
@@ -243,9 +244,12 @@ class Graph:
                 ``num_nodes``.
             edge_weight: float, of the new edges; 1 where only some edges have weights.
             node_id: int64 ``[m]``, of the new nodes; without it the result has no `node_id`.
+            given: `edge_attr`, `edge_type` and `edge_time` of the new edges and `node_type` of the
+                new nodes: each that the graph has, and no other.
 
         Raises:
-            TypeError, ValueError: as for a `Graph`, and for a collection of graphs.
+            TypeError, ValueError: as for a `Graph`, for a collection of graphs, and for a field
+                that is missing or that the graph has not.
 
         Example:
             >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -258,7 +262,7 @@ class Graph:
         if self.batch is not None:
             raise ValueError("Expected a graph without batch (see join), but got one with it")
         check_index("edge_index", edge_index, (2, None), self.num_nodes + x.shape[0])
-        return self.replace(**appended(self, x, edge_index, edge_weight, node_id))
+        return self.replace(**appended(self, x, edge_index, edge_weight, node_id, given))
 
     def select(self, graphs: Tensor) -> Graph:
         """The collection of the graphs named by `graphs` (int64 ``[m]``), in that order.
@@ -284,10 +288,12 @@ class Graph:
     def join(cls, graphs: Sequence[Graph], y: Tensor | None = None, **given: Any) -> Graph:
         """Graphs without `batch` as one collection; `y` and the masks among `given` are per graph.
 
-        Features (dense), edges and weights are kept, the graphs' own labels and masks are not.
+        Features (dense), edges and fields of both are kept, the graphs' own labels and masks are
+        not. Where only some have weights, those of the others are 1.
 
         Raises:
-            ValueError: if there is no graph, one has no nodes, or their features differ in width.
+            ValueError: if there is no graph, one has no nodes, their features differ in width, or
+                some have another field that others lack.
 
         Example:
             >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -306,41 +312,41 @@ class Graph:
                 (`fgl.data.map_features`), are read by minibatches (`fgl.sampler.NeighbourSampler`).
         """
         moved: dict[str, Any] = {}
-        for field in fields(self):
+        for field in dataclasses.fields(self):
             value = getattr(self, field.name)
             stays = not hasattr(value, "to") or (field.name == "x" and not features)
             moved[field.name] = value if stays else value.to(device)
         return Graph(**moved)
 
     @classmethod
-    def from_pyg(cls, data: Any) -> Graph:
+    def from_pyg(
+        cls, data: Any, *, split: int | None = None, ignore: Collection[str] = ()
+    ) -> Graph:
         """From a ``torch_geometric.data.Data`` or `Batch`, or anything with the same attributes.
 
-        Fields of other names, ``edge_attr`` among them, are not read.
+        Args:
+            data: with fields of the names that a `Graph` has. ``y [n, 1]`` becomes ``[n]``,
+                ``edge_attr [E]`` becomes ``[E, 1]``, and ``edge_label`` is `y` of the pairs in
+                ``edge_label_index``.
+            split: which one of masks ``[n, splits]``, from 0.
+            ignore: names of fields that are left out.
+
+        Raises:
+            TypeError: for types of nodes or edges in dicts, as `HeteroData` has.
+            ValueError: if a field has no place in a `Graph` and is not ignored, `x` is missing,
+                masks hold several splits, or as for a `Graph`.
+
+        Example:
+            >>> from types import SimpleNamespace
+            >>> data = SimpleNamespace(x=torch.eye(2), edge_index=torch.tensor([[0], [1]]))
+            >>> Graph.from_pyg(data).num_edges
+            1
         """
-        names = [field.name for field in fields(cls)]
-        found: dict[str, Any] = {
-            name: getattr(data, name, None)
-            for name in names
-            if name not in ("num_classes", "backend")
-        }
-        owners, y = found["batch"], found["y"]
-        if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
-            found["batch"] = None  # a batch of graphs with labels for nodes: as one graph
-        return cls(**found, num_classes=getattr(data, "num_classes", None))
+        return cls(**fields_of(data, split, ignore))
 
     def to_pyg(self, data_class: Any) -> Any:
         """To a ``torch_geometric.data.Data`` or `Batch`: ``graph.to_pyg(Data)``.
 
         Features become dense.
         """
-        found = {
-            f.name: value
-            for f in fields(self)
-            if f.name != "backend" and (value := getattr(self, f.name)) is not None
-        }
-        if isinstance(self.x, SparseMatrix):
-            found["x"] = self.x.to_dense()
-        if self.batch is not None:
-            found["ptr"] = self.ptr
-        return data_class(**found)
+        return data_class(**pyg_fields(self))

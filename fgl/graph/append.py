@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix
 from .checks import MASKS, check_features
+from .fields import EDGE_FIELDS
 
 
 def appended(
@@ -17,6 +18,7 @@ def appended(
     edge_index: Tensor,
     edge_weight: Tensor | None,
     node_id: Tensor | None,
+    given: dict[str, Tensor],
 ) -> dict[str, Any]:
     """The fields of `Graph.append` that change.
 
@@ -35,14 +37,8 @@ def appended(
         "edge_index": torch.cat([graph.edge_index, edge_index], 1),
         "node_id": None,
     }
-    for name in MASKS:
-        mask = getattr(graph, name)
-        if mask is None and name == "train_mask" and graph.y is not None:
-            mask = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.device)
-        if mask is not None:
-            changes[name] = torch.cat([mask, mask.new_zeros(new)])
-    if graph.y is not None:
-        changes["y"] = torch.cat([graph.y, graph.y.new_zeros(new)])
+    if graph.edge_label_index is None:  # else the examples are pairs, which stay
+        changes |= _examples(graph, new)
     if graph.edge_weight is not None or edge_weight is not None:
         old = graph.edge_weight
         like: Any = edge_weight if old is None else old
@@ -51,7 +47,32 @@ def appended(
         changes["edge_weight"] = torch.cat([old, weight])
     if graph.node_id is not None and node_id is not None:
         changes["node_id"] = torch.cat([graph.node_id, node_id])
+    return changes | _more(graph, given)
+
+
+def _examples(graph: Any, new: int) -> dict[str, Tensor]:
+    """Masks and labels of old nodes and new ones, which are in no mask, their answer unknown."""
+    changes = {}
+    for name in MASKS:
+        mask = getattr(graph, name)
+        if mask is None and name == "train_mask" and graph.y is not None:
+            mask = torch.ones(graph.num_nodes, dtype=torch.bool, device=graph.device)
+        if mask is not None:
+            changes[name] = torch.cat([mask, mask.new_zeros(new)])
+    if graph.y is not None:
+        unknown = torch.nan if graph.y.is_floating_point() else 0
+        changes["y"] = torch.cat([graph.y, graph.y.new_full((new, *graph.y.shape[1:]), unknown)])
     return changes
+
+
+def _more(graph: Any, given: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The fields without a default, of the old nodes and edges and the new ones."""
+    names = [name for name in (*EDGE_FIELDS[1:], "node_type") if getattr(graph, name) is not None]
+    if list(given) != names and set(given) != set(names):
+        raise ValueError(
+            f"Expected new nodes and edges to come with {names}, but got {list(given)}"
+        )
+    return {name: torch.cat([getattr(graph, name), given[name]]) for name in names}
 
 
 def _below(above: Tensor | SparseMatrix, below: Tensor | SparseMatrix) -> Tensor | SparseMatrix:

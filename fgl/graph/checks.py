@@ -27,7 +27,10 @@ def check_features(x: Any) -> None:
     if values is None:
         return
     if not values.is_floating_point():
-        raise TypeError(f"Expected x to be floating point, but got {values.dtype}")
+        raise TypeError(
+            f"Expected x to be floating point, but got {values.dtype}: call .float(), and .long() "
+            "where a model embeds it"
+        )
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
     if bad:
         raise ValueError(f"Expected x to be finite, but got {bad} NaN or infinite values")
@@ -57,15 +60,6 @@ def check_mask(name: str, mask: Any, num_nodes: int) -> None:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
     check_length(num_nodes, **{name: mask})
-
-
-def check_edge_weight(weight: Any, num_edges: int) -> None:
-    if not isinstance(weight, Tensor) or not weight.is_floating_point():
-        got = weight.dtype if isinstance(weight, Tensor) else type(weight).__name__
-        raise TypeError(f"Expected edge_weight to be a float tensor, but got {got}")
-    check_length(num_edges, edge_weight=weight)
-    if not torch.isfinite(weight).all():
-        raise ValueError("Expected edge_weight to be finite, but got NaN or infinite values")
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix, rows_of
-from .checks import MASKS
+from .fields import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, taken
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
@@ -47,7 +47,24 @@ def joined(graphs: Sequence[Any]) -> dict[str, Any]:
         "edge_index": edges,
         "edge_weight": weight,
         "batch": owner.repeat_interleave(sizes),
+        **_joined_fields(graphs),
     }
+
+
+def _joined_fields(graphs: Sequence[Any]) -> dict[str, Tensor]:
+    """Fields of nodes and edges that all graphs have, one after the other."""
+    joined_fields = {}
+    for name in (*EDGE_FIELDS[1:], "node_type"):
+        values = [getattr(graph, name) for graph in graphs]
+        lacking = [i for i, value in enumerate(values) if value is None]
+        if len(lacking) == len(graphs):
+            continue
+        if lacking:
+            raise ValueError(
+                f"Expected {name} in all graphs or in none, but got none in graph {lacking[0]}"
+            )
+        joined_fields[name] = torch.cat(values)
+    return joined_fields
 
 
 def select(graph: Any, graphs: Tensor) -> Any:
@@ -75,22 +92,23 @@ def select(graph: Any, graphs: Tensor) -> Any:
     place = order[entries] + entry_shift.repeat_interleave(count, output_size=entries.numel())
     pattern.__dict__["transpose"] = flipped, place
     value = None if adj.value is None else adj.value[entries]
+    own = {name: graph.entries(name)[entries] for name in EDGE_FIELDS[1:] if graph.has(name)}
     chosen = copy.copy(graph)  # of checked fields: nothing to check again
-    chosen.__dict__.pop("pool", None)
+    for name in ("pool", "edges_of", "in_order", "entry_order", "reading"):
+        chosen.__dict__.pop(name, None)
     owner = torch.arange(graphs.numel(), device=graphs.device)
     chosen.__dict__.update(
         x=rows_of(graph.x, nodes),
         edge_index=torch.stack([pattern.col, pattern.row]),
         edge_weight=value,
         batch=owner.repeat_interleave(size, output_size=nodes.numel()),
-        node_id=None if graph.node_id is None else graph.node_id[nodes],
+        **taken(graph, NODE_FIELDS, nodes),
+        **taken(graph, EXAMPLE_FIELDS, graphs),
+        **own,
         num_graphs=graphs.numel(),
         ptr=new_ptr,
         adj=SparseMatrix(pattern, value),
     )
-    for name in ("y", *MASKS):
-        value = getattr(graph, name)
-        chosen.__dict__[name] = None if value is None else value[graphs]
     return chosen
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages, layer
+from ..federation import Inbox, Message, Method, Params, State, check_averages, layer, predict
 from ..graph import Graph
 from .mix_models import mix_models
 
@@ -102,7 +101,7 @@ def fedpub(
         plain = {name: value for name, value in params.items() if name not in masks}
         message, kept = fedavg.send(plain, context, state, graph)
         model = message["model"]
-        answers = functional_call(reader, masked(params, bound=sparsity), probes.inputs)
+        answers = predict(reader, masked(params, bound=sparsity), probes)
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}
         return {**message, "model": travels, "embedding": embed(answers)}, {**kept, "own": own}

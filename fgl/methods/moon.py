@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call
 
 from ..checks import check_count, check_number, check_weight
-from ..federation import Message, Method, Params, Ragged, State, check_model_alone, layer
+from ..federation import Message, Method, Params, Ragged, State, check_model_alone, layer, predict
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
@@ -57,7 +56,7 @@ def moon(
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        made = functional_call(frozen, params, graph.inputs, {"return_embedding": True})
+        made = predict(frozen, params, graph, return_embedding=True)
         embedding: Tensor = made[1]
         return embedding
 

@@ -94,6 +94,13 @@ class Pattern:
     def nnz(self) -> int:
         return self.col.numel()
 
+    def same(self, other: Pattern) -> bool:
+        """Whether another pattern has its entries in the same places."""
+        if self is other or (self.stack is not None and self.stack is other.stack):
+            return True
+        alike = self.stack is None and other.stack is None and self.shape == other.shape
+        return alike and torch.equal(self.crow, other.crow) and torch.equal(self.col, other.col)
+
     @kept
     def row(self) -> Tensor:
         """Row of every entry, int64 ``[nnz]``."""

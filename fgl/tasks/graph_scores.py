@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.func import functional_call, vmap
+from torch.func import vmap
 
 from ..federation import (
     Cohort,
@@ -118,7 +118,7 @@ def _evaluate_classes(
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
-        logits = functional_call(model, params, graph.inputs)
+        logits = predict(model, params, graph)
         y: Any = graph.y
         hit = hit_rows(logits, y) & graph.example_mask
         correct: Tensor = hit.sum().double() / graph.num_graphs

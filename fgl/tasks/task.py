@@ -105,10 +105,9 @@ def _send_equally(
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     """The method, in which nobody can say more examples than the largest client has.
 
-    An example is a node, or a graph where clients hold collections.
+    An example is a node; a graph where clients hold collections, a pair where these have answers.
     """
-    sizes = [own.num_nodes if own.batch is None else own.num_graphs for own in clients]
-    return replace(fedavg, max_examples=max(sizes, default=0))
+    return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...graph import Graph
+from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
+from ...graph.fields import taken
 from ..features_on_disk import map_features
 
 
@@ -88,6 +89,5 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         own[part] = True
         nodes |= own
         seen |= own[graph.edge_index].all(0)
-    weight = None if graph.edge_weight is None else graph.edge_weight[seen]
-    kept = graph.replace(edge_index=graph.edge_index[:, seen], edge_weight=weight)
+    kept = graph.replace(edge_index=graph.edge_index[:, seen], **taken(graph, EDGE_FIELDS, seen))
     return kept.subgraph(nodes.nonzero().squeeze(1))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...graph import Graph
+from ...graph import EDGE_FIELDS, Graph
 from ...graph.checks import check_index
 from ...transfer import to_device
 
@@ -90,6 +90,10 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
     both = torch.cat([own, own.flip(0)], 1)
     both = both[:, (both[1] * n + both[0]).argsort()]
     split = [held[:, :num_val], negatives[:, :num_val], held[:, num_val:], negatives[:, num_val:]]
+    given = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
+    if given or graph.edge_label_index is not None:
+        got = given or ["edge_label_index"]
+        raise ValueError(f"Expected a graph whose edges have no fields, but got {got}")
     training = graph.replace(edge_index=both.to(graph.device), edge_weight=None)
     return EdgeSplit(training, *(part.to(graph.device) for part in (own, *split)))
 

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from ... import aggregate as server
 from ...graph import Graph
+from ...predict import predict
 from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
@@ -103,7 +103,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
                 f"of, but got {others} of another shape or name, and {missing} missing"
             )
         y = checked_y(target, graph.y)
-        output = functional_call(model, params, graph.inputs, tie_weights=False)
+        output = predict(model, params, graph, tie_weights=False)
         return target.loss(output, y, graph.train_mask)
 
     return loss

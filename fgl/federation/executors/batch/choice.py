@@ -10,6 +10,7 @@ from torch import nn
 
 from ....checks import check_number
 from ....graph import Graph
+from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
 from ...training.train import trainable
@@ -123,4 +124,6 @@ def _data_bytes(method: Method, graph: Graph) -> int:
     out = sum(p.shape[0] for p in method.model.parameters() if p.dim() == 2)
     index = 8 if isinstance(graph.x, SparseMatrix) else 0
     edges = graph.num_edges * (size + 8)
+    if reads(method.model).edge_index:  # PyG's layers write a message for each edge
+        edges += SAVED * graph.num_edges * out * size
     return entries * (size + index) + edges + SAVED * graph.num_nodes * out * size

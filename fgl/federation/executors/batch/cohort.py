@@ -13,12 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ....graph import MASKS, Graph
+from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ....sparse import MatrixStack, Member, SparseMatrix
 from ....transfer import to_device
 from ...method.ragged import Ragged
+from .sink import SunkReading
 
 ONE_BY_ONE = "; clients_at_once=1 trains one client after the other"
+
+ENTRIES, MESSAGES = "entries of ", "messages"  # names of parts that are no fields
 
 Part = Callable[[Member], Any]
 
@@ -59,8 +62,14 @@ class Cohort:
         self._lifted: list[weakref.ref[Tensor]] = []
         self.index = torch.arange(len(sizes), device=first.device)
         self.num_examples = max(graph.num_examples for graph in self.graphs)
-        given = [name for name in ("y", *MASKS, "node_id") if getattr(first, name) is not None]
+        given = [name for name in (*EXAMPLE_FIELDS, *NODE_FIELDS) if first.has(name)]
         self.parts: dict[str, Part] = {name: self._each(name) for name in ("x", *given)}
+        for name in EDGE_FIELDS:
+            if first.has(name):
+                self.parts[ENTRIES + name] = _late(partial(self._entries, name))
+        if first.edge_label_index is not None:
+            self.parts["edge_label_index"] = self._pairs()
+        self.parts[MESSAGES] = _late(self._messages)
         self.parts["adj"] = MatrixStack([graph.adj for graph in self.graphs]).of
         self.parts["example_mask"] = self._each("example_mask")
         self.parts.setdefault("train_mask", self.parts["example_mask"])
@@ -75,6 +84,25 @@ class Cohort:
 
     def _each(self, name: str) -> Part:
         return self._stacked(name, [getattr(graph, name) for graph in self.graphs], pad=True)
+
+    def _entries(self, name: str) -> Part:
+        """A field of the edges; padding comes after a client's own entries."""
+        return self._stacked(name, [graph.entries(name) for graph in self.graphs], pad=True)
+
+    def _pairs(self) -> Part:
+        pairs = [graph.edge_label_index.T for graph in self.graphs]  # type: ignore[union-attr]
+        rows = self._stacked("edge_label_index", pairs, pad=True)
+        return lambda client: rows(client).T
+
+    def _messages(self) -> Part:
+        """``edge_index [2, E]`` of the entries, whose padding joins the sink with itself."""
+        patterns = [graph.adj.pattern for graph in self.graphs]
+        shape = (len(patterns), 2, max(pattern.nnz for pattern in patterns))
+        ends = self.index.new_full(shape, self.num_nodes)
+        for row, pattern in zip(ends, patterns, strict=True):
+            row[:, : pattern.nnz] = torch.stack([pattern.col, pattern.row])
+        self.remember([ends])
+        return lambda client: client.part(ends)
 
     def _counts(self, name: str) -> Part:
         counts = torch.tensor([getattr(graph, name) for graph in self.graphs])
@@ -225,9 +253,29 @@ class _Member(Graph):
     def edge_index(self) -> Tensor:
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
 
+    def _refused(self, name: str) -> Any:
+        instead = "adj" if name == "edge_weight" else f'entries("{name}")'
+        raise ValueError(f"Expected the loss to read graph.{instead}, but got {name}{ONE_BY_ONE}")
+
+    edge_weight = property(lambda self: self._refused("edge_weight"))
+    edge_attr = property(lambda self: self._refused("edge_attr"))
+    edge_type = property(lambda self: self._refused("edge_type"))
+    edge_time = property(lambda self: self._refused("edge_time"))
+
+    def has(self, name: str) -> bool:
+        parts = self.cohort.parts
+        return name in parts or ENTRIES + name in parts
+
+    def _entries(self, name: str) -> Tensor:
+        entries: Tensor = self.cohort.parts[ENTRIES + name](self.client)
+        return entries
+
     @property
-    def edge_weight(self) -> Tensor:
-        raise ValueError(f"Expected the loss to read graph.adj, but got edge_weight{ONE_BY_ONE}")
+    def reading(self) -> SunkReading:
+        cohort, batched = self.cohort, self.cohort.graphs[0].batch is not None
+        edges = cohort.parts[MESSAGES](self.client)
+        graphs = cohort.num_examples if batched else None
+        return SunkReading(self, edges, cohort.num_nodes, graphs, self.client.index * 0)
 
     @property
     def num_train(self) -> Any:
@@ -239,7 +287,7 @@ class _Member(Graph):
         for name in changes:
             if name not in known:
                 raise TypeError(f"Expected a field of Graph, but got {name!r}")
-            if name in ("edge_index", "edge_weight", "batch", "backend"):
+            if name in ("edge_index", *EDGE_FIELDS, "edge_label_index", "batch", "backend"):
                 raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")
         changed = copy.copy(self)
         changed.__dict__.update(changes)
@@ -262,9 +310,9 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def _kind(graph: Graph) -> dict[str, Any]:
-    names = ("y", *MASKS, "node_id", "batch")
+    names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], "edge_label_index", "batch")
     return {
-        "fields": [name for name in names if getattr(graph, name) is not None],
+        "fields": [name for name in names if graph.has(name)],
         "num_features": graph.num_features,
         "num_classes": graph.num_classes,
         "features": type(graph.x).__name__,

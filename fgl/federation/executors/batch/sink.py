@@ -1,0 +1,130 @@
+"""The sink: one more node, where what a client of a batch has not ends up, for PyG's models.
+
+Under `vmap` no edge can be left out, and PyG's code leaves edges out by masks. So padded edges, and
+those of value 0, join the sink with itself. Its features are 0, it is in a graph of its own, and
+its row of what the model says is cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from torch.overrides import TorchFunctionMode
+
+from ....graph.reading import Reading, dense
+
+FRESH = {Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty}
+FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
+
+
+class SunkReading(Reading):
+    """What a model with `edge_index` reads of one client, inside `vmap`.
+
+    Args:
+        graph: of the client; what it has of edges ends with padding.
+        edge_index: int64 ``[2, E]``, its padding at the sink.
+        num_nodes: the clients' most, which is the sink's number.
+        num_graphs: the clients' most, which is the number of the sink's graph; None where a client
+            has one graph.
+        zero: a 0 of each client, int64, batched.
+    """
+
+    def __init__(
+        self, graph: Any, edge_index: Tensor, num_nodes: int, num_graphs: int | None, zero: Tensor
+    ) -> None:
+        self.graph, self.edges, self.zero = graph, edge_index, zero
+        self.sink, self.sinks_graph = num_nodes, num_graphs
+        self.owners: Tensor | None = None
+
+    def value(self, name: str) -> Any:
+        graph, adj = self.graph, self.graph.adj
+        if name == "x":
+            return pad(dense(graph.x), (0, 0, 0, 1))
+        if name == "edge_index":
+            there = adj.present
+            return self.edges if there is None else torch.where(there, self.edges, self.sink)
+        if name == "edge_weight":
+            return adj.value
+        if name in ("edge_attr", "edge_type", "edge_time"):
+            return graph.entries(name) if graph.has(name) else None
+        if name == "node_type":
+            return pad(graph.node_type, (0, 1)) if graph.has(name) else None
+        if name == "num_nodes":
+            return self.sink + 1
+        if name in ("batch_size", "num_graphs"):
+            return None if self.sinks_graph is None else self.sinks_graph + 1
+        if name == "batch" and self.sinks_graph is not None:
+            self.owners = pad(graph.batch, (0, 1), value=self.sinks_graph)
+            return self.owners
+        return getattr(graph, name) if graph.has(name) else None
+
+    @contextmanager
+    def around(self, model: nn.Module) -> Iterator[None]:
+        """A call of the model: its masks of edges lead to the sink, whose row nobody sees."""
+        hook = model.register_forward_hook(self._cut, prepend=True)
+        try:
+            with Filtered(self.sink, self.sinks_graph, self.owners, self.zero):
+                yield
+        finally:
+            hook.remove()
+
+    def _cut(self, model: nn.Module, args: Any, out: Any) -> Any:
+        """Without the sink's row: of nodes, or of graphs where the output speaks of these."""
+        if isinstance(out, tuple):
+            return tuple(self._cut(model, args, each) for each in out)
+        if not isinstance(out, Tensor) or not out.dim():
+            return out
+        sizes = {self.sink} if self.sinks_graph is None else {self.sink, self.sinks_graph}
+        rows = out.shape[0] - 1
+        return out[:rows] if rows in sizes and not self.graph.has("edge_label_index") else out
+
+
+class Filtered(TorchFunctionMode):
+    """What PyG's layers ask of edges under `vmap`, where shapes stand still and nobody waits.
+
+    A mask of edges sends the others to the sink; the largest index is what it may be; a tensor that
+    is made in a layer is one for each client.
+    """
+
+    def __init__(
+        self, sink: int, sinks_graph: int | None, owners: Tensor | None, zero: Tensor
+    ) -> None:
+        super().__init__()
+        self.sink, self.sinks_graph, self.owners, self.zero = sink, sinks_graph, owners, zero
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is Tensor.__getitem__ and _mask_of(args[1]) is not None:
+            return self._masked(args[0], _mask_of(args[1]))
+        if func in (Tensor.max, torch.max, Tensor.amax) and len(args) == 1 and not kwargs:
+            return self._largest(func, args[0])
+        out = func(*args, **kwargs)
+        if func in FRESH and isinstance(out, Tensor) and out.dtype != torch.bool:
+            return out + self.zero.to(out.dtype)
+        return out
+
+    def _masked(self, values: Tensor, mask: Any) -> Tensor:
+        """All entries; ends of edges that the mask leaves out are the sink."""
+        ends = values.dtype == torch.int64
+        return torch.where(mask, values, self.sink) if ends else values
+
+    def _largest(self, func: Any, index: Tensor) -> Any:
+        if index.dtype != torch.int64:
+            return func(index)
+        of_graphs = index is self.owners and self.sinks_graph is not None
+        return torch.tensor(self.sinks_graph if of_graphs else self.sink)
+
+
+def _mask_of(key: Any) -> Tensor | None:
+    """A mask along the last dimension, ``[mask]`` or ``[:, mask]``."""
+    last = key[-1] if isinstance(key, tuple) and key else key
+    alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
+    is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1
+    return last if is_mask and alone else None

@@ -1,0 +1,140 @@
+"""Facts about a graph that follow from its fields: counts, masks, what its answers are."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..sparse.pattern import outside, row_major
+
+
+class Facts:
+    """Counts and masks of a `Graph`, and its labels."""
+
+    x: Any
+    edge_index: Tensor
+    y: Tensor | None
+    num_classes: int | None
+    train_mask: Tensor | None
+    batch: Tensor | None
+    edge_label_index: Tensor | None
+
+    @property
+    def num_nodes(self) -> int:
+        return self.x.shape[0]
+
+    @property
+    def num_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.edge_index.device
+
+    @property
+    def num_train(self) -> int:
+        """Number of training examples; every one where there is no training mask."""
+        mask = self.train_mask
+        if mask is None:
+            return self.num_examples
+        if mask.is_inference():  # it counts no changes
+            return int(mask.sum())
+        known = self.__dict__.get("_counted")
+        if known is None or known[0] is not mask or known[1] != mask._version:
+            known = self.__dict__["_counted"] = mask, mask._version, int(mask.sum())
+        return int(known[2])
+
+    @property
+    def training_mask(self) -> Tensor:
+        """Which examples are trained on, bool; all real ones where there is no training mask."""
+        return self.example_mask if self.train_mask is None else self.train_mask
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples: nodes, graphs of a `batch`, or pairs of `edge_label_index`."""
+        if self.edge_label_index is not None:
+            return self.edge_label_index.shape[1]
+        return self.num_nodes if self.batch is None else self.num_graphs
+
+    @property
+    def num_outputs(self) -> int:
+        """Numbers that a model says of an example: one a class, or one a column of a float `y`.
+
+        Raises:
+            ValueError: if the graph has no `y` and no number of classes.
+        """
+        if self.num_classes is not None:
+            return self.num_classes
+        if self.y is None or not self.y.is_floating_point():
+            raise ValueError("Expected graph.y to say what a model learns, but got None")
+        return 1 if self.y.dim() == 1 else self.y.shape[1]
+
+    @property
+    def labels(self) -> Tensor:
+        """`y` where it is classes, int64 ``[num_examples]``, for whatever needs classes.
+
+        Raises:
+            ValueError: if there is no `y`.
+            TypeError: if it is numbers.
+        """
+        if self.y is None:
+            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        if self.y.is_floating_point():
+            raise TypeError(
+                "Expected graph.y to be class labels, int64 [num_examples], but got "
+                f"{self.y.dtype} {list(self.y.shape)}"
+            )
+        return self.y
+
+    def has(self, name: str) -> bool:
+        """Whether the graph has a field, also inside a batch of clients.
+
+        Example:
+            >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])).has("edge_attr")
+            False
+        """
+        return getattr(self, name) is not None
+
+    @cached_property
+    def num_graphs(self) -> int:
+        return 1 if self.batch is None else int(self.batch[-1]) + 1
+
+    @cached_property
+    def ptr(self) -> Tensor:
+        """Where each graph's nodes begin, int64 ``[num_graphs + 1]``."""
+        if self.batch is None:
+            return torch.tensor([0, self.num_nodes], device=self.device)
+        sizes = self.batch.bincount(minlength=self.num_graphs)
+        return torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+
+    @property
+    def node_mask(self) -> Tensor:
+        """Which nodes are real: all, except in a batch of clients, where some are padding."""
+        return torch.ones(self.num_nodes, dtype=torch.bool, device=self.device)
+
+    @property
+    def example_mask(self) -> Tensor:
+        """Which examples are real: as `node_mask`, but for graphs or pairs where these count."""
+        return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
+
+    def _entries(self, name: str) -> Tensor:
+        value: Tensor = getattr(self, name)
+        made: dict[str, Tensor] = self.__dict__.setdefault("in_order", {})
+        if name not in made:
+            with outside(value):
+                made[name] = value.index_select(0, self.entry_order)
+        return made[name]
+
+    @cached_property
+    def entry_order(self) -> Tensor:
+        """The edge of each entry of `adj`, int64 ``[num_edges]``."""
+        source, target = self.edge_index
+        with outside():
+            return row_major(target, source, self.num_nodes)

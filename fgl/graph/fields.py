@@ -1,0 +1,89 @@
+"""Fields of a `Graph`: which belong to its nodes, edges and examples, and what they may hold.
+
+Whatever cuts, joins or stacks graphs goes through these names, so that no field is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_length
+from .checks import MASKS, check_index
+
+NODE_FIELDS = ("node_id", "node_type")  # beside the features
+EDGE_FIELDS = ("edge_weight", "edge_attr", "edge_type", "edge_time")
+EXAMPLE_FIELDS = ("y", *MASKS)
+
+
+def present(graph: Any, names: Sequence[str]) -> dict[str, Tensor]:
+    """The fields of these names that a graph has.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), edge_type=torch.tensor([3]))
+        >>> present(graph, EDGE_FIELDS)
+        {'edge_type': tensor([3])}
+    """
+    values = {name: getattr(graph, name) for name in names}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def taken(graph: Any, names: Sequence[str], index: Tensor) -> dict[str, Tensor]:
+    """The rows `index` (int64 ``[m]``) of the fields that a graph has.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        >>> taken(graph, EXAMPLE_FIELDS, torch.tensor([1]))
+        {'y': tensor([1])}
+    """
+    return {name: value[index] for name, value in present(graph, names).items()}
+
+
+def inside(pairs: Tensor, position: Tensor) -> Tensor:
+    """Columns of ``[2, *]`` whose two ends have a position, one that is at least 0."""
+    has = position >= 0
+    return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
+
+
+def check_edge_field(name: str, value: Any, num_edges: int) -> None:
+    """Raise unless a field of the edges has one finite number, type or row for each of them."""
+    if name == "edge_type":
+        check_index(name, value, (num_edges,), None)
+        return
+    if not isinstance(value, Tensor):
+        raise TypeError(f"Expected {name} to be a float tensor, but got {type(value).__name__}")
+    whole_times = name == "edge_time" and value.dtype == torch.int64
+    if not value.is_floating_point() and not whole_times:
+        hint = ": call .float(), and .long() where a model embeds it" if name == "edge_attr" else ""
+        raise TypeError(f"Expected {name} to be a float tensor, but got {value.dtype}{hint}")
+    if name != "edge_attr":
+        check_length(num_edges, **{name: value})
+    elif value.dim() != 2 or value.shape[0] != num_edges:
+        got = list(value.shape)
+        raise ValueError(f"Expected edge_attr to have shape [{num_edges}, *], but got {got}")
+    if not torch.isfinite(value).all():
+        raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
+
+
+def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
+    """Raise unless `y` is labels, int64 ``[n]``, or numbers, float ``[n]`` or ``[n, t]``.
+
+    A number may be NaN: nobody knows it.
+    """
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        check_index("y", y, (num_examples,), num_classes)
+        return
+    if y.dim() not in (1, 2) or y.shape[0] != num_examples:
+        raise ValueError(
+            f"Expected y to have shape [{num_examples}] or [{num_examples}, *], "
+            f"but got {list(y.shape)}"
+        )
+    if y.isinf().any():
+        raise ValueError("Expected y to be finite, or NaN where it is unknown, but got infinity")
+    if num_classes is not None:
+        raise ValueError(
+            f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
+        )

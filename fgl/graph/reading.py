@@ -1,0 +1,69 @@
+"""What a model whose forward has `edge_index` reads of a graph, name by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..sparse import SparseMatrix
+from ..sparse.pattern import outside
+
+
+class Reading:
+    """Edges as PyG has them: ``edge_index [2, E]`` of the entries of `adj` that are not 0.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))
+        >>> dropped = graph.with_adj(graph.adj.with_value(torch.tensor([1.0, 0.0, 1.0])))
+        >>> dropped.reading.value("edge_index")
+        tensor([[1, 0],
+                [0, 2]])
+    """
+
+    def __init__(self, graph: Any) -> None:
+        self.graph = graph
+        with outside(graph.adj.value):
+            kept = graph.adj.present
+            self.kept = None if kept is None or bool(kept.all()) else kept.nonzero().squeeze(1)
+
+    def value(self, name: str) -> Any:
+        """What the graph has of this name; None where it has nothing."""
+        graph, adj = self.graph, self.graph.adj
+        if name == "x":
+            return dense(graph.x)
+        if name == "edge_index":
+            with outside():
+                return self._left(torch.stack([adj.pattern.col, adj.pattern.row]), 1)
+        if name == "edge_weight":
+            return None if adj.value is None else self._left(adj.value, 0)
+        if name in ("edge_attr", "edge_type", "edge_time"):
+            return self._left(graph.entries(name), 0) if graph.has(name) else None
+        if name in ("batch_size", "num_graphs"):
+            return None if graph.batch is None else graph.num_graphs
+        return getattr(graph, name)
+
+    def _left(self, entries: Tensor, dim: int) -> Tensor:
+        return entries if self.kept is None else entries.index_select(dim, self.kept)
+
+    @contextmanager
+    def around(self, model: nn.Module) -> Iterator[None]:
+        """What a model is called in: here nothing is needed."""
+        yield
+
+
+def dense(x: Tensor | SparseMatrix) -> Tensor:
+    """Features as PyG's layers read them.
+
+    Raises:
+        TypeError: if they are sparse.
+    """
+    if isinstance(x, SparseMatrix):
+        raise TypeError(
+            "Expected graph.x to be dense, since the model reads edge_index as PyG's do, but got a "
+            "SparseMatrix: graph.replace(x=graph.x.to_dense())"
+        )
+    return x

@@ -1,0 +1,156 @@
+"""Predictions: what a model says of a graph, whatever its forward reads of it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from .graph import EDGE_FIELDS, Graph
+
+FIELDS = (*EDGE_FIELDS, "node_type", "edge_label_index")
+WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_graphs")
+
+
+class Reads(NamedTuple):
+    """What a model's forward reads of a graph, by the names of its parameters.
+
+    Args:
+        edge_index: whether it reads edges as PyG's models do; else it gets `Graph.inputs` first.
+        names: what it gets by name, in order.
+        needed: those without a default.
+        strange: parameters without a default that no field of a graph has the name of.
+
+    Example:
+        >>> reads(fgl.nn.GCN(4, 8, 2)).names
+        ()
+    """
+
+    edge_index: bool
+    names: tuple[str, ...]
+    needed: frozenset[str]
+    strange: tuple[str, ...]
+
+
+_known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
+
+
+def reads(model: nn.Module) -> Reads:
+    """What a model reads: ``forward(x, adj)`` is fgl's kind, one with ``edge_index`` PyG's.
+
+    Example:
+        >>> class Net(torch.nn.Module):
+        ...     def forward(self, x, edge_index, edge_attr, batch=None):
+        ...         return x
+        >>> reads(Net()).names, sorted(reads(Net()).needed)
+        (('x', 'edge_index', 'edge_attr', 'batch'), ['edge_attr', 'edge_index', 'x'])
+    """
+    if model not in _known:
+        _known[model] = _read(_parameters(model))
+    return _known[model]
+
+
+def _parameters(model: nn.Module) -> dict[str, bool]:
+    """The parameters of a forward by name, and whether each needs a value."""
+    inner = getattr(model, "reads_like", None)
+    if isinstance(inner, nn.Module):
+        return _parameters(inner)
+    stated = getattr(getattr(model, "signature", None), "param_dict", None)  # PyG's Sequential
+    given = inspect.signature(model.forward).parameters if stated is None else stated
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return {
+        name: parameter.default is inspect.Parameter.empty
+        for name, parameter in given.items()
+        if getattr(parameter, "kind", None) not in variadic
+    }
+
+
+def _read(parameters: Mapping[str, bool]) -> Reads:
+    edge_index = "edge_index" in parameters
+    known = (*WITH_EDGE_INDEX, *FIELDS) if edge_index else FIELDS
+    names = tuple(name for name in parameters if name in known)
+    needed = frozenset(name for name in names if parameters[name])
+    others = tuple(name for name, need in parameters.items() if need and name not in known)
+    if edge_index and "x" not in parameters:
+        others = others[1:]  # the first one gets the features
+    return Reads(edge_index, names, needed, others if edge_index else ())
+
+
+def predict(
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    graph: Graph,
+    *,
+    tie_weights: bool = True,
+    **options: Any,
+) -> Any:
+    """What a model says of a graph, with these parameters.
+
+    A forward gets what its parameters name. With ``edge_index`` it is called as PyG's models are:
+    `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
+    `node_type`, `edge_label_index`, `batch`, `num_nodes`, `num_graphs` it names. Any other gets
+    `Graph.inputs`, and those fields of edges and nodes that it names, in the order of the entries
+    of `adj`. What has a default may be missing in the graph.
+
+    Args:
+        model: the architecture.
+        params: its parameters and buffers, by name.
+        graph: what it reads.
+        tie_weights: whether parameters that are tied in the model are tied here.
+        options: passed on by name, such as ``return_embedding=True``.
+
+    Returns:
+        What its forward returns.
+
+    Raises:
+        ValueError: if the graph lacks what the forward names without a default.
+        TypeError: if the forward needs what no graph has, or reads `edge_index` and the features
+            are sparse.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> model = fgl.nn.GCN(2, 8, 3)
+        >>> predict(model, dict(model.named_parameters()), graph).shape
+        torch.Size([2, 3])
+    """
+    read = reads(model)
+    if not read.names:
+        return functional_call(model, params, graph.inputs, options, tie_weights=tie_weights)  # type: ignore[arg-type]
+    if not read.edge_index:
+        own = {name: _field(graph, name) for name in read.names}
+        given = {**_checked(model, read, own), **options}
+        return functional_call(model, params, graph.inputs, given, tie_weights=tie_weights)  # type: ignore[arg-type]
+    reading = graph.reading
+    own = {name: reading.value(name) for name in read.names}
+    given = {**_checked(model, read, own), **options}
+    first = () if "x" in read.names else (reading.value("x"),)
+    with reading.around(model):
+        return functional_call(model, params, first, given, tie_weights=tie_weights)  # type: ignore[arg-type]
+
+
+def _field(graph: Graph, name: str) -> Tensor | None:
+    if name == "edge_weight":
+        return graph.adj.value
+    if not graph.has(name):
+        return None
+    return graph.entries(name) if name in EDGE_FIELDS else getattr(graph, name)
+
+
+def _checked(model: nn.Module, read: Reads, own: dict[str, Any]) -> dict[str, Any]:
+    """What a forward is given by name: no field that is missing."""
+    if read.strange:
+        raise TypeError(
+            f"Expected {type(model).__name__}'s forward to read fields of a graph, or what has a "
+            f"default, but got {list(read.strange)}: it may read {(*WITH_EDGE_INDEX, *FIELDS)}"
+        )
+    missing = [name for name in read.names if name in read.needed and own[name] is None]
+    if missing:
+        raise ValueError(
+            f"Expected the graph to have {missing}, which {type(model).__name__}'s forward reads, "
+            "but got none"
+        )
+    return {name: value for name, value in own.items() if value is not None}

@@ -1,0 +1,312 @@
+"""Every field of a graph is carried by whatever cuts, joins, orders or stacks graphs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch, Data, HeteroData
+
+from fgl import Graph
+from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
+
+EDGES = torch.tensor([[3, 0, 1, 1, 2, 0, 3], [0, 1, 0, 2, 1, 1, 3]])
+NAN = float("nan")
+
+
+def edge_fields(count: int = 7) -> dict[str, Tensor]:
+    """Fields whose entries tell the edges apart."""
+    number = torch.arange(count)
+    return {
+        "edge_weight": 1.0 + number,
+        "edge_attr": torch.stack([number + 0.5, -1.0 * number], 1),
+        "edge_type": number % 3,
+        "edge_time": 100 + number,
+    }
+
+
+def whole(**given: Any) -> Graph:
+    fields: dict[str, Any] = {
+        **edge_fields(),
+        "node_id": torch.tensor([40, 41, 42, 43]),
+        "node_type": torch.tensor([0, 1, 1, 2]),
+        "y": torch.tensor([[0.0, NAN], [1.0, 2.0], [NAN, NAN], [3.0, 4.0]]),
+        "train_mask": torch.tensor([True, False, True, False]),
+        "val_mask": torch.tensor([False, True, False, False]),
+        "test_mask": torch.tensor([False, False, False, True]),
+    }
+    return Graph(torch.eye(4), EDGES, **{**fields, **given})
+
+
+def pairs() -> Graph:
+    return whole(
+        edge_label_index=torch.tensor([[0, 1, 3], [1, 2, 0]]),
+        y=torch.tensor([0, 1, 1]),
+        train_mask=torch.tensor([True, True, False]),
+        val_mask=None,
+        test_mask=torch.tensor([False, False, True]),
+    )
+
+
+def edges_of(graph: Graph) -> dict[tuple[int, int], list[Any]]:
+    """Every edge by the ids of its ends, with what its fields say, by hand."""
+    ids: Any = graph.node_id
+    found: dict[tuple[int, int], list[Any]] = {}
+    for e in range(graph.num_edges):
+        ends = tuple(int(ids[int(graph.edge_index[side, e])]) for side in (0, 1))
+        said = [getattr(graph, name)[e].tolist() for name in EDGE_FIELDS]
+        found.setdefault(ends, []).append(said)  # type: ignore[arg-type]
+    return {ends: sorted(said) for ends, said in found.items()}
+
+
+def test_the_names_are_the_fields_of_the_class() -> None:
+    listed = {*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS}
+    rest = {"x", "edge_index", "num_classes", "batch", "backend", "edge_label_index"}
+    assert set(Graph.__dataclass_fields__) == listed | rest
+
+
+def test_entries_stand_in_the_order_of_the_adjacency() -> None:
+    graph = whole()
+    for name in EDGE_FIELDS:
+        entries = graph.entries(name)
+        for place, (row, col) in enumerate(
+            zip(graph.adj.pattern.row.tolist(), graph.adj.pattern.col.tolist(), strict=True)
+        ):
+            here = (graph.edge_index == torch.tensor([[col], [row]])).all(0)
+            candidates = getattr(graph, name)[here].tolist()
+            assert entries[place].tolist() in candidates
+    assert torch.equal(graph.entries("edge_weight"), graph.adj.value)  # type: ignore[arg-type]
+
+
+def test_entries_belong_to_the_graphs_own_edges() -> None:
+    graph = whole()
+    value = torch.zeros(7)
+    dropped = graph.with_adj(graph.adj.with_value(value)).with_adj(graph.adj.with_value(value))
+    assert torch.equal(dropped.entries("edge_type"), graph.entries("edge_type"))
+    other = graph.with_adj(graph.adj.gcn_norm)
+    with pytest.raises(ValueError, match="adj to have the graph's own edges, whose edge_type is k"):
+        other.entries("edge_type")
+    for name in ("edge_type", "y", "edges"):
+        bare = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+        if name != "edges":
+            with pytest.raises(
+                ValueError, match=f"the graph to have {name} of edges, but got none"
+            ):
+                bare.entries(name)
+
+
+def test_a_subgraph_carries_every_field() -> None:
+    graph, nodes = whole(), torch.tensor([3, 1, 0])
+    part = graph.subgraph(nodes)
+    assert edges_of(part) == {
+        ends: said for ends, said in edges_of(graph).items() if 42 not in ends
+    }
+    for name in (*NODE_FIELDS, *EXAMPLE_FIELDS):
+        want = getattr(graph, name)[nodes]
+        assert torch.equal(getattr(part, name).nan_to_num(9), want.nan_to_num(9)), name
+    again = graph.subgraph(nodes, torch.tensor([0, 1, 6]))
+    assert again.edge_time is not None
+    assert again.edge_time.tolist() == [100, 101, 106]
+
+
+def test_a_subgraph_keeps_pairs_whose_ends_are_inside() -> None:
+    part = pairs().subgraph(torch.tensor([3, 0, 1]))
+    assert part.edge_label_index is not None and part.y is not None
+    assert part.edge_label_index.tolist() == [[1, 0], [2, 1]]  # 0 -> 1 and 3 -> 0
+    assert part.y.tolist() == [0, 1]
+    assert part.num_examples == 2
+    assert part.num_train == 1
+    assert part.train_mask is not None and part.train_mask.tolist() == [True, False]
+    none = pairs().subgraph(torch.tensor([2]))
+    assert (none.num_examples, none.num_train) == (0, 0)
+
+
+def test_joined_and_selected_graphs_carry_every_field() -> None:
+    graph = whole()
+    parts = [graph.subgraph(torch.tensor(nodes)) for nodes in ([0, 1], [2], [1, 3, 0], [3, 2])]
+    y = torch.tensor([[0.0, NAN], [1.0, 1.0], [2.0, NAN], [3.0, 0.0]])
+    ids = torch.cat([part.node_id for part in parts])  # type: ignore[misc]
+    joined = Graph.join(parts, y).replace(node_id=ids)
+    assert joined.num_outputs == 2
+    for which in ([0, 1, 2, 3], [2, 0], [3], [1]):
+        chosen = joined.select(torch.tensor(which))
+        want: dict[Any, Any] = {}
+        for number in which:
+            for ends, said in edges_of(parts[number]).items():
+                want[ends] = sorted([*want.get(ends, []), *said])
+        assert edges_of(chosen) == want
+        assert chosen.node_type is not None and chosen.y is not None
+        types = torch.cat([parts[number].node_type for number in which])  # type: ignore[misc]
+        assert torch.equal(chosen.node_type, types)
+        assert torch.equal(chosen.y.nan_to_num(9), y[which].nan_to_num(9))
+        for name in EDGE_FIELDS:
+            assert torch.equal(chosen.entries(name), getattr(chosen, name)), name
+
+
+def test_all_graphs_or_none_have_a_field_when_they_are_joined() -> None:
+    graph = whole()
+    bare = graph.replace(edge_attr=None)
+    with pytest.raises(
+        ValueError, match="edge_attr in all graphs or in none, but got none in graph 1"
+    ):
+        Graph.join([graph, bare])
+
+
+def test_new_nodes_come_with_every_field() -> None:
+    graph, edges = whole(), torch.tensor([[4, 0], [0, 4]])
+    more = {name: value for name, value in edge_fields(2).items() if name != "edge_weight"}
+    more["node_type"] = torch.tensor([5])
+    grown = graph.append(torch.ones(1, 4), edges, **more)
+    assert grown.y is not None and grown.y[4].isnan().all()
+    for name in EDGE_FIELDS[1:]:
+        got = getattr(grown, name)
+        assert torch.equal(got, torch.cat([getattr(graph, name), more[name]])), name
+    assert grown.node_type is not None and grown.node_type.tolist() == [0, 1, 1, 2, 5]
+    assert grown.num_train == graph.num_train
+    with pytest.raises(
+        ValueError, match=r"to come with \['edge_attr', .* 'node_type'\], but got \[\]"
+    ):
+        graph.append(torch.ones(1, 4), edges)
+    bare = Graph(torch.eye(4), EDGES)
+    with pytest.raises(ValueError, match=r"to come with \[\], but got \['edge_type'\]"):
+        bare.append(torch.ones(1, 4), edges, edge_type=torch.tensor([0, 0]))
+
+
+def test_new_nodes_leave_pairs_as_they_are() -> None:
+    graph = pairs().replace(edge_attr=None, edge_type=None, edge_time=None, node_type=None)
+    grown = graph.append(torch.ones(1, 4), torch.zeros(2, 0, dtype=torch.int64))
+    assert (grown.num_nodes, grown.num_examples, grown.num_train) == (5, 3, 2)
+
+
+def test_there_and_back_to_pyg() -> None:
+    for graph in (whole(), pairs(), Graph.join([whole()], torch.tensor([[1.0, NAN]]))):
+        back = Graph.from_pyg(graph.to_pyg(Data))
+        for name in Graph.__dataclass_fields__:
+            one, two = getattr(graph, name), getattr(back, name)
+            if isinstance(one, Tensor):
+                assert torch.equal(one.nan_to_num(9), two.nan_to_num(9)), name
+            else:
+                assert one == two, name
+
+
+def test_what_pyg_writes_in_other_shapes() -> None:
+    one = Data(torch.eye(2), torch.tensor([[0], [1]]), torch.tensor([2.0]), y=torch.ones(1, 1))
+    both = Graph.from_pyg(Batch.from_data_list([one, one]))
+    assert both.y is not None and both.y.tolist() == [1.0, 1.0]
+    assert both.edge_attr is not None and both.edge_attr.tolist() == [[2.0], [2.0]]
+    answers = Data(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([[1.0, NAN]]))
+    assert Graph.from_pyg(Batch.from_data_list([answers, answers])).num_outputs == 2
+    linked = Data(torch.eye(2), torch.tensor([[0], [1]]))
+    linked.edge_label_index, linked.edge_label = torch.tensor([[1], [0]]), torch.tensor([1.0])
+    graph = Graph.from_pyg(linked)
+    assert graph.y is not None and graph.y.tolist() == [1.0]
+    assert (graph.num_examples, graph.num_outputs) == (1, 1)
+    masks = Data(torch.eye(2), torch.tensor([[0], [1]]))
+    masks.train_mask = torch.tensor([[True, False], [False, True]])
+    split = Graph.from_pyg(masks, split=1).train_mask
+    assert split is not None and split.tolist() == [False, True]
+
+
+def data(**given: Any) -> Data:
+    made = Data(x=torch.eye(2), edge_index=torch.tensor([[0], [1]]))
+    for name, value in given.items():
+        setattr(made, name, value)
+    return made
+
+
+REFUSED: list[tuple[Any, type[Exception], str]] = [
+    (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['smiles', 'pos'\] besides"),
+    (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
+    (HeteroData(), TypeError, "one type, but got HeteroData: see fgl.data.from_hetero"),
+    (data(x=None), ValueError, r"data.x = torch.ones\(data.num_nodes, 1\)"),
+    (
+        data(x=torch.eye(2).long()),
+        TypeError,
+        r"floating point, but got torch.int64: call .float\(\)",
+    ),
+    (
+        data(train_mask=torch.ones(2, 10).bool()),
+        ValueError,
+        "one of the 10 that data.train_mask has",
+    ),
+    (
+        data(y=torch.ones(2, 1), edge_label=torch.ones(1)),
+        ValueError,
+        "y or edge_label, but got both",
+    ),
+    (data(y=torch.ones(2, 2).long()), ValueError, r"y to have shape \[2\], but got \[2, 2\]"),
+    (data(edge_attr=torch.ones(1, 1).long()), TypeError, r"edge_attr to be a float .* \.float\(\)"),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_pyg_has_and_a_graph_has_not_is_refused(
+    given: Any, error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        Graph.from_pyg(given)
+
+
+def test_what_is_ignored_is_left_out() -> None:
+    graph = Graph.from_pyg(
+        data(smiles="C", edge_attr=torch.ones(1, 1)), ignore=("smiles", "edge_attr")
+    )
+    assert graph.edge_attr is None
+
+
+ONE = torch.ones(7)
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"edge_attr": ONE}, ValueError, r"edge_attr to have shape \[7, \*\], but got \[7\]"),
+    ({"edge_attr": torch.ones(6, 2)}, ValueError, r"to have shape \[7, \*\], but got \[6, 2\]"),
+    ({"edge_attr": torch.full((7, 1), NAN)}, ValueError, "edge_attr to be finite, but got NaN"),
+    ({"edge_attr": [1.0]}, TypeError, "edge_attr to be a float tensor, but got list"),
+    ({"edge_type": ONE}, TypeError, "edge_type to be an int64 tensor, but got torch.float32"),
+    ({"edge_type": ONE.long() - 2}, ValueError, "edge_type to be at least 0, but got -1"),
+    ({"edge_time": ONE[:3]}, ValueError, r"edge_time to have shape \[7\], but got \[3\]"),
+    ({"edge_time": ONE.int()}, TypeError, "edge_time to be a float tensor, but got torch.int32"),
+    (
+        {"edge_weight": ONE.long()},
+        TypeError,
+        "edge_weight to be a float tensor, but got torch.int64",
+    ),
+    ({"node_type": torch.tensor([0, 1, 2])}, ValueError, r"node_type to have shape \[4\]"),
+    ({"y": torch.tensor([1.0, 2.0, 3.0])}, ValueError, r"y to have shape \[4\] or \[4, \*\], but"),
+    ({"y": torch.tensor([1.0, 2.0, 3.0, float("inf")])}, ValueError, "but got infinity"),
+    ({"y": torch.ones(4), "num_classes": 2}, ValueError, "num_classes to be left out beside y"),
+    (
+        {"edge_label_index": torch.tensor([[0], [4]])},
+        ValueError,
+        r"edge_label_index to be in \[0, 4",
+    ),
+    (
+        {"edge_label_index": torch.zeros(2, 4).long(), "batch": torch.zeros(4).long()},
+        ValueError,
+        "Expected edge_label_index or batch, but got both",
+    ),
+]
+
+
+@pytest.mark.parametrize(("given", "error", "message"), BAD, ids=range(len(BAD)))
+def test_a_field_that_does_not_fit_is_refused(
+    given: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        whole(**given)
+
+
+def test_labels_are_classes() -> None:
+    with pytest.raises(
+        TypeError, match=r"class labels, int64 \[num_examples\], but got torch.float3"
+    ):
+        _ = whole().labels
+    with pytest.raises(ValueError, match="a tensor of labels, but got None"):
+        _ = whole(y=None).labels
+    with pytest.raises(ValueError, match="to say what a model learns, but got None"):
+        _ = whole(y=None).num_outputs
+    graph = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    assert graph.labels is graph.y
+    assert graph.num_outputs == 2
+    numbers = graph.replace(y=torch.tensor([0.5, NAN]))
+    assert (numbers.num_classes, numbers.num_outputs) == (None, 1)
