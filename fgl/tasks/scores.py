@@ -72,7 +72,7 @@ def node_scores(
             metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
         if test and graph.test_mask is not None:
             metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
-        return scored_alone(on_host(found)[0])
+        return scored_alone(on_host(metrics)[0])
 
     return score
 
