@@ -91,7 +91,8 @@ def measured(name: str, size: str, turns: int) -> dict[str, Any]:
     spent = in_turn(timed, turns)
     ratios = [a / b for a, b in zip(spent["loop"], spent["batch"], strict=True)]
     made: dict[str, Any] = {
-        variant: round(1000 * statistics.median(each) / ROUNDS, 2) for variant, each in spent.items()
+        variant: round(1000 * statistics.median(each) / ROUNDS, 2)
+        for variant, each in spent.items()
     }
     method = fgl.fedavg(model, train=fgl.Training(ADAM, num_steps=STEPS))
     made["batch_over_loop"] = round(statistics.median(ratios), 2)
