@@ -1,11 +1,14 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
+from .gine import GINE, GINEConv
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
 from .observe import observed, outputs
+from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
 from .vgae import VGAE
@@ -14,14 +17,19 @@ __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "GINE",
     "MLP",
+    "RGCN",
     "SAGE",
     "VGAE",
     "EgoSAGE",
+    "Embedded",
     "GATConv",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "NeighbourGenerator",
+    "RGCNConv",
     "SAGEConv",
     "Star",
     "child_mean",
