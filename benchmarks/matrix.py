@@ -15,6 +15,7 @@ cells between two processes. Cells come task by task, all methods on Louvain nod
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import statistics
 import sys
@@ -29,6 +30,8 @@ from harness.report import gains, paired, publish
 from harness.rows import spelled
 from papers import TABLES
 from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, measured_norms
+
+from fgl.targets import selected
 
 Found = dict[str, dict[str, Any]]
 
@@ -47,8 +50,10 @@ def best(found: Found, name: str, task: str) -> dict[str, Any] | None:
     judged = COLUMNS[task].validation
 
     def value(index: int) -> float:
-        score = (runs[index] or {})["metrics"].get(judged, {}).get("best_val")
-        return -1.0 if score is None or score != score else float(score)
+        metrics = (runs[index] or {})["metrics"]
+        score = metrics.get(judged.removeprefix("-"), {}).get("best_val")
+        worth = math.nan if score is None else selected({judged.removeprefix("-"): score}, judged)
+        return -math.inf if math.isnan(worth) else worth
 
     return trials[max(range(len(trials)), key=value)]
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,17 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     assert "| FedProx | 50.0 ± 10.0 | 3 |" in said
     assert "| FedAvg | not run |" in said and "| FedGL | does not apply |" in said
     assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
+
+
+def test_the_trial_of_the_least_error_is_chosen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, task, path = "FedProx", "louvain-nodes", tmp_path / "runs.jsonl"
+    monkeypatch.setitem(COLUMNS, task, replace(COLUMNS[task], validation="val_rmse"))
+    for index, error in enumerate((math.nan, 0.9, 0.7, 0.8)):
+        append(recorded(name, task, index, TUNING_SEED, error, 0.5), path)
+    monkeypatch.setitem(COLUMNS, task, replace(COLUMNS[task], validation="-val_rmse"))
+    assert matrix.best(matrix.load(path), name, task) == ENTRIES[name].trials(task)[2]
 
 
 def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Column:
     setting: Any
     run: Run
     metric: str
-    validation: str
+    validation: str  # as `Task.select`: "-val_rmse" where less is better
     own: str  # the score on each client's own test examples, "" where `metric` is that
     lrs: tuple[float, float, float, float]  # the two in the middle go with values of a method
 
