@@ -220,7 +220,7 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
     ):
         load("NCI1")
     with pytest.raises(
-        ValueError, match=r"NCI1, PROTEINS, synthetic, or .* but got 'known', which load reads"
+        ValueError, match=r"NCI1, .*clintox, synthetic, or .* but got 'known', which load reads"
     ):
         fgl.data.load_graphs("known")
 
