@@ -115,15 +115,47 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
 
 
-def test_the_trial_of_the_least_error_is_chosen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, task, path = "FedProx", "louvain-nodes", tmp_path / "runs.jsonl"
-    monkeypatch.setitem(COLUMNS, task, replace(COLUMNS[task], validation="val_rmse"))
-    for index, error in enumerate((math.nan, 0.9, 0.7, 0.8)):
-        append(recorded(name, task, index, TUNING_SEED, error, 0.5), path)
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A task of the matrix whose scores are errors."""
+    task = "louvain-nodes"
     monkeypatch.setitem(COLUMNS, task, replace(COLUMNS[task], validation="-val_rmse"))
-    assert matrix.best(matrix.load(path), name, task) == ENTRIES[name].trials(task)[2]
+    return task
+
+
+def of_error(name: str, task: str, index: int, seed: int, val: float, test: float) -> Any:
+    line = recorded(name, task, index, seed, val, test)
+    line["metrics"]["val_rmse"] = line["metrics"].pop("-val_rmse")
+    return line
+
+
+def test_the_trial_of_the_least_error_is_chosen_and_reported(tmp_path: Path, errors: str) -> None:
+    name, path = "FedProx", tmp_path / "runs.jsonl"
+    for index, error in enumerate((math.nan, 0.9, 0.7, 0.8)):
+        append(of_error(name, errors, index, TUNING_SEED, error, 0.5), path)
+    for seed in SEEDS:
+        append(of_error(name, errors, 2, seed, 0.5, 0.5 + seed / 10), path)
+    found = matrix.load(path)
+    assert matrix.best(found, name, errors) == ENTRIES[name].trials(errors)[2]
+    said = matrix.table(found, errors)
+    assert "| method | test, less is better |" in said and "| FedProx | 0.600 ± 0.100 | 3 |" in said
+
+
+def test_the_picture_of_errors_has_the_least_at_the_right(
+    tmp_path: Path, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "runs.jsonl"
+    for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
+        append(of_error("FedAvg", errors, index, seed, 0.5, 0.5), path)
+    plt, panels = matrix.pyplot(), []
+    monkeypatch.setattr(plt, "close", lambda figure: panels.extend(figure.axes))
+    monkeypatch.setattr(matrix, "pyplot", lambda: plt)
+    monkeypatch.setattr(matrix, "ROOT", tmp_path)
+    (tmp_path / "docs/images").mkdir(parents=True)
+    matrix.draw(matrix.load(path))
+    (axes,) = panels
+    assert axes.xaxis_inverted() and axes.get_title().endswith(", less is better")
 
 
 def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:

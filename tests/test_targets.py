@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conformance import ADAM, NUMBERS, ROWS, K, case
 from federations import FEATURES, close, graph, script
 from torch import Tensor
@@ -333,6 +334,23 @@ def test_a_client_validates_by_minus_its_error() -> None:
     assert math.isnan(task.validate(params, nothing))
 
 
+def test_tasks_of_nodes_learn_numbers() -> None:
+    whole = numbers(40, node_id=torch.arange(40))
+    parts = [torch.arange(24), torch.arange(16, 40)]
+    clients = data.partition_graph(whole, parts)
+    train, how = fgl.Training(), {"target": REGRESSION}
+    made: list[Any] = [
+        tasks.overlapping_node_task(whole, clients, gcn(1), train, l2=0.1, **how),  # type: ignore[arg-type]
+        tasks.sampled_node_task(whole, clients, gcn(1), torch.optim.Adam, fanouts=(2, 2), **how),  # type: ignore[arg-type]
+    ]
+    for task in made:
+        assert task.select == "-val_rmse"
+        metrics_ = fgl.run(task.fedavg, task, num_rounds=2, strict=True).history[-1].metrics
+        assert {"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"} <= set(metrics_)
+        assert task.validate(task.fedavg.initial(), clients[0]) < 0
+    assert "local_rmse" in fgl.run(made[0].fedavg, made[0], num_rounds=1).history[-1].metrics
+
+
 def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
     """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
     fedvgae = script("examples/fedvgae.py").fedvgae
@@ -452,6 +470,23 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 
 # Methods that need no classes.
+
+
+@pytest.mark.parametrize("target", [REGRESSION, ANSWERS], ids=["numbers", "answers"])
+def test_one_client_trains_as_a_plain_loop_of_torch_does(target: Target) -> None:
+    own = numbers(30, 2) if target == REGRESSION else yes_or_no(30, 2)
+    model = fgl.nn.GCN(FEATURES, 8, 2, dropout=0.0)
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
+    method = fgl.fedavg(model, train=train, target=target)
+    got = fgl.run(method, [own], num_rounds=3).outbox[0]["model"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    counts = ~own.y.isnan() & own.train_mask[:, None]
+    plain = F.mse_loss if target == REGRESSION else F.binary_cross_entropy_with_logits
+    for _ in range(6):
+        optimizer.zero_grad()
+        plain(model(own.x, own.adj)[counts], own.y[counts]).backward()
+        optimizer.step()
+    close(got, dict(model.state_dict()), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])
