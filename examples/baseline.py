@@ -2,7 +2,6 @@
 
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
-    python examples/baseline.py scaffold graphs --dataset PROTEINS
     python examples/baseline.py scaffold molecules --dataset esol
     python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
     python examples/baseline.py scaffold sampled-nodes --dataset cora --fanouts 10 5

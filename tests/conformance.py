@@ -203,6 +203,20 @@ def half_known_answers(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, clients, model, COLLECTION, target=fgl.targets.ANSWERS)
 
 
+def molecules(dropout: float, dtype: torch.dtype) -> Task:
+    """Companies whose molecules have features of bonds, and numbers for answers."""
+    graphs, y, scaffolds = fgl.data.small_molecules(48)
+    whole = fgl.Graph.join(graphs, y)
+    attr: Any = whole.edge_attr
+    whole = cast(whole, dtype).replace(edge_attr=attr.to(dtype), y=y.to(dtype))
+    parts = fgl.data.scaffold_partition(scaffolds, K)
+    whole = tasks.molecules.split_each(whole, parts)
+    make = partial(fgl.nn.GINE, 9, 8, 1, edge_dim=3, num_layers=2, dropout=dropout)
+    clients = [whole.select(part) for part in parts]
+    target = fgl.targets.REGRESSION
+    return tasks.graph_task(clients, clients, first(make, dtype), COLLECTION, target=target)
+
+
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
@@ -222,6 +236,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "star graphs": star_graphs,
     "float targets": float_targets,
     "half-known answers": half_known_answers,
+    "molecules": molecules,
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -339,7 +354,7 @@ ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs", "sampled")
 FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "sampled" every time
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
-NUMBERS = ("float targets", "half-known answers")  # of methods that need no classes
+NUMBERS = ("float targets", "half-known answers", "molecules")  # of methods that need no classes
 
 ROWS: dict[str, Row] = {
     # fgl.methods

@@ -31,6 +31,7 @@ TASKS = {
     "own-nodes": ["--clients", "3", "--partition", "random"],
     "links": ["--clients", "3", "--partition", "random"],
     "graphs": ["--clients", "4"],
+    "molecules": ["--clients", "4"],
 }
 
 

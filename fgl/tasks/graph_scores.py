@@ -53,7 +53,8 @@ def evaluate_graphs(
     Raises:
         TypeError: for numbers in ``y`` where no target says what they are.
         ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
-            not as many as `tests`, nor one under another target; and, when called, if a model is not whole.
+            not as many as `tests`, nor one under another target; and, when called, if a model is
+            not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
