@@ -690,6 +690,10 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
         ("fedavg molecules --dataset nowhere", "regression or answers for nowhere"),
+        (
+            "fedpub molecules",
+            "reads no edge_attr, which fedpub's random graph lacks, but got a GINE",
+        ),
         ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
         ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
         ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
