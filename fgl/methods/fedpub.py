@@ -13,8 +13,8 @@ from torch import Tensor
 from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params, State, check_averages, layer, predict
-from ..graph import EDGE_FIELDS, Graph
-from ..predict import reads
+from ..graph import Graph
+from ..predict import check_reads
 from .mix_models import mix_models
 
 MASK = "mask."  # before the name of a weight: the name of its mask
@@ -69,13 +69,7 @@ def fedpub(
     """
     check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
     check_averages(fedavg, "fedpub")
-    needed = reads(fedavg.model).needed.intersection(EDGE_FIELDS)
-    for name in sorted(name for name in needed if not probes.has(name)):
-        got = type(fedavg.model).__name__
-        raise ValueError(
-            f"Expected a model that reads no {name}, which fedpub's random graph lacks, "
-            f"but got a {got}"
-        )
+    check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     masks = {MASK + name: torch.ones_like(p).detach() for name, p in weights.items()}
