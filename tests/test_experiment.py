@@ -692,7 +692,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedavg molecules --dataset nowhere", "regression or answers for nowhere"),
         (
             "fedpub molecules",
-            "reads no edge_attr, which fedpub's random graph lacks, but got a GINE",
+            "fedpub's probes to have what GINE reads, but got no ['edge_attr']",
         ),
         ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
         ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
