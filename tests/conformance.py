@@ -234,12 +234,18 @@ def model_of_pyg(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.node_task(whole, clients, fgl.nn.Embedded(inner, before="head"), SGD)
 
 
-def features_of_edges(dropout: float, dtype: torch.dtype) -> Task:
-    """Clients that hold graphs whose edges have features, and GINE."""
-    clients, tests = folds(dtype)
-    clients, tests = ([with_bonds(own, dtype) for own in each] for each in (clients, tests))
-    make = partial(fgl.nn.GINE, 5, 8, 2, edge_dim=3, num_layers=2, dropout=dropout)
-    return tasks.graph_task(clients, tests, first(make, dtype), COLLECTION)
+def molecules(dropout: float, dtype: torch.dtype) -> Task:
+    """Companies whose molecules have features of bonds, and numbers for answers."""
+    graphs, y, scaffolds = fgl.data.small_molecules(48)
+    whole = fgl.Graph.join(graphs, y)
+    attr: Any = whole.edge_attr
+    whole = cast(whole, dtype).replace(edge_attr=attr.to(dtype), y=y.to(dtype))
+    parts = fgl.data.scaffold_partition(scaffolds, K)
+    whole = tasks.molecules.split_each(whole, parts)
+    make = partial(fgl.nn.GINE, 9, 8, 1, edge_dim=3, num_layers=2, dropout=dropout)
+    clients = [whole.select(part) for part in parts]
+    target = fgl.targets.REGRESSION
+    return tasks.graph_task(clients, clients, first(make, dtype), COLLECTION, target=target)
 
 
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
@@ -260,9 +266,9 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "star nodes": star_nodes,
     "star graphs": star_graphs,
     "a PyG model": model_of_pyg,
-    "features of edges": features_of_edges,
     "float targets": float_targets,
     "half-known answers": half_known_answers,
+    "molecules": molecules,
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -384,7 +390,7 @@ FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "s
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
 # What users bring: of methods that need neither classes nor probe graphs.
-BROUGHT = ("float targets", "half-known answers", "a PyG model", "features of edges")
+BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
 
 ROWS: dict[str, Row] = {
     # fgl.methods

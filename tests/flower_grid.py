@@ -29,7 +29,7 @@ RECIPES = [
     ("fedprox", "float targets"),
     ("fedavg", "half-known answers"),
     ("moon", "a PyG model"),
-    ("fedavg", "features of edges"),
+    ("fedavg", "molecules"),
 ]
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.
