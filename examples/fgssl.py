@@ -63,7 +63,7 @@ def fgssl(
                 _, h_global = embed(fedavg.model, params, global_view, graph)
             how = {"denominator": denominator, "direction": direction}
             how |= {"mask": graph.train_mask, "temperature": tau}
-            contrast = node_contrast(h_local, h_global, graph.y, **how)
+            contrast = node_contrast(h_local, h_global, graph.labels, **how)
             total = total + lambda_c * contrast
         if lambda_d:
             total = total + lambda_d * structure_distillation(

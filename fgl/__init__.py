@@ -18,6 +18,7 @@ from . import (
     pseudo,
     sampler,
     sparse,
+    targets,
     tasks,
     transforms,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "run",
     "sampler",
     "sparse",
+    "targets",
     "tasks",
     "transforms",
 ]

@@ -1,0 +1,118 @@
+"""Metrics of a ranking: area under the ROC curve, average precision."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..transfer import to_host
+
+
+def auc(scores: Tensor, y: Tensor) -> float:
+    """Area under the receiver operating characteristic.
+
+    The probability that a positive scores above a negative, a tie counting half:
+    ``mean_{p, q} [s_p > s_q] + [s_p = s_q] / 2``. By sorting, O(n log n), exact.
+
+    Args:
+        scores: float or integer ``[n]``, on any device.
+        y: bool ``[n]``, or numbers 0 and 1: which are positive.
+
+    Returns:
+        Between 0 and 1.
+
+    Raises:
+        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+
+    Example:
+        >>> auc(torch.tensor([0.1, 0.4, 0.4, 0.8]), torch.tensor([0, 0, 1, 1]))
+        0.875
+
+    Source: Fawcett 2006, https://doi.org/10.1016/j.patrec.2005.10.010
+    """
+    return _area(*_by_threshold(scores, y))
+
+
+def average_precision(scores: Tensor, y: Tensor) -> float:
+    """Area under the steps of precision over recall.
+
+    ``sum_t (R_t - R_{t-1}) P_t`` over the distinct scores t from the largest on, equal scores
+    counting as one threshold. By sorting, O(n log n), exact.
+
+    Args:
+        scores: float or integer ``[n]``, on any device.
+        y: bool ``[n]``, or numbers 0 and 1: which are positive.
+
+    Returns:
+        Between 0 and 1.
+
+    Raises:
+        ValueError: if a shape disagrees, a score is NaN, or a class is missing.
+
+    Example:
+        >>> average_precision(torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1]))
+        0.8333333333333333
+
+    Source: Davis and Goadrich 2006, https://doi.org/10.1145/1143844.1143874
+    """
+    return _precision(*_by_threshold(scores, y))
+
+
+def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
+    """`auc` and `average_precision` of one sort.
+
+    Args:
+        scores, y: as for `auc`.
+
+    Raises:
+        ValueError: as `auc`.
+
+    Example:
+        >>> scores, y = torch.tensor([0.1, 0.4, 0.35, 0.8]), torch.tensor([0, 0, 1, 1])
+        >>> auc_and_average_precision(scores, y)
+        (0.75, 0.8333333333333333)
+    """
+    counts = _by_threshold(scores, y)
+    return _area(*counts), _precision(*counts)
+
+
+def _area(hits: Tensor, seen: Tensor) -> float:
+    hits, misses = hits.double(), (seen - hits).double()
+    steps = misses.diff(prepend=misses.new_zeros(1))
+    height = hits - hits.diff(prepend=hits.new_zeros(1)) / 2
+    return float((steps * height).sum() / (hits[-1] * misses[-1]))
+
+
+def _precision(hits: Tensor, seen: Tensor) -> float:
+    hits, seen = hits.double(), seen.double()
+    steps = hits.diff(prepend=hits.new_zeros(1))
+    return float((steps * (hits / seen)).sum() / hits[-1])
+
+
+def _by_threshold(scores: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Positives, and all, that score at least as high, for each distinct score from the largest.
+
+    Sorted where the scores are; the rest is done on the processor.
+    """
+    if scores.dim() != 1 or y.shape != scores.shape:
+        raise ValueError(
+            f"Expected scores and y to have shape [n], but got {list(scores.shape)} "
+            f"and {list(y.shape)}"
+        )
+    positive = y == 1
+    ordered, order = scores.sort(descending=True)
+    last = torch.ones_like(positive)  # of a run of equal scores
+    last[:-1] = ordered[1:] != ordered[:-1]
+    other, absent = (~(positive | (y == 0))).any(), scores.isnan().any()
+    hits, last, other, absent = to_host(positive[order].cumsum(0), last, other, absent)
+    if other:
+        raise ValueError("Expected y to be 0 or 1, but got another value")
+    if absent:
+        raise ValueError("Expected scores to be numbers, but got NaN")
+    count = int(hits[-1]) if len(hits) else 0
+    if not 0 < count < y.numel():
+        raise ValueError(
+            f"Expected y to have positives and negatives, but got {count} and {y.numel() - count}"
+        )
+    ends = last.nonzero().squeeze(1)
+    return hits[ends], ends + 1
