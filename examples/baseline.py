@@ -58,6 +58,7 @@ TASKS = {
     "own-nodes": tasks.OwnNodes,
     "links": tasks.Links,
     "graphs": tasks.Graphs,
+    "pairs": tasks.Pairs,
 }
 RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
 RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds

@@ -30,13 +30,16 @@ from .splits import (
     edge_split,
     fold_clients,
     negative_edges,
+    pair_split,
     public_split,
     random_split,
     split,
+    split_by_time,
     stratified_folds,
     subgraph_split,
+    with_negatives,
 )
-from .synthetic import csbm, small_graphs
+from .synthetic import csbm, ratings, small_graphs
 
 __all__ = [
     "PROPORTIONS",
@@ -67,15 +70,19 @@ __all__ = [
     "neighbour_sums",
     "normalize_features",
     "overlapping_partition",
+    "pair_split",
     "partition_graph",
     "public_split",
     "quantile_labels",
     "random_partition",
     "random_split",
+    "ratings",
     "read_wiki_cs",
     "small_graphs",
     "split",
+    "split_by_time",
     "stratified_folds",
     "subgraph_split",
     "union_graph",
+    "with_negatives",
 ]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
 from torch import Tensor
 
 from ..graph import Graph
+from .readers.bitcoin import read_bitcoin
 from .readers.gml import read_gml
 from .readers.npz import read_npz, read_saint
 from .readers.ogb import read_ogb
@@ -151,6 +152,18 @@ GRAPHS: dict[str, Entry[Graph]] = {
         read_gml,
         {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
         COMMUNITY,
+    ),
+    "bitcoin_otc": Entry(  # 5,881 nodes, 35,592 edges; no licence is stated
+        read_bitcoin,
+        {
+            "soc-sign-bitcoinotc.csv": (
+                "ad17550ed546a271ad3a89a1775fcd69f2f3339ea64bf1015e0eb9778e1622f8"
+            )
+        },
+        how=(
+            "it is soc-sign-bitcoinotc.csv.gz of https://snap.stanford.edu/data/"
+            "soc-sign-bitcoin-otc.html, unpacked, below a line source,target,weight,time"
+        ),
     ),
 }
 

@@ -232,3 +232,45 @@ def small_graphs(
         edges = undirected(torch.cat([ring, chords], dim=1), n)
         graphs.append(Graph(torch.eye(num_features)[kind], edges))
     return graphs, y
+
+
+def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
+    """People who rate each other in the course of time: directed edges, from -10 to 10.
+
+    Every person is liked to a degree of its own, is a judge of its own strictness, and joins at a
+    time of its own; raters and rated are drawn among those who have joined. Nobody rates the same
+    person twice. A rating is the sum of what the rated is liked, of strictness and of chance,
+    rounded, without 0.
+
+    Args:
+        num_nodes: number of people, at least 3.
+        num_edges: how many ratings are drawn; repeated ones are left out.
+        seed: of all draws.
+
+    Returns:
+        The graph, x ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` the ratings, ``edge_time [E]``
+        from 0 to 1, sorted.
+
+    Example:
+        >>> graph = fgl.data.ratings()
+        >>> graph.num_edges, graph.edge_attr[:3].flatten(), bool((graph.edge_time.diff() >= 0).all())
+        (..., tensor([...]), True)
+    """
+    rng = torch.Generator().manual_seed(seed)
+    time = torch.rand(num_edges, generator=rng).sort().values
+    there = (3 + time * (num_nodes - 3)).long()  # how many have joined
+    chance = torch.rand(2, num_edges, generator=rng)
+    source, target = (chance * there).long()
+    liked, strict = 5 * torch.randn(2, num_nodes, generator=rng)
+    noise = torch.randn(num_edges, generator=rng)
+    value = (2 + liked[target] - strict[source] / 3 + 2 * noise).round().clamp(-10, 10)
+    key = source * num_nodes + target
+    order = key.argsort(stable=True)
+    first = order[key[order].diff(prepend=key.new_tensor([-1])) != 0].sort().values
+    first = first[(source != target)[first] & (value != 0)[first]]
+    return Graph(
+        torch.ones(num_nodes, 1),
+        torch.stack([source, target])[:, first],
+        edge_attr=value[first, None],
+        edge_time=time[first],
+    )

@@ -6,6 +6,7 @@ from .gin import GIN, GINConv
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
 from .observe import observed, outputs
+from .pair_net import PairNet
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
 from .vgae import VGAE
@@ -22,6 +23,7 @@ __all__ = [
     "GCNConv",
     "GINConv",
     "NeighbourGenerator",
+    "PairNet",
     "SAGEConv",
     "Star",
     "child_mean",

@@ -8,6 +8,7 @@ from .mended import generator_task, mend, mended
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
+from .pairs import Pairs, pair_task
 from .presets import of_network, preset
 from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
 from .scores import evaluate_own, link_scores, node_scores
@@ -22,6 +23,7 @@ __all__ = [
     "Nodes",
     "OverlappingNodes",
     "OwnNodes",
+    "Pairs",
     "SampledNodes",
     "Task",
     "centralized",
@@ -39,6 +41,7 @@ __all__ = [
     "of_network",
     "overlapping_node_task",
     "own_node_task",
+    "pair_task",
     "preset",
     "sampled_node_task",
     "sampled_steps",
