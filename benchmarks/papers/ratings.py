@@ -4,8 +4,9 @@
 
 Rows: `fedavg` and `local` (each client alone) read the earlier half of the ratings; `more_edges` is
 the same model, which reads the training ratings too when it is tested; `leak` reads them when it
-trains as well, so that a pair's answer is a feature of an edge; `mean_rating` is the mean that the
-rated one has got before. Test AUC at the round of the best validation, and the last training loss.
+trains as well, so that a pair's answer is a feature of an edge; `looking` and `looking_leak` are
+the two with a network that sees the edge of a pair itself; `mean_rating` is the mean that the rated
+one has got before. Test AUC at the round of the best validation, and the last training loss.
 """
 
 from __future__ import annotations
@@ -51,12 +52,34 @@ def clients_of(split: fgl.Graph, parts: list[torch.Tensor]) -> list[fgl.Graph]:
     return [fgl.data.degree_features(own) for own in fgl.data.partition_graph(split, parts)]
 
 
+class Looking(fgl.nn.PairNet):
+    """A network that also sees the edge of a pair itself, as attention between two nodes does."""
+
+    def __init__(self, *sizes: int, **how: Any) -> None:
+        super().__init__(*sizes, **how)
+        self.weight = torch.nn.Parameter(torch.zeros(1))
+
+    def forward(self, x: Any, edges: Any, *, edge_label_index: Any, edge_attr: Any) -> Any:
+        out = super().forward(x, edges, edge_label_index=edge_label_index, edge_attr=edge_attr)
+        n, (source, target) = edges.shape[0], edge_label_index
+        keys = edges.pattern.row * n + edges.pattern.col
+        place = torch.searchsorted(keys, target * n + source).clamp(max=len(keys) - 1)
+        own = torch.where(keys[place] == target * n + source, edge_attr[place, 0], 0.0)
+        return out + self.weight * 10 * own[:, None]
+
+
 def run(
-    trained: list[fgl.Graph], tested: list[fgl.Graph], seed: int, rounds: int, *, local: bool = False
+    trained: list[fgl.Graph],
+    tested: list[fgl.Graph],
+    seed: int,
+    rounds: int,
+    *,
+    local: bool = False,
+    network: type[fgl.nn.PairNet] = fgl.nn.PairNet,
 ) -> tuple[float, float]:
     """Test AUC at the round of the best validation, and the loss of the last round."""
     torch.manual_seed(seed)
-    model = fgl.nn.PairNet(trained[0].num_features, 32, 1, edge_dim=1)
+    model = network(trained[0].num_features, 32, 1, edge_dim=1)
     train = tasks.Local("adam", lr=0.01, weight_decay=5e-4, steps=5).training()
     score = tasks.node_scores(model, target=fgl.targets.ANSWERS)
     task = replace(
@@ -64,7 +87,8 @@ def run(
         scores=lambda method, clients: fgl.evaluate_on(method, tested, clients, score=score),
     )
     method = fgl.methods.local(task.fedavg) if local else task.fedavg
-    result = fgl.run(method, task, num_rounds=rounds, seed=seed)
+    one = 1 if network is Looking else "auto"
+    result = fgl.run(method, task, num_rounds=rounds, seed=seed, clients_at_once=one)
     best = max(result.history, key=lambda each: each.metrics["val_auc"])
     return best.metrics["test_auc"], result.history[-1].loss
 
@@ -84,6 +108,9 @@ def measured(order: str, seed: int, rounds: int) -> dict[str, float]:
     found["local"], _ = run(plain, plain, seed, rounds, local=True)
     found["more_edges"], _ = run(plain, leaky, seed, rounds)
     found["leak"], found["leak_loss"] = run(leaky, leaky, seed, rounds)
+    found["looking"], _ = run(plain, leaky, seed, rounds, network=Looking)
+    looking = run(leaky, leaky, seed, rounds, network=Looking)
+    found["looking_leak"], found["looking_leak_loss"] = looking
     for name, clients in {"mean_rating": plain, "mean_rating_more_edges": leaky}.items():
         found[name] = mean(auc for own in clients if (auc := mean_rating(own)) == auc)
     return found
