@@ -1,12 +1,15 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
+from .gine import GINE, GINEConv
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
 from .observe import observed, outputs
 from .pair_net import PairNet
+from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
 from .vgae import VGAE
@@ -15,15 +18,20 @@ __all__ = [
     "GAT",
     "GCN",
     "GIN",
+    "GINE",
     "MLP",
+    "RGCN",
     "SAGE",
     "VGAE",
     "EgoSAGE",
+    "Embedded",
     "GATConv",
     "GCNConv",
     "GINConv",
+    "GINEConv",
     "NeighbourGenerator",
     "PairNet",
+    "RGCNConv",
     "SAGEConv",
     "Star",
     "child_mean",

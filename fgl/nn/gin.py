@@ -122,13 +122,11 @@ class GIN(nn.Module):
         self, x: Features, edges: Edges, pool: SparseMatrix | Tensor | None = None
     ) -> Tensor:
         edges = adjacency(edges, x.shape[0])
-        if isinstance(pool, Tensor):
-            pool = membership(pool, x.shape[0])
         convs: list[Any] = list(self.convs)
         h = self._active(convs[0].mapped(*self._first(x, edges)))
         for conv in convs[1:]:
             h = self._active(conv(h, edges))
-        pooled = self._active(_linear(self._pooled(h, pool), self.post))
+        pooled = self._active(_linear(pooled_rows(h, pool, self.pooling), self.post))
         return _linear(pooled, self.readout)
 
     def _first(self, x: Features, edges: SparseMatrix) -> tuple[Tensor, Linear | None]:
@@ -148,14 +146,26 @@ class GIN(nn.Module):
             h = h.mul_(coarse_scale(h, self.dropout))
         return h.relu_()
 
-    def _pooled(self, h: Tensor, pool: SparseMatrix | None) -> Tensor:
-        if pool is None:
-            return h.sum(0, keepdim=True) if self.pooling == "sum" else h.mean(0, keepdim=True)
-        total = pool.astype(h.dtype) @ h
-        if self.pooling == "sum":
-            return total
-        size = pool.astype(h.dtype) @ torch.ones_like(h[:, :1])
-        return total / size.clamp(min=1)
+
+def pooled_rows(
+    h: Tensor, pool: SparseMatrix | Tensor | None, how: Literal["sum", "mean"]
+) -> Tensor:
+    """Sums or means of rows over the nodes of each graph; without `pool` all are one graph.
+
+    Example:
+        >>> pooled_rows(torch.tensor([[1.0], [2.0], [6.0]]), torch.tensor([0, 0, 1]), "mean")
+        tensor([[1.5000],
+                [6.0000]])
+    """
+    if pool is None:
+        return h.sum(0, keepdim=True) if how == "sum" else h.mean(0, keepdim=True)
+    if isinstance(pool, Tensor):
+        pool = membership(pool, h.shape[0])
+    matrix = pool.astype(h.dtype)
+    total: Tensor = matrix @ h
+    if how == "sum":
+        return total
+    return total / (matrix @ torch.ones_like(h[:, :1])).clamp(min=1)
 
 
 def membership(batch: Tensor, num_nodes: int) -> SparseMatrix:

@@ -144,6 +144,10 @@ class PatternStack:
         stack = PatternStack(parts)
         return stack, stack.padded(moved)
 
+    @kept
+    def incidence(self) -> PatternStack:
+        return PatternStack([part.incidence for part in self.parts])
+
     def ones(self, dtype: torch.dtype) -> Tensor:
         """``[K, nnz]``, 1 for an entry and 0 for padding."""
         if dtype not in self._ones:
@@ -209,6 +213,10 @@ class StackedPattern(Pattern):
     def loops(self) -> tuple[Pattern, Tensor]:
         stack, source = self.stack.loops
         return StackedPattern(stack, self._member), self._member.part(source)
+
+    @cached_property
+    def incidence(self) -> Pattern:
+        return StackedPattern(self.stack.incidence, self._member)
 
     def ones(self, dtype: torch.dtype) -> Tensor:
         return self._member.part(self.stack.ones(dtype))

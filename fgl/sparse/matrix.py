@@ -173,6 +173,24 @@ class SparseMatrix:
         share = present / count.clamp(min=1).index_select(0, self.pattern.row)
         return SparseMatrix(self.pattern, share.to(self.dtype))
 
+    @property
+    def incidence(self) -> SparseMatrix:
+        """``[rows, nnz]``, 1 where an entry that is not 0 is in a row, made once.
+
+        ``A.incidence @ messages`` sums what every entry says, ``[nnz, d]``, over its row.
+
+        Example:
+            >>> A = SparseMatrix.from_dense(torch.tensor([[0.0, 2.0], [3.0, 4.0]]))
+            >>> A.incidence @ torch.tensor([[1.0], [10.0], [100.0]])
+            tensor([[  1.],
+                    [110.]])
+        """
+        return self._once("incidence", self._summing)
+
+    def _summing(self) -> SparseMatrix:
+        value = None if self.value is None else (self.value.detach() != 0).to(self.dtype)
+        return SparseMatrix(self.pattern.incidence, value)
+
     def as_operator(self) -> SparseMatrix:
         """The same matrix, multiplied as it is by a GCN: it is its own `gcn_norm`.
 

@@ -178,6 +178,16 @@ class Pattern:
         pattern.__dict__["transpose"] = other, place
         return pattern, moved
 
+    @kept
+    def incidence(self) -> Pattern:
+        """``[rows, nnz]``: which entries are in which row."""
+        entries = torch.arange(self.nnz + 1, device=self.col.device)
+        pattern = self.like(self.crow, entries[:-1], (self.shape[0], self.nnz))
+        turned = self.like(entries, self.row, (self.nnz, self.shape[0]))
+        pattern.__dict__["transpose"] = turned, entries[:-1]  # known without a sort
+        turned.__dict__["transpose"] = pattern, entries[:-1]
+        return pattern
+
     def _put(self) -> tuple[Pattern, Tensor, Tensor]:
         if self.shape[0] != self.shape[1]:
             raise ValueError(f"Expected the matrix to be square, but got shape {self.shape}")

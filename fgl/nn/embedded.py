@@ -1,0 +1,59 @@
+"""Embeddings of any model: what goes into one of its layers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+
+class Embedded(nn.Module):
+    """A model that takes ``return_embedding=True``, as MOON and FGSSL ask for.
+
+    Args:
+        model: any module; its parameters get the prefix ``"model."``.
+        before: the name of one of its submodules; what goes into it is the embedding.
+
+    Returns:
+        What the model returns; with ``return_embedding=True`` that and the embedding.
+
+    Raises:
+        ValueError: if the model has no submodule of this name; and when called, if it was not
+            called.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Linear(8, 2))
+        >>> out, embedding = Embedded(model, before="1")(torch.ones(3, 4), return_embedding=True)
+        >>> out.shape, embedding.shape
+        (torch.Size([3, 2]), torch.Size([3, 8]))
+    """
+
+    def __init__(self, model: nn.Module, before: str) -> None:
+        super().__init__()
+        names = [name for name, _ in model.named_modules() if name]
+        if before not in names:
+            raise ValueError(f"Expected before to be one of {names}, but got {before!r}")
+        self.model = model
+        self.before = before
+
+    @property
+    def reads_like(self) -> nn.Module:
+        """The model whose forward says what is read of a graph."""
+        return self.model
+
+    def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:
+        if not return_embedding:
+            return self.model(*args, **kwargs)
+        embeddings: list[Tensor] = []
+
+        def note(module: nn.Module, inputs: Any) -> None:
+            embeddings.append(inputs[0])
+
+        hook = self.model.get_submodule(self.before).register_forward_pre_hook(note)
+        try:
+            out = self.model(*args, **kwargs)
+        finally:
+            hook.remove()
+        if not embeddings:
+            raise ValueError(f"Expected the model to call {self.before!r}, but it did not")
+        return out, embeddings[-1]

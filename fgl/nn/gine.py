@@ -1,0 +1,140 @@
+"""Graph isomorphism network that reads features of edges (Hu et al. 2020)."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from ..checks import check_choice, check_count, check_share
+from ..sparse import SparseMatrix, gather_rows
+from ..sparse.pattern import row_major
+from .gin import pooled_rows
+from .layers import Edges, Features, adjacency, dropout
+
+
+class GINEConv(nn.Module):
+    """Graph isomorphism convolution with features of edges.
+
+    ``MLP(x_v + sum_{u in N(v)} relu(x_u + W e_uv + b))``, eps fixed at 0. Keys and outputs equal
+    those of ``torch_geometric.nn.GINEConv(MLP, edge_dim=edge_dim)``, which besides them holds the
+    constant ``eps``.
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of the hidden and of the output layer of the MLP.
+        edge_dim: number of features of an edge.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``; edges: ``edge_index`` or a `SparseMatrix` with
+        ``A[target, source]``, whose zero entries count as absent; edge_attr: float
+        ``[nnz, edge_dim]`` in the order of the matrix's entries (`Graph.entries`), or of the edges;
+        output: ``[num_nodes, out_channels]``.
+
+    Example:
+        >>> edges, edge_attr = torch.tensor([[0, 1], [1, 2]]), torch.ones(2, 5)
+        >>> GINEConv(4, 2, edge_dim=5)(torch.rand(3, 4), edges, edge_attr).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1905.12265
+    """
+
+    def __init__(self, in_channels: int, out_channels: int, *, edge_dim: int) -> None:
+        super().__init__()
+        layers = nn.Linear(in_channels, out_channels), nn.Linear(out_channels, out_channels)
+        self.nn = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+        self.lin = nn.Linear(edge_dim, in_channels)
+
+    def forward(self, x: Tensor, edges: Edges, edge_attr: Tensor) -> Tensor:
+        matrix, edge_attr = in_order(edges, x.shape[0], edge_attr)
+        messages = (gather_rows(x, matrix.pattern.col) + self.lin(edge_attr)).relu()
+        out: Tensor = self.nn(x + matrix.incidence.astype(x.dtype) @ messages)
+        return out
+
+
+def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix, Tensor]:
+    """Edges as a matrix, and a field of them in the order of its entries.
+
+    Example:
+        >>> in_order(torch.tensor([[0, 1], [1, 0]]), 2, torch.tensor([7, 8]))[1]
+        tensor([8, 7])
+    """
+    if isinstance(edges, SparseMatrix):
+        return edges, field
+    source, target = edges
+    return adjacency(edges, num_nodes), field[row_major(target, source, num_nodes)]
+
+
+class GINE(nn.Module):
+    """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
+
+    As `GIN`, but for its convolutions: ``h = x W + b; h <- dropout(relu(GINEConv(h, e)))``,
+    `num_layers` times; over each graph's nodes ``g = sum_v h_v`` or their mean;
+    ``dropout(relu(g W' + b')) W'' + b''``.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of all hidden layers.
+        out_channels: number of classes, or of numbers that are predicted.
+        edge_dim: number of features of an edge.
+        num_layers: number of convolutions.
+        dropout: probability of dropping a hidden unit in training.
+        pooling: ``"sum"`` or ``"mean"``.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges, edge_attr: as for
+        `GINEConv`; pool: as for `GIN`; output: ``[num_graphs, out_channels]``, and with
+        ``return_embedding=True`` also the pooled ``g``, ``[num_graphs, hidden_channels]``.
+
+    Raises:
+        ValueError: if `num_layers` is not positive, `dropout` not in [0, 1], or `pooling` unknown.
+
+    Example:
+        >>> edges, batch = torch.tensor([[0], [1]]), torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.rand(3, 4), edges, edge_attr=torch.ones(1, 5), batch=batch)
+        >>> GINE(4, 8, 2, edge_dim=5)(*graph.inputs, edge_attr=graph.entries("edge_attr")).shape
+        torch.Size([2, 2])
+
+    Source: https://arxiv.org/abs/1905.12265
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        edge_dim: int,
+        num_layers: int = 3,
+        dropout: float = 0.0,
+        pooling: Literal["sum", "mean"] = "sum",
+    ) -> None:
+        super().__init__()
+        check_count(num_layers=num_layers)
+        check_share(dropout=dropout)
+        check_choice("pooling", pooling, ("sum", "mean"))
+        width = hidden_channels
+        self.pre = nn.Linear(in_channels, width)
+        convs = [GINEConv(width, width, edge_dim=edge_dim) for _ in range(num_layers)]
+        self.convs = nn.ModuleList(convs)
+        self.post = nn.Linear(width, width)
+        self.readout = nn.Linear(width, out_channels)
+        self.dropout = dropout
+        self.pooling = pooling
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges,
+        pool: SparseMatrix | Tensor | None = None,
+        *,
+        edge_attr: Tensor,
+        return_embedding: bool = False,
+    ) -> Any:
+        matrix, edge_attr = in_order(edges, x.shape[0], edge_attr)
+        h: Tensor = x @ self.pre.weight.t() + self.pre.bias
+        for conv in self.convs:
+            h = dropout(conv(h, matrix, edge_attr).relu(), self.dropout, self.training)
+        pooled = pooled_rows(h, pool, self.pooling)
+        out = self.readout(dropout(self.post(pooled).relu(), self.dropout, self.training))
+        return (out, pooled) if return_embedding else out

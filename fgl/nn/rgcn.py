@@ -1,0 +1,157 @@
+"""Relational graph convolutional network (Schlichtkrull et al. 2018)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import one_hot
+
+from ..checks import check_count, check_share
+from ..sparse import SparseMatrix, gather_rows
+from .gine import in_order
+from .layers import Edges, Features, dropout, widths
+
+
+class RGCNConv(nn.Module):
+    """Graph convolution with a matrix for each relation.
+
+    ``out_v = x_v W_0 + b + sum_r 1/|N_r(v)| sum_{u in N_r(v)} x_u W_r``. With `num_bases`,
+    ``W_r = sum_b comp_rb V_b``. Keys and outputs equal those of ``torch_geometric.nn.RGCNConv``.
+    All relations are one product and one sum over entries.
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of the output.
+        num_relations: number of types of edges.
+        num_bases: number of matrices that the relations share; default each has its own.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or a `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix` with ``A[target, source]``, whose zero entries count as absent; edge_type:
+        int64 ``[nnz]`` in ``[0, num_relations)``, in the order of the matrix's entries
+        (`Graph.entries`), or of the edges; output: ``[num_nodes, out_channels]``.
+
+    Raises:
+        ValueError: if a number is not positive.
+
+    Example:
+        >>> edges, edge_type = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
+        >>> RGCNConv(4, 2, num_relations=2)(torch.rand(3, 4), edges, edge_type).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1703.06103, Equations 2 and 3
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        *,
+        num_relations: int,
+        num_bases: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_count(num_relations=num_relations)
+        self.num_relations, self.num_bases = num_relations, num_bases
+        matrices = num_relations if num_bases is None else num_bases
+        self.weight = nn.Parameter(torch.empty(matrices, in_channels, out_channels))
+        if num_bases is not None:
+            check_count(num_bases=num_bases)
+            self.comp = nn.Parameter(torch.empty(num_relations, num_bases))
+            nn.init.xavier_uniform_(self.comp)
+        self.root = nn.Parameter(torch.empty(in_channels, out_channels))
+        self.bias = nn.Parameter(torch.zeros(out_channels))
+        nn.init.xavier_uniform_(self.root)
+        for matrix in self.weight:
+            nn.init.xavier_uniform_(matrix)
+
+    def forward(self, x: Features, edges: Edges, edge_type: Tensor) -> Tensor:
+        matrix, edge_type = in_order(edges, x.shape[0], edge_type)
+        width = self.root.shape[1]
+        weights = self.weight
+        if self.num_bases is not None:
+            weights = (self.comp @ self.weight.flatten(1)).unflatten(1, self.root.shape)
+        joined = torch.cat([*weights.unbind(), self.root], dim=1)
+        out: Tensor = x @ joined
+        of_relations, of_itself = out.split([self.num_relations * width, width], dim=1)
+        h = of_relations.reshape(-1, width)  # a row for each node and relation
+        source = matrix.pattern.col * self.num_relations + edge_type
+        share = relation_share(matrix, edge_type, self.num_relations, h.dtype)
+        messages = gather_rows(h, source) * share[:, None]
+        return matrix.incidence.astype(h.dtype) @ messages + of_itself + self.bias
+
+
+@torch.no_grad()
+def relation_share(
+    matrix: SparseMatrix, edge_type: Tensor, num_relations: int, dtype: torch.dtype
+) -> Tensor:
+    """One over the number of entries of the same row and relation, for each entry.
+
+    Example:
+        >>> matrix = SparseMatrix.from_dense(torch.ones(1, 3))
+        >>> relation_share(matrix, torch.tensor([0, 1, 1]), 2, torch.float32)
+        tensor([1.0000, 0.5000, 0.5000])
+    """
+    counts = matrix.incidence.astype(dtype) @ one_hot(edge_type, num_relations).to(dtype)
+    place = matrix.pattern.row * num_relations + edge_type
+    return 1 / gather_rows(counts.reshape(-1, 1), place).squeeze(1).clamp(min=1)
+
+
+class RGCN(nn.Module):
+    """Layers of `RGCNConv` with ReLU and dropout between them.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the hidden layers.
+        out_channels: number of classes.
+        num_relations: number of types of edges.
+        num_bases: as for `RGCNConv`.
+        num_layers: number of convolutions.
+        dropout: probability of dropping a hidden unit in training.
+
+    Shapes:
+        x, edges, edge_type: as for `RGCNConv`; output: logits ``[num_nodes, out_channels]``; with
+        ``return_embedding=True`` also the output of the last hidden convolution before its
+        activation.
+
+    Example:
+        >>> edges, edge_type = torch.tensor([[0, 1], [1, 2]]), torch.tensor([0, 1])
+        >>> RGCN(4, 8, 2, num_relations=2)(torch.rand(3, 4), edges, edge_type=edge_type).shape
+        torch.Size([3, 2])
+
+    Source: https://arxiv.org/abs/1703.06103
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_relations: int,
+        num_bases: int | None = None,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+    ) -> None:
+        super().__init__()
+        check_share(dropout=dropout)
+        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        how = {"num_relations": num_relations, "num_bases": num_bases}
+        self.convs = nn.ModuleList(RGCNConv(*pair, **how) for pair in pairwise(sizes))  # type: ignore[arg-type]
+        self.dropout = dropout
+
+    def forward(
+        self, x: Features, edges: Edges, *, edge_type: Tensor, return_embedding: bool = False
+    ) -> Any:
+        matrix, edge_type = in_order(edges, x.shape[0], edge_type)
+        h: Any = x
+        embedding: Any = x
+        for depth, conv in enumerate(self.convs):
+            if depth:
+                embedding = h
+                h = dropout(h.relu(), self.dropout, self.training)
+            h = conv(h, matrix, edge_type)
+        return (h, embedding) if return_embedding else h

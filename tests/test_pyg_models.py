@@ -1,0 +1,453 @@
+"""PyG's models as they are: alone equal to a plain loop, in a batch equal to that."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import close
+from torch import Tensor
+from torch import nn as torch_nn
+from torch.nn.functional import cross_entropy
+from torch_geometric import nn as pyg
+from torch_geometric.data import Batch, Data
+
+import fgl
+from fgl.federation import Method, choose, deployed
+from fgl.predict import predict, reads
+
+# `vmap` maps a few of PyG's operations one by one, and says so.
+pytestmark = pytest.mark.filterwarnings("ignore:.*There is a performance drop:UserWarning")
+SIZES = ((7, 15), (10, 40), (4, 3), (12, 30))
+SGD = partial(torch.optim.SGD, lr=0.05)
+
+
+def client(nodes: int, edges: int, seed: int, **given: Any) -> fgl.Graph:
+    generator = torch.Generator().manual_seed(seed)
+    fields: dict[str, Any] = {
+        "y": torch.randint(0, 3, (nodes,), generator=generator),
+        "train_mask": torch.rand(nodes, generator=generator) < 0.7,
+        "edge_attr": torch.rand(edges, 3, generator=generator),
+        "edge_weight": torch.rand(edges, generator=generator) + 0.1,
+    }
+    x = torch.randn(nodes, 5, generator=generator)
+    ends = torch.randint(0, nodes, (2, edges), generator=generator)
+    return fgl.Graph(x, ends, num_classes=3, **{**fields, **given})
+
+
+def clients(*fields: str, sizes: Any = SIZES) -> list[fgl.Graph]:
+    """Clients with these fields of their edges."""
+    left_out = {name: None for name in ("edge_attr", "edge_weight") if name not in fields}
+    return [client(nodes, edges, k, **left_out) for k, (nodes, edges) in enumerate(sizes)]
+
+
+class Plain(torch_nn.Module):
+    """Two layers, as PyG's users write them."""
+
+    def __init__(self, make: Callable[[int, int], Any]) -> None:
+        super().__init__()
+        self.one, self.two = make(5, 6), make(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.two(self.one(x, edge_index).relu(), edge_index)
+        return out
+
+
+class WithFeatures(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor) -> Tensor:  # type: ignore[override]
+        hidden = self.one(x, edge_index, edge_attr).relu()
+        out: Tensor = self.two(hidden, edge_index, edge_attr)
+        return out
+
+
+class WithWeights(Plain):
+    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:  # type: ignore[override]
+        hidden = self.one(x, edge_index, edge_weight).relu()
+        out: Tensor = self.two(hidden, edge_index, edge_weight)
+        return out
+
+
+def mlp(width: int, out: int) -> torch_nn.Module:
+    layers = torch_nn.Linear(width, 8), torch_nn.ReLU(), torch_nn.Linear(8, out)
+    return torch_nn.Sequential(*layers)
+
+
+def stack(layer: Any, *widths: int) -> Any:
+    """A linear layer to the convolution's width, the convolution, a linear layer to the classes."""
+    steps = [
+        (torch_nn.Linear(5, widths[0]), "x -> x"),
+        (layer, "x, edge_index -> x"),
+        (torch_nn.Linear(widths[-1], 3), "x -> x"),
+    ]
+    return pyg.Sequential("x, edge_index", steps)
+
+
+PNA = {
+    "aggregators": ["mean", "max", "std"],
+    "scalers": ["identity", "amplification"],
+    "deg": torch.tensor([1, 3, 4, 2, 1]),
+}
+LAYERS: dict[str, Callable[[], Any]] = {
+    "GCN": lambda: Plain(pyg.GCNConv),
+    "GCN without loops": lambda: Plain(partial(pyg.GCNConv, add_self_loops=False)),
+    "GAT": lambda: Plain(pyg.GATConv),
+    "GAT, 2 heads": lambda: Plain(partial(pyg.GATConv, heads=2, concat=False)),
+    "GATv2": lambda: Plain(pyg.GATv2Conv),
+    "SAGE": lambda: Plain(pyg.SAGEConv),
+    "SAGE max": lambda: Plain(partial(pyg.SAGEConv, aggr="max")),
+    "SAGE softmax": lambda: Plain(partial(pyg.SAGEConv, aggr="softmax")),
+    "GIN": lambda: Plain(lambda width, out: pyg.GINConv(mlp(width, out))),
+    "Graph": lambda: Plain(pyg.GraphConv),
+    "Transformer": lambda: Plain(pyg.TransformerConv),
+    "Edge": lambda: Plain(lambda width, out: pyg.EdgeConv(mlp(2 * width, out))),
+    "SGC": lambda: Plain(partial(pyg.SGConv, K=2)),
+    "TAG": lambda: Plain(pyg.TAGConv),
+    "ARMA": lambda: Plain(pyg.ARMAConv),
+    "APPNP": lambda: stack(pyg.APPNP(3, 0.1), 3, 3),
+    "PNA": lambda: Plain(partial(pyg.PNAConv, **PNA)),
+    "LE": lambda: Plain(pyg.LEConv),
+    "FeaSt": lambda: Plain(pyg.FeaStConv),
+    "FiLM": lambda: Plain(pyg.FiLMConv),
+    "EG": lambda: Plain(partial(pyg.EGConv, num_heads=1)),
+    "ResGated": lambda: Plain(pyg.ResGatedGraphConv),
+    "General": lambda: Plain(pyg.GeneralConv),
+    "GatedGraph": lambda: stack(pyg.GatedGraphConv(6, 2), 6, 6),
+    "AGNN": lambda: stack(pyg.AGNNConv(), 4, 4),
+    "SSG": lambda: stack(pyg.SSGConv(4, 4, 0.1, K=2), 4, 4),
+    "models.GCN": lambda: pyg.GCN(5, 6, 2, 3),
+    "models.GAT": lambda: pyg.GAT(5, 6, 2, 3, heads=2),
+    "models.GIN": lambda: pyg.GIN(5, 6, 2, 3),
+    "models.GraphSAGE, jk": lambda: pyg.GraphSAGE(5, 6, 3, 3, jk="cat"),
+    "models.EdgeCNN": lambda: pyg.EdgeCNN(5, 6, 2, 3),
+    "models.GCN, LayerNorm of nodes": lambda: pyg.GCN(
+        5, 6, 2, 3, norm="LayerNorm", norm_kwargs={"mode": "node"}
+    ),
+}
+FEATURES: dict[str, Callable[[], Any]] = {
+    "GINE": lambda: WithFeatures(lambda width, out: pyg.GINEConv(mlp(width, out), edge_dim=3)),
+    "GAT of edges": lambda: WithFeatures(partial(pyg.GATConv, edge_dim=3)),
+    "GATv2 of edges": lambda: WithFeatures(partial(pyg.GATv2Conv, edge_dim=3)),
+    "Transformer of edges": lambda: WithFeatures(partial(pyg.TransformerConv, edge_dim=3)),
+    "NN": lambda: WithFeatures(
+        lambda width, out: pyg.NNConv(width, out, torch_nn.Linear(3, width * out))
+    ),
+    "GMM": lambda: WithFeatures(partial(pyg.GMMConv, dim=3, kernel_size=2)),
+    "models.GAT of edges": lambda: pyg.GAT(5, 6, 2, 3, v2=True, edge_dim=3),
+}
+WEIGHTS: dict[str, Callable[[], Any]] = {
+    "GCN, weights": lambda: WithWeights(pyg.GCNConv),
+    "Graph, weights": lambda: WithWeights(pyg.GraphConv),
+    "models.GCN, weights": lambda: pyg.GCN(5, 6, 2, 3),
+}
+ALONE: dict[str, Callable[[], Any]] = {
+    "Cheb": lambda: Plain(partial(pyg.ChebConv, K=2)),
+    "SuperGAT": lambda: Plain(pyg.SuperGATConv),
+    "ClusterGCN": lambda: Plain(pyg.ClusterGCNConv),
+    "MF": lambda: Plain(pyg.MFConv),
+    "GEN": lambda: Plain(pyg.GENConv),
+    "SAGE lstm": lambda: Plain(partial(pyg.SAGEConv, aggr="lstm")),
+    "BatchNorm": lambda: pyg.GCN(5, 6, 2, 3, norm="BatchNorm"),
+    "LayerNorm of graphs": lambda: pyg.GCN(5, 6, 2, 3, norm="LayerNorm"),
+    "GraphNorm": lambda: pyg.GCN(5, 6, 2, 3, norm="GraphNorm"),
+    "PairNorm": lambda: pyg.GCN(5, 6, 2, 3, norm="PairNorm"),
+}
+BATCHED = {
+    **{name: (make, ()) for name, make in LAYERS.items()},
+    **{name: (make, ("edge_attr",)) for name, make in FEATURES.items()},
+    **{name: (make, ("edge_weight",)) for name, make in WEIGHTS.items()},
+}
+
+
+def seeded(make: Callable[[], Any]) -> Any:
+    torch.manual_seed(1)
+    model = make()
+    for module in model.modules():  # a lazy layer has no parameters yet
+        assert not isinstance(module, torch_nn.modules.lazy.LazyModuleMixin)
+    return model
+
+
+def trained(method: Method, graphs: list[fgl.Graph], at_once: Any, **how: Any) -> Any:
+    return fgl.run(method, graphs, num_rounds=2, seed=0, clients_at_once=at_once, **how)
+
+
+def plain_rounds(model: Any, graphs: list[fgl.Graph], names: tuple[str, ...]) -> dict[str, Tensor]:
+    """FedAvg as a user of PyG writes it: nothing of the library but the clients' tensors."""
+    server = copy.deepcopy(model.state_dict())
+    for _ in range(2):
+        locals_, counts = [], []
+        for graph in graphs:
+            own = copy.deepcopy(model)
+            own.load_state_dict(server)
+            own.train()
+            optimizer, mask = SGD(own.parameters()), graph.train_mask
+            for _ in range(3):
+                optimizer.zero_grad()
+                given = {name: getattr(graph, name) for name in names}
+                out = own(graph.x, graph.edge_index, **given)
+                cross_entropy(out[mask], graph.y[mask]).backward()  # type: ignore[index]
+                optimizer.step()
+            locals_.append(own.state_dict())
+            counts.append(int(mask.sum()))  # type: ignore[union-attr]
+        total = sum(counts)
+        server = {
+            name: sum(own[name] * (n / total) for own, n in zip(locals_, counts, strict=True))  # type: ignore[misc]
+            if value.is_floating_point()
+            else value
+            for name, value in server.items()
+        }
+    return server
+
+
+@pytest.mark.parametrize("name", BATCHED)
+def test_a_layer_of_pyg_trains_alone_and_in_a_batch(name: str) -> None:
+    make, fields = BATCHED[name]
+    graphs, model = clients(*fields), seeded(make)
+    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=3))
+    alone, batch = trained(method, graphs, 1), trained(method, graphs, 4)
+    assert not any(each.one_by_one for each in batch.history)
+    mine, want = alone.outbox[0]["model"], plain_rounds(model, graphs, fields)
+    for key, value in want.items():
+        close(mine[key], value, atol=2e-6)
+        close(batch.outbox[0]["model"][key], value, atol=2e-6)
+    assert any((want[key] - value).abs().max() > 1e-4 for key, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_layer_that_no_batch_can_train_trains_alone_and_says_so(name: str) -> None:
+    graphs, model = clients(), seeded(ALONE[name])
+    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=3))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = trained(method, graphs, "auto")
+        same = trained(method, graphs, 1)
+    for key, value in same.outbox[0]["model"].items():
+        assert torch.equal(result.outbox[0]["model"][key], value)
+    with pytest.raises((RuntimeError, ValueError)):
+        trained(method, graphs, 4)
+
+
+def test_equal_sizes_no_edges_and_no_padding() -> None:
+    for sizes in (((6, 9), (6, 9)), ((4, 0), (3, 0)), ((5, 0), (7, 20)), ((1, 0), (1, 1))):
+        graphs = clients(sizes=sizes)
+        for name in ("GCN", "GAT", "SAGE max", "GIN"):
+            method = fgl.fedavg(seeded(LAYERS[name]), train=fgl.Training(SGD, num_steps=2))
+            alone, batch = (trained(method, graphs, k) for k in (1, 2))
+            for key, value in alone.outbox[0]["model"].items():
+                close(batch.outbox[0]["model"][key], value, atol=1e-6)
+
+
+class OnGraphs(torch_nn.Module):
+    """A network for molecules, as PyG's tutorial has it."""
+
+    def __init__(self, pool: Any = pyg.global_mean_pool) -> None:
+        super().__init__()
+        self.one = pyg.GINEConv(mlp(5, 6), edge_dim=3)
+        self.two = pyg.GATv2Conv(6, 6, edge_dim=3)
+        self.out, self.pool = torch_nn.Linear(6, 3), pool
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        x = self.one(x, edge_index, edge_attr).relu()
+        x = self.two(x, edge_index, edge_attr).relu()
+        out: Tensor = self.out(self.pool(x, batch))
+        return out
+
+
+def collection(count: int, seed: int) -> fgl.Graph:
+    generator = torch.Generator().manual_seed(seed)
+    graphs = []
+    for k in range(count):
+        nodes = int(torch.randint(1, 6, (), generator=generator))
+        edges = int(torch.randint(0, 9, (), generator=generator))
+        one = client(nodes, edges, 10 * seed + k, edge_weight=None, y=None, train_mask=None)
+        y = torch.randint(0, 3, (1,), generator=generator)
+        graphs.append(Data(one.x, one.edge_index, one.edge_attr, y=y))
+    return fgl.Graph.from_pyg(Batch.from_data_list(graphs)).replace(num_classes=3)
+
+
+POOLS = (pyg.global_mean_pool, pyg.global_add_pool, pyg.global_max_pool)
+
+
+@pytest.mark.parametrize("pool", POOLS, ids=["mean", "add", "max"])
+def test_collections_with_features_of_edges(pool: Any) -> None:
+    graphs = [collection(count, seed) for seed, count in enumerate((4, 1, 6))]
+    model = seeded(partial(OnGraphs, pool))
+    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=3))
+    alone, batch = trained(method, graphs, 1), trained(method, graphs, 3)
+    assert not any(each.one_by_one for each in batch.history)
+    for key, value in alone.outbox[0]["model"].items():
+        close(batch.outbox[0]["model"][key], value, atol=2e-6)
+    out = predict(model, model.state_dict(), graphs[0])
+    whole = graphs[0]
+    close(out, model(whole.x, whole.edge_index, whole.edge_attr, whole.batch))
+
+
+def test_minibatches_of_graphs_and_of_nodes() -> None:
+    many = [collection(count, seed) for seed, count in enumerate((5, 3, 7))]
+    some = partial(fgl.federation.graph_minibatches, batch_size=2, num_epochs=2)
+    nodes = partial(fgl.federation.node_minibatches, batch_size=3, num_epochs=1)
+    for graphs, model, batches in (
+        (many, seeded(OnGraphs), some),
+        (clients(), seeded(LAYERS["GAT"]), nodes),
+    ):
+        method = fgl.fedavg(model, train=fgl.Training(SGD, batches=batches))
+        alone, batch = trained(method, graphs, 1), trained(method, graphs, len(graphs))
+        for key, value in alone.outbox[0]["model"].items():
+            close(batch.outbox[0]["model"][key], value, atol=2e-6)
+
+
+def test_dropped_entries_are_dropped_edges() -> None:
+    (graph, *_) = clients("edge_attr")
+    keep = torch.arange(graph.num_edges) % 3 > 0
+    value = keep.float()[graph.entry_order]
+    assert graph.edge_attr is not None
+    fewer = graph.replace(edge_index=graph.edge_index[:, keep], edge_attr=graph.edge_attr[keep])
+    for name in ("GINE", "GATv2 of edges"):
+        model = seeded(FEATURES[name]).eval()
+        dropped = graph.with_adj(graph.adj.with_value(value))
+        close(
+            predict(model, model.state_dict(), dropped), predict(model, model.state_dict(), fewer)
+        )
+
+
+def test_augmented_edges_are_the_same_alone_and_in_a_batch() -> None:
+    def loss(params: Any, graph: fgl.Graph, context: Any) -> Tensor:
+        keep = (graph.adj.pattern.col + graph.adj.pattern.row) % 3 > 0
+        seen = graph.with_adj(graph.adj.with_value(keep.float()))
+        out = predict(model, params, seen)
+        return fgl.losses.cross_entropy(out, graph.labels, graph.train_mask)
+
+    for fields in ((), ("edge_attr",)):
+        model = seeded(FEATURES["GATv2 of edges"] if fields else LAYERS["GCN"])
+        method = fgl.fedavg(model, loss=loss, train=fgl.Training(SGD, num_steps=3))
+        alone, batch = (trained(method, clients(*fields), k) for k in (1, 4))
+        for key, value in alone.outbox[0]["model"].items():
+            close(batch.outbox[0]["model"][key], value, atol=2e-6)
+
+
+METHODS: dict[str, Callable[[Method], Method]] = {
+    "fedprox": partial(fgl.methods.fedprox, mu=0.1),
+    "scaffold": fgl.methods.scaffold,
+    "moon": fgl.methods.moon,
+    "fedopt": fgl.methods.fedopt,
+    "local": fgl.methods.local,
+    "fedamp": fgl.methods.fedamp,
+    "gcfl": fgl.methods.gcfl,
+    "clipped": partial(fgl.transforms.clipped, length=0.1),
+    "median": partial(fgl.transforms.robust, rule=fgl.aggregate.robust.median),
+    "secure sum": partial(fgl.transforms.secure_sum, threshold=3),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_and_transforms_run_a_model_of_pyg(name: str) -> None:
+    model = fgl.nn.Embedded(seeded(FEATURES["models.GAT of edges"]), before="convs.1")
+    plain = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2))
+    graphs, method = clients("edge_attr"), METHODS[name](plain)
+    alone, batch = (fgl.run(method, graphs, num_rounds=4, clients_at_once=k) for k in (1, 4))
+    used = deployed(method, graphs)
+    one, other = (used(run.outbox, run.client_states) for run in (alone, batch))
+    for k in range(4):
+        for key, value in one[k].items():
+            close(other[k][key], value, atol=5e-5)
+
+
+def test_resuming_is_the_same_run(tmp_path: Any) -> None:
+    graphs = clients("edge_attr")
+    method = fgl.fedavg(seeded(FEATURES["GINE"]), train=fgl.Training(SGD, num_steps=2))
+    for at_once in (1, 4):
+        whole = fgl.run(method, graphs, num_rounds=4, clients_at_once=at_once)
+        file = tmp_path / f"{at_once}"
+        fgl.run(method, graphs, num_rounds=2, clients_at_once=at_once, checkpoint=file)
+        again = fgl.run(method, graphs, num_rounds=4, clients_at_once=at_once, checkpoint=file)
+        for key, value in whole.outbox[0]["model"].items():
+            assert torch.equal(again.outbox[0]["model"][key], value)
+    other = [graph.replace(edge_attr=2 * graph.edge_attr) for graph in graphs]  # type: ignore[operator]
+    with pytest.raises(ValueError, match="checkpoint"):
+        fgl.run(method, other, num_rounds=5, clients_at_once=4, checkpoint=file)
+
+
+class Strange(torch_nn.Linear):
+    def forward(self, x: Tensor, edge_index: Tensor, pos: Tensor) -> Tensor:  # type: ignore[override]
+        return x
+
+
+class FirstByPlace(torch_nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GCNConv(5, 3)
+
+    def forward(self, features: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.conv(features, edge_index)
+        return out
+
+
+def test_what_a_forward_names_is_what_it_gets() -> None:
+    graph, model = clients()[0], seeded(FirstByPlace)
+    close(predict(model, model.state_dict(), graph), model(graph.x, graph.edge_index))
+    assert reads(seeded(LAYERS["models.GCN"])).names[:2] == ("x", "edge_index")
+    assert reads(stack(pyg.APPNP(1, 0.1), 3, 3)).names == ("x", "edge_index")
+    assert reads(fgl.nn.Embedded(pyg.GCN(5, 6, 2, 3), "convs.1")).edge_index
+
+
+REFUSED: list[tuple[Any, Callable[[], Any], type[Exception], str]] = [
+    ((), FEATURES["GINE"], ValueError, r"have \['edge_attr'\], which WithFeatures's forward reads"),
+    ((), OnGraphs, ValueError, r"have \['edge_attr', 'batch'\], which OnGraphs's forward reads"),
+    (
+        (),
+        partial(Strange, 5, 3),
+        TypeError,
+        r"Strange's forward to read fields of a graph, .* but got \['pos'\]",
+    ),
+    ((), WEIGHTS["GCN, weights"], ValueError, r"have \['edge_weight'\], which WithWeights's"),
+]
+
+
+@pytest.mark.parametrize("number", range(len(REFUSED)))
+def test_what_a_graph_has_not_is_named(number: int) -> None:
+    fields, make, error, message = REFUSED[number]
+    model, graphs = seeded(make), clients(*fields)
+    for at_once in (1, 4):
+        with pytest.raises(error, match=message):
+            trained(fgl.fedavg(model), graphs, at_once)
+
+
+def test_sparse_features_are_refused() -> None:
+    graph = clients()[0]
+    graph = graph.replace(x=fgl.SparseMatrix.from_dense(graph.x))  # type: ignore[arg-type]
+    model = seeded(LAYERS["GCN"])
+    with pytest.raises(TypeError, match=r"graph.replace\(x=graph.x.to_dense\(\)\)"):
+        predict(model, model.state_dict(), graph)
+
+
+def test_the_choice_counts_messages() -> None:
+    def many(count: int, nodes: int, model: Any) -> int:
+        each = client(nodes, 6 * nodes, 0, edge_attr=None, edge_weight=None)
+        return choose(fgl.fedavg(model), [each] * count).clients_at_once
+
+    for model in (pyg.GCN(5, 64, 2, 3), pyg.GAT(5, 64, 2, 3)):
+        assert many(100, 30, model) > 1
+        assert many(5, 3000, model) == 1
+    assert many(5, 3000, fgl.nn.GCN(5, 64, 3)) > 1
+
+
+class Deaf(torch_nn.Module):
+    """A model that chooses nodes by a mask, which no batch can follow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GCNConv(5, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.conv(x, edge_index)
+        return out - out[x[:, 0] > 0].mean(0)
+
+
+def test_a_model_that_filters_nodes_is_refused_and_not_wrong() -> None:
+    method = fgl.fedavg(seeded(Deaf), train=fgl.Training(SGD, num_steps=1))
+    with pytest.raises((ValueError, RuntimeError), match="padding|vmap|size of tensor"):
+        trained(method, clients(), 4)
