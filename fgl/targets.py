@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Target:
         metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`,
             `fgl.metrics.hit_counts` or `fgl.metrics.class_counts` return it; NaN where there is
             nothing to score.
-        lower: the names of the metrics of which less is better.
+        lower: the names of the metrics of which less is better; kept as a frozenset.
 
     Raises:
         ValueError: without metrics, for a metric called ``"loss"``, or if `lower` has another name.
@@ -49,7 +49,7 @@ class Target:
 
     loss: TargetLoss
     metrics: Mapping[str, Metric]
-    lower: frozenset[str] = frozenset()
+    lower: Set[str] = frozenset()
 
     def __post_init__(self) -> None:
         if not self.metrics or "loss" in self.metrics:

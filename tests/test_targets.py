@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from federations import FEATURES, graph, script
+from conformance import ADAM, NUMBERS, ROWS, K, case
+from federations import FEATURES, close, graph, script
 from torch import Tensor
 
 import fgl
@@ -18,6 +20,7 @@ from fgl.experiment import best_round, early_stop, report
 from fgl.federation import Broadcast, Result, Round, scored, supervised
 from fgl.federation.method.describe import described
 from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target, selected
+from fgl.transforms import secure_sum
 
 NAN = torch.nan
 
@@ -330,6 +333,23 @@ def test_a_client_validates_by_minus_its_error() -> None:
     assert math.isnan(task.validate(params, nothing))
 
 
+def test_tasks_of_nodes_learn_numbers() -> None:
+    whole = numbers(40, node_id=torch.arange(40))
+    parts = [torch.arange(24), torch.arange(16, 40)]
+    clients = data.partition_graph(whole, parts)
+    train, how = fgl.Training(), {"target": REGRESSION}
+    made: list[Any] = [
+        tasks.overlapping_node_task(whole, clients, gcn(1), train, l2=0.1, **how),  # type: ignore[arg-type]
+        tasks.sampled_node_task(whole, clients, gcn(1), torch.optim.Adam, fanouts=(2, 2), **how),  # type: ignore[arg-type]
+    ]
+    for task in made:
+        assert task.select == "-val_rmse"
+        metrics_ = fgl.run(task.fedavg, task, num_rounds=2, strict=True).history[-1].metrics
+        assert {"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"} <= set(metrics_)
+        assert task.validate(task.fedavg.initial(), clients[0]) < 0
+    assert "local_rmse" in fgl.run(made[0].fedavg, made[0], num_rounds=1).history[-1].metrics
+
+
 def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
     """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
     fedvgae = script("examples/fedvgae.py").fedvgae
@@ -446,3 +466,55 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
     ):
         with pytest.raises(TypeError, match=message):
             call()
+
+
+# Methods that need no classes.
+
+
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])
+def test_methods_train_with_numbers_in_the_loop_and_in_a_batch(name: str) -> None:
+    """`make conformance` asks more of them, of half-known answers too."""
+    ends = []
+    for at_once in (1, "all"):
+        method, task = case(name, "float targets", dropout=0.0, dtype=torch.float64)
+        how: Any = {"num_rounds": 2, "clients_at_once": at_once, "strict": True}
+        ends.append(fgl.run(method, task, **how))
+    one, two = ends
+    assert two.history[-1].one_by_one == ""
+    assert next(iter(one.history[-1].metrics)) == "val_rmse"
+    assert one.history[-1].metrics == pytest.approx(two.history[-1].metrics, abs=1e-5)
+    for client in range(K):
+        close(one.outbox[client], two.outbox[client])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_secure_sum_of_numbers_is_the_sum(name: str, at_once: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method, task = case("fedavg", name, dropout=0.0)
+        method = replace(method, train=ADAM)  # minibatches depend on the number of the round
+        secret = secure_sum(method, threshold=3, unprotected=True)
+        how: Any = {"clients_at_once": at_once, "strict": True}
+        found = fgl.run(secret, task, num_rounds=secret.exchange, **how)
+        want = fgl.run(method, task, num_rounds=1, **how)
+    close(found.outbox[0]["model"], want.outbox[0]["model"], atol=1e-4)
+
+
+def test_dp_sgd_takes_numbers_that_are_all_known() -> None:
+    private = partial(
+        fgl.transforms.per_example_gaussian,
+        length=1.0,
+        noise_multiplier=1.0,
+        sample_rate=0.5,
+        expected_batch_size=6,
+        num_steps=2,
+        unprotected=True,
+    )
+    for columns in (None, 2):
+        own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+        known = own.replace(y=own.y.nan_to_num(0.5))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            method = private(fgl.fedavg(gcn(columns or 1), target=REGRESSION))
+            fgl.run(method, [known] * 2, num_rounds=1, strict=True)

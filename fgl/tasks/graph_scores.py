@@ -85,7 +85,8 @@ def _evaluate_answers(
     validated = {
         k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
     }
-    every: Any = torch.cat([graph.y for graph in tests])  # type: ignore[misc]  # checked
+    answers: list[Any] = [graph.y for graph in tests]
+    held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first = target.metrics[target.first]
 
     @torch.no_grad()
@@ -94,10 +95,9 @@ def _evaluate_answers(
         with in_mode(model, False):
             outputs = [predict(model, used[k], graph) for k, graph in enumerate(tests)]
             val = {k: predict(model, used[k], graph) for k, graph in validated.items()}
-        found = [{f"val_{target.first}": first(val[k], validated[k].y, None)} for k in val]
-        pairs = zip(outputs, tests, strict=True)
-        found += [target.measure("test_", output, graph.y) for output, graph in pairs]
-        pooled = target.measure("pooled_test_", torch.cat(outputs), every)
+        found = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
+        found += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
         *each, pooled = map(scored_alone, on_host(*found, pooled))
         return {**means(each), **pooled}
 

@@ -147,7 +147,8 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
     """
 
     def validate(params: Params, graph: Graph) -> float:
-        return selected(score(params, graph), select)
+        metrics: Mapping[str, Any] = score(params, graph)
+        return selected(metrics, select)
 
     return validate
 
