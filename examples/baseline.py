@@ -59,6 +59,7 @@ TASKS = {
     "links": tasks.Links,
     "graphs": tasks.Graphs,
     "pairs": tasks.Pairs,
+    "typed-nodes": tasks.TypedNodes,
 }
 RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
 RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds

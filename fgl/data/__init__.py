@@ -39,7 +39,8 @@ from .splits import (
     subgraph_split,
     with_negatives,
 )
-from .synthetic import csbm, ratings, small_graphs
+from .synthetic import bibliography, csbm, ratings, small_graphs
+from .typed import from_hetero, metapaths, typed_graph, with_shared
 
 __all__ = [
     "PROPORTIONS",
@@ -48,6 +49,7 @@ __all__ = [
     "HiddenNodes",
     "NeighbourSums",
     "balanced_classes",
+    "bibliography",
     "borders",
     "class_capped_split",
     "csbm",
@@ -56,6 +58,7 @@ __all__ = [
     "download",
     "edge_split",
     "fold_clients",
+    "from_hetero",
     "gpfl_partition",
     "hide_nodes",
     "large_graph",
@@ -65,6 +68,7 @@ __all__ = [
     "louvain_partition",
     "major_label_partition",
     "map_features",
+    "metapaths",
     "metis_partition",
     "negative_edges",
     "neighbour_sums",
@@ -83,6 +87,8 @@ __all__ = [
     "split_by_time",
     "stratified_folds",
     "subgraph_split",
+    "typed_graph",
     "union_graph",
     "with_negatives",
+    "with_shared",
 ]

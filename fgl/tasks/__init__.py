@@ -14,6 +14,7 @@ from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
+from .typed_nodes import TypedNodes
 
 __all__ = [
     "EgoNodes",
@@ -26,6 +27,7 @@ __all__ = [
     "Pairs",
     "SampledNodes",
     "Task",
+    "TypedNodes",
     "centralized",
     "ego_node_task",
     "evaluate_graphs",
