@@ -43,7 +43,7 @@ PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar"
 METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
 METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
 METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedamp": methods.fedamp}
-METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub"]}
+METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub", "fedhgn"]}
 METHODS |= {  # some options are no flags
     "fedopt": partial(methods.fedopt, momentum=None),
     "scaffold": partial(methods.scaffold, lr=None),
@@ -58,9 +58,8 @@ TASKS = {
     "own-nodes": tasks.OwnNodes,
     "links": tasks.Links,
     "graphs": tasks.Graphs,
-    "pairs": tasks.Pairs,
-    "typed-nodes": tasks.TypedNodes,
 }
+TASKS |= {"pairs": tasks.Pairs, "typed-nodes": tasks.TypedNodes}
 RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
 RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds
 

@@ -5,6 +5,7 @@ from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .gine import GINE, GINEConv
+from .hetero import Hetero
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
 from .observe import observed, outputs
@@ -29,6 +30,7 @@ __all__ = [
     "GCNConv",
     "GINConv",
     "GINEConv",
+    "Hetero",
     "NeighbourGenerator",
     "PairNet",
     "RGCNConv",
