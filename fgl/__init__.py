@@ -34,6 +34,7 @@ from .federation import (
     run,
 )
 from .graph import Graph
+from .predict import predict
 from .sparse import SparseMatrix
 
 __version__ = "0.1.0"
@@ -61,6 +62,7 @@ __all__ = [
     "metrics",
     "nn",
     "personalize",
+    "predict",
     "privacy",
     "properties",
     "pseudo",

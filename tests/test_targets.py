@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from conformance import ADAM, NUMBERS, ROWS, K, case
 from federations import FEATURES, close, graph, script
 from torch import Tensor
@@ -469,6 +470,23 @@ def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
 
 
 # Methods that need no classes.
+
+
+@pytest.mark.parametrize("target", [REGRESSION, ANSWERS], ids=["numbers", "answers"])
+def test_one_client_trains_as_a_plain_loop_of_torch_does(target: Target) -> None:
+    own = numbers(30, 2) if target == REGRESSION else yes_or_no(30, 2)
+    model = fgl.nn.GCN(FEATURES, 8, 2, dropout=0.0)
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
+    method = fgl.fedavg(model, train=train, target=target)
+    got = fgl.run(method, [own], num_rounds=3).outbox[0]["model"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    counts = ~own.y.isnan() & own.train_mask[:, None]
+    plain = F.mse_loss if target == REGRESSION else F.binary_cross_entropy_with_logits
+    for _ in range(6):
+        optimizer.zero_grad()
+        plain(model(own.x, own.adj)[counts], own.y[counts]).backward()
+        optimizer.step()
+    close(got, dict(model.state_dict()), atol=1e-5)
 
 
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])

@@ -142,8 +142,8 @@ def evaluate_on(
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
-        found = scored(model, scores, pairs).values()
-        return means(map(scored_alone, found) if local else found)
+        metrics = scored(model, scores, pairs).values()
+        return means(map(scored_alone, metrics) if local else metrics)
 
     return evaluate
 

@@ -13,11 +13,11 @@ from .classes import f1_of, share
 NUMBER: Any = (float, share, f1_of)  # of a tensor by its dimensions: a number, hits, classes
 
 
-def on_host(*found: Mapping[str, Any]) -> list[dict[str, float]]:
+def on_host(*metrics: Mapping[str, Any]) -> list[dict[str, float]]:
     """Metrics as numbers, so that a GPU is waited for once.
 
     Args:
-        found: name to a number, a scalar, or what `hit_counts` or `class_counts` returns.
+        metrics: name to a number, a scalar, or what `hit_counts` or `class_counts` returns.
 
     Returns:
         The same names with a number each: of `hit_counts` the `share`, of `class_counts` `f1_of`.
@@ -26,14 +26,14 @@ def on_host(*found: Mapping[str, Any]) -> list[dict[str, float]]:
         >>> on_host({"accuracy": torch.tensor([3, 4])}, {"loss": 0.5})
         [{'accuracy': 0.75}, {'loss': 0.5}]
     """
-    metrics = [dict(each) for each in found]
+    numbers = [dict(each) for each in metrics]
     tensors = [
         (named, name, value)
-        for named in metrics
+        for named in numbers
         for name, value in named.items()
         if isinstance(value, Tensor)
     ]
     moved = to_host(*(value for _, _, value in tensors))
     for (named, name, _), value in zip(tensors, moved, strict=True):
         named[name] = NUMBER[value.dim()](value)
-    return metrics
+    return numbers

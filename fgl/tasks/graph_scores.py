@@ -95,10 +95,10 @@ def _evaluate_answers(
         with in_mode(model, False):
             outputs = [predict(model, used[k], graph) for k, graph in enumerate(tests)]
             val = {k: predict(model, used[k], graph) for k, graph in validated.items()}
-        found = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
-        found += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
+        scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
-        *each, pooled = map(scored_alone, on_host(*found, pooled))
+        *each, pooled = map(scored_alone, on_host(*scores, pooled))
         return {**means(each), **pooled}
 
     return evaluate

@@ -66,13 +66,13 @@ def node_scores(
         y = checked_y(target, graph.y)
         with in_mode(model, False):
             output = logits_of(model, params, graph)
-        found: dict[str, Any] = {}
+        metrics: dict[str, Any] = {}
         if graph.val_mask is not None:
             first = target.metrics[target.first]
-            found[f"val_{target.first}"] = first(output, y, graph.val_mask)
+            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
         if test and graph.test_mask is not None:
-            found |= of_clients(target).measure("test_", output, y, graph.test_mask)
-        return scored_alone(on_host(found)[0])
+            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
+        return scored_alone(on_host(metrics)[0])
 
     return score
 
