@@ -383,7 +383,9 @@ ROWS: dict[str, Row] = {
         ),
     ),
     "local": Row(lambda t: local(t.fedavg), (*ANY, *NUMBERS), sends=False, first=FIRST),
-    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *NUMBERS, *OTHERS)),
+    "fedprox": Row(
+        lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *NUMBERS, *OTHERS)
+    ),
     "fedhgn": Row(lambda t: methods.fedhgn(t.fedavg), ("types",)),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),

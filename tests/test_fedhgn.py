@@ -163,9 +163,7 @@ def networks(relations: list[Any]) -> dict[str, Any]:
         def __init__(self) -> None:
             super().__init__()
             sizes = {"paper": 3, "author": 2}
-            convs = {
-                each: pyg.SAGEConv((sizes[each[0]], sizes[each[2]]), 2) for each in relations
-            }
+            convs = {each: pyg.SAGEConv((sizes[each[0]], sizes[each[2]]), 2) for each in relations}
             self.conv = pyg.HeteroConv(convs)
 
         def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
@@ -184,7 +182,7 @@ def test_networks_of_dicts_run_on_typed_graphs(name: str) -> None:
     edges = {each: graph.edge_index[:, graph.edge_type == k] for k, each in enumerate(relations)}
     edges[relations[0]] = edges[relations[0]] - torch.tensor([[0], [4]])
     edges[relations[1]] = edges[relations[1]] - torch.tensor([[4], [0]])
-    out = fgl.predict.predict(net, dict(net.named_parameters()), graph)
+    out = fgl.predict(net, dict(net.named_parameters()), graph)
     assert torch.allclose(out[4:], model(x_dict, edges)["author"], atol=1e-6)
     assert out[:4].eq(0).all()
     clients = [graph, graph.subgraph(torch.tensor([0, 1, 4, 5]))]
@@ -199,7 +197,7 @@ def test_networks_of_dicts_run_on_typed_graphs(name: str) -> None:
 def test_hetero_refuses_what_it_does_not_know() -> None:
     with pytest.raises(ValueError, match=r"a type of \['paper'\], but got 'author'"):
         fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3}, [], target="author")
-    graph, columns, relations = typed()
+    graph, _, relations = typed()
     net = fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3, "author": 9}, relations, target="paper")
     with pytest.raises(ValueError, match="Expected x to have 12 columns"):
-        fgl.predict.predict(net, {}, graph)
+        fgl.predict(net, {}, graph)

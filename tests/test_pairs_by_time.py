@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +59,12 @@ def test_a_split_by_time_is_in_order_and_has_every_edge_once(shares: Any) -> Non
     messages = split.edge_attr.flatten().long().tolist()
     masks = (split.train_mask, split.val_mask, split.test_mask)
     windows = [split.y[mask].long().tolist() for mask in masks]
-    assert sorted(sum(windows, messages)) == list(range(60))
+    assert sorted([*messages, *chain(*windows)]) == list(range(60))
     assert torch.stack(masks).sum(0).tolist() == [1] * split.num_examples
     parts = [part for part in [messages, *windows] if part]
-    for one, two in zip(parts, parts[1:], strict=False):
+    for one, two in pairwise(parts):
         assert max(time[one]) < min(time[two])
-    asked = sum(windows, [])
+    asked = [*chain(*windows)]
     assert split.y.long().tolist() == asked and (time[asked].diff() >= 0).all()
     assert rows(split.edge_label_index) == [rows(graph.edge_index)[e] for e in asked]
     assert split.edge_type.tolist() == [e % 3 for e in messages]
@@ -178,9 +179,11 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
     assert torch.equal(split.graph.edge_weight, graph.edge_weight[kept])
     every = {pair for pair in rows(graph.edge_index) if pair[0] != pair[1]}
     assert held | set(rows(split.train_edges)) == every
-    assert len(held) == split.val_edges.shape[1] + split.test_edges.shape[1] == round(
-        0.1 * len(every)
-    ) + round(0.2 * len(every))
+    assert (
+        len(held)
+        == split.val_edges.shape[1] + split.test_edges.shape[1]
+        == round(0.1 * len(every)) + round(0.2 * len(every))
+    )
     for negatives in (split.val_negatives, split.test_negatives):
         assert not set(rows(negatives)) & every and all(u != v for u, v in rows(negatives))
     part = fgl.data.subgraph_split(split, torch.arange(0, 12, 2))

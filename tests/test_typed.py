@@ -153,7 +153,10 @@ def hetero(**others: Any) -> Any:
     given, data = pieces(), pyg.HeteroData()
     data["paper"].x, data["author"].num_nodes = given["nodes"]["paper"], 4
     data["conf"].x = given["nodes"]["conf"]
-    data["author"].y, data["author"].train_mask = given["y"]["author"], given["train_mask"]["author"]
+    data["author"].y, data["author"].train_mask = (
+        given["y"]["author"],
+        given["train_mask"]["author"],
+    )
     for of, edges in given["relations"].items():
         data[of].edge_index = edges
         data[of].edge_attr, data[of].edge_time = given["edge_attr"][of], given["edge_time"][of]
@@ -163,7 +166,15 @@ def hetero(**others: Any) -> Any:
 def test_hetero_data_is_the_same_graph() -> None:
     one, two = graph(both=True), from_hetero(hetero(), both=True)
     assert torch.equal(one.x.to_dense(), two.x.to_dense())
-    for name in ("edge_index", "edge_type", "node_type", "edge_attr", "edge_time", "y", "train_mask"):
+    for name in (
+        "edge_index",
+        "edge_type",
+        "node_type",
+        "edge_attr",
+        "edge_time",
+        "y",
+        "train_mask",
+    ):
         assert torch.equal(getattr(one, name), getattr(two, name)), name
 
 

@@ -1,6 +1,6 @@
 """Signs of ratings on bitcoin_otc: by time and at random, beside a mean, and with a leak.
 
-    python benchmarks/papers/ratings.py [--seeds 3] [--rounds 30] [--json benchmarks/results/ratings.json]
+    python benchmarks/papers/ratings.py [--seeds 3] [--rounds 30]
 
 Rows: `fedavg` and `local` (each client alone) read the earlier half of the ratings; `more_edges` is
 the same model, which reads the training ratings too when it is tested; `leak` reads them when it

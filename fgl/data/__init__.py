@@ -40,7 +40,8 @@ from .splits import (
     with_negatives,
 )
 from .synthetic import bibliography, csbm, ratings, small_graphs
-from .typed import from_hetero, metapaths, typed_graph, with_shared
+from .typed import from_hetero, typed_graph, with_shared
+from .typed_paths import metapaths
 
 __all__ = [
     "PROPORTIONS",

@@ -30,7 +30,7 @@ def fedhgn(fedavg: Method, *, align: float = 0.5, coefficients: str = "comp") ->
         fedavg: what clients train, and how they are weighted; its model has bases, such as
             ``fgl.nn.RGCN(..., num_bases=4)``.
         align: weight of the alignment, at least 0.
-        coefficients: the last part of the names of the coefficients, ``[num_relations, num_bases]``.
+        coefficients: the last part of the names of coefficients, ``[num_relations, num_bases]``.
 
     Raises:
         ValueError: if no tensor has this name, or `align` is negative.

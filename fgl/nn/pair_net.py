@@ -15,8 +15,8 @@ class PairNet(nn.Module):
 
     ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``, the P_k being means over a node's edges: those into
     it and those out of it, as they are, and multiplied with the positive and with the negative part
-    of each column of `edge_attr`. The answer for (u, v) is ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``,
-    which is another one for (v, u).
+    of each column of `edge_attr`. The answer for (u, v) is another one than that for (v, u):
+    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``.
 
     Args:
         in_channels: number of node features.

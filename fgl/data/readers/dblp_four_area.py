@@ -41,7 +41,9 @@ def read_dblp_four_area(folder: Path, name: str) -> Graph:
     confs, venues = np.unique(conf[:, 1], return_inverse=True)
     unknown = label[~np.isin(label[:, 0], authors), 0]
     if unknown.size:
-        raise ValueError(f"Expected authors in {paths[0]} to have papers, but {unknown[0]} has none")
+        raise ValueError(
+            f"Expected authors in {paths[0]} to have papers, but {unknown[0]} has none"
+        )
     areas, num_classes = contiguous(paths[0], label[:, 1])
     labelled = torch.from_numpy(np.searchsorted(authors, label[:, 0]))
     y = torch.zeros(len(authors), dtype=torch.int64).index_put((labelled,), areas)

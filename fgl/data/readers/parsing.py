@@ -36,7 +36,7 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
 def floats(
     path: Path, columns: int | None, separator: str | None = None, header: str = ""
 ) -> NDArray[np.float64]:
-    """One row of finite numbers a line, float64 ``[lines, columns]``, below a header; see `integers`.
+    """One row of finite numbers a line, float64 ``[lines, columns]``, below any header.
 
     Raises:
         ValueError: also if the first line is not the header.
