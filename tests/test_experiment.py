@@ -644,6 +644,8 @@ TINY = {
     "own-nodes": ["--hidden", "4", "--clients", "2"],
     "links": ["--hidden", "4", "--latent", "4", "--clients", "2"],
     "graphs": ["--hidden", "4", "--clients", "2"],
+    "pairs": ["--hidden", "4", "--clients", "2"],
+    "typed-nodes": ["--hidden", "4", "--clients", "2"],
 }
 
 
@@ -661,6 +663,8 @@ TINY = {
         ("gcfl", "graphs", ["--eps1", "0.1"]),
         ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
         ("fedstar", "graphs", []),
+        ("fedavg", "pairs", ["--asked", "links"]),
+        ("fedhgn", "typed-nodes", ["--align", "0.1"]),
     ],
 )
 def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:

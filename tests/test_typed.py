@@ -203,7 +203,9 @@ def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
 
 @pytest.mark.parametrize("shared", [False, True])
 def test_a_relational_network_is_the_same_in_loop_and_batch(shared: bool) -> None:
-    setting = tasks.TypedNodes(clients=3, partition="random", hidden=4, shared=shared, dropout=0.0)
+    setting = tasks.TypedNodes(
+        clients=3, partition="random", hidden=4, share_conferences=shared, dropout=0.0
+    )
     task = setting.load(seed=1)
     one = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=1)
     two = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=3)

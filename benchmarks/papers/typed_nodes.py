@@ -18,14 +18,14 @@ import fgl
 from fgl import methods, tasks
 
 RUNS: dict[str, tuple[dict[str, Any], Any]] = {
-    "fedavg, torn conferences": ({"shared": False}, lambda fedavg: fedavg),
+    "fedavg, torn conferences": ({"share_conferences": False}, lambda fedavg: fedavg),
     "fedavg, shared conferences": ({}, lambda fedavg: fedavg),
     "local, shared conferences": ({}, methods.local),
     "central": ({"clients": 1}, lambda fedavg: fedavg),
     "fedavg, 4 bases, shared": ({"bases": 4}, lambda fedavg: fedavg),
     "fedhgn, 4 bases, shared": ({"bases": 4}, methods.fedhgn),
-    "fedavg, 4 bases, torn": ({"bases": 4, "shared": False}, lambda fedavg: fedavg),
-    "fedhgn, 4 bases, torn": ({"bases": 4, "shared": False}, methods.fedhgn),
+    "fedavg, 4 bases, torn": ({"bases": 4, "share_conferences": False}, lambda fedavg: fedavg),
+    "fedhgn, 4 bases, torn": ({"bases": 4, "share_conferences": False}, methods.fedhgn),
 }
 
 

@@ -80,7 +80,7 @@ def typed_graph(
     given = {"edge_attr": edge_attr, "edge_time": edge_time}
     for name, value in given.items():
         _check_names(name, value, relations)
-    fields: dict[str, Tensor | None] = {
+    fields: dict[str, Any] = {
         "edge_attr": _side_by_side(relations, edge_attr),
         "edge_time": _one_by_one(relations, edge_time),
     }
@@ -97,17 +97,15 @@ def typed_graph(
         }
     for name, value in {"y": y, **masks}.items():
         _check_names(name, value, types)
+    of_nodes: dict[str, Any] = {n: _of_nodes(n, v, sizes) for n, v in {"y": y, **masks}.items()}
     return Graph(
         _block_diagonal(list(blocks.values())),
         torch.cat([empty, *ends], 1),
-        y=_of_nodes("y", y, sizes),
         num_classes=num_classes,
-        **{name: _of_nodes(name, value, sizes) for name, value in masks.items()},
-        edge_type=torch.arange(len(counts)).repeat_interleave(
-            torch.tensor(counts, dtype=torch.int64)
-        ),
-        node_type=torch.arange(len(sizes)).repeat_interleave(torch.tensor([*sizes.values()])),
-        **fields,  # type: ignore[arg-type]
+        edge_type=_numbers(counts),
+        node_type=_numbers(list(sizes.values())),
+        **of_nodes,
+        **fields,
     )
 
 
@@ -163,7 +161,7 @@ def from_hetero(
     attr = {of: a[:, None] if a.dim() == 1 else a for of, a in given["edge_attr"].items()}
     nodes = {of: given["x"].get(of, data[of].num_nodes) for of in data.node_types}
     edges = {of: given["edge_index"][of] for of in data.edge_types}
-    others = {name: given[name] or None for name in ("y", *MASKS, "edge_time")}
+    others: Any = {name: given[name] or None for name in ("y", *MASKS, "edge_time")}
     return typed_graph(nodes, edges, both=both, edge_attr=attr or None, **others)
 
 
@@ -235,6 +233,11 @@ def _ends(
     for row, name in zip(edges, (source, target), strict=True):
         check_index(f"edge_index of {relation}", row, (None,), sizes[name])
     return edges + torch.tensor([[start[source]], [start[target]]])
+
+
+def _numbers(counts: Sequence[int]) -> Tensor:
+    """0 as often as the first count says, then 1, and so on."""
+    return torch.arange(len(counts)).repeat_interleave(torch.tensor(counts, dtype=torch.int64))
 
 
 def _check_names(name: str, value: Mapping[Any, Any] | None, known: Mapping[Any, Any]) -> None:

@@ -27,7 +27,7 @@ class TypedNodes(Cut):
         True
     """
 
-    shared: bool = True
+    share_conferences: bool = True
     """Whether each client knows all conferences of its papers; else one client has each."""
     bases: int = 0
     """Matrices that the relations of a layer share; 0 where each has its own."""
@@ -42,7 +42,7 @@ class TypedNodes(Cut):
         """The task; `seed` decides split, partition and initial model."""
         whole = self.whole(seed)
         parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
-        if self.shared:
+        if self.share_conferences:
             parts = data.with_shared(whole, parts, [CONFERENCE])
         clients = data.partition_graph(whole, parts)
         sizes = whole.num_features, self.hidden, whole.num_classes

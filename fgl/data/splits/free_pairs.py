@@ -121,7 +121,8 @@ def directed_keys(edge_index: Tensor, num_nodes: int) -> Tensor:
 def key_of_each(edge_index: Tensor, num_nodes: int) -> Tensor:
     """The number ``u (n - 1) + v - [v > u]`` of every edge, int64; of self-loops none."""
     u, v = edge_index
-    return u * (num_nodes - 1) + v - (v > u).long()
+    key: Tensor = u * (num_nodes - 1) + v - (v > u).long()
+    return key
 
 
 def directed_pairs(keys: Tensor, num_nodes: int) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 from typing import Any
 
@@ -112,7 +111,8 @@ def _split(graph: Graph, y: Tensor | None, order: Tensor, starts: Sequence[int])
     place = torch.arange(starts[0], len(order), device=graph.device)
     window = sum((place >= start).long() for start in starts)  # 1, 2, 3
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
-    answers = graph.x.new_ones(len(pairs)) if y is None else y.to(graph.device)[pairs]
+    there = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
+    answers = there if y is None else y.to(graph.device)[pairs]
     asked: Graph = graph.with_edges(messages.sort().values).replace(
         edge_label_index=graph.edge_index[:, pairs], y=answers, num_classes=None, **masks
     )
@@ -162,8 +162,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
         for which, (name, mask) in enumerate(masks.items())
         if mask is not None
     }
-    return replace(
-        graph,
+    return graph.replace(
         edge_label_index=torch.cat([graph.edge_label_index, new], 1),  # type: ignore[list-item]
         y=torch.cat([y, y.new_zeros(new.shape[1])]),
         **longer,
@@ -204,4 +203,5 @@ class Window:
     def __call__(self, wanted: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """Pairs ``[2, *]`` for the pairs of a mask: the same source, another target."""
         source = self.position[self.source[wanted]]
-        return self.nodes[self.free.to_targets(source, generator=generator)]
+        pairs: Tensor = self.nodes[self.free.to_targets(source, generator=generator)]
+        return pairs
