@@ -646,6 +646,7 @@ TINY = {
     "graphs": ["--hidden", "4", "--clients", "2"],
     "pairs": ["--hidden", "4", "--clients", "2"],
     "typed-nodes": ["--hidden", "4", "--clients", "2"],
+    "molecules": ["--hidden", "4", "--clients", "2"],
 }
 
 
@@ -665,6 +666,8 @@ TINY = {
         ("fedstar", "graphs", []),
         ("fedavg", "pairs", ["--asked", "links"]),
         ("fedhgn", "typed-nodes", ["--align", "0.1"]),
+        ("scaffold", "molecules", ["--split", "scaffold"]),
+        ("centralized", "molecules", ["--partition", "random"]),
     ],
 )
 def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:
@@ -690,6 +693,12 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedstar links", "structure channel"),
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
+        ("fedavg molecules --dataset nowhere", "regression or answers for nowhere"),
+        (
+            "fedpub molecules",
+            "fedpub's probes to have what GINE reads, but got no ['edge_attr']",
+        ),
+        ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
         ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
         ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),

@@ -1,12 +1,13 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .borders import Borders, borders
-from .datasets import load, load_graphs
+from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, normalize_features
 from .features_on_disk import map_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
+from .made_up import bibliography, ratings
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -20,9 +21,12 @@ from .partitions import (
     partition_graph,
     quantile_labels,
     random_partition,
+    scaffold_partition,
     union_graph,
 )
+from .readers.molecules import Molecules
 from .readers.wiki_cs import read_wiki_cs
+from .scaffolds import murcko_scaffolds, scaffold_groups
 from .splits import (
     EdgeSplit,
     balanced_classes,
@@ -33,13 +37,14 @@ from .splits import (
     pair_split,
     public_split,
     random_split,
+    scaffold_split,
     split,
     split_by_time,
     stratified_folds,
     subgraph_split,
     with_negatives,
 )
-from .synthetic import bibliography, csbm, ratings, small_graphs
+from .synthetic import csbm, small_graphs, small_molecules
 from .typed import from_hetero, typed_graph, with_shared
 from .typed_paths import metapaths
 
@@ -48,6 +53,7 @@ __all__ = [
     "Borders",
     "EdgeSplit",
     "HiddenNodes",
+    "Molecules",
     "NeighbourSums",
     "balanced_classes",
     "bibliography",
@@ -66,11 +72,13 @@ __all__ = [
     "leiden_partition",
     "load",
     "load_graphs",
+    "load_molecules",
     "louvain_partition",
     "major_label_partition",
     "map_features",
     "metapaths",
     "metis_partition",
+    "murcko_scaffolds",
     "negative_edges",
     "neighbour_sums",
     "normalize_features",
@@ -83,7 +91,11 @@ __all__ = [
     "random_split",
     "ratings",
     "read_wiki_cs",
+    "scaffold_groups",
+    "scaffold_partition",
+    "scaffold_split",
     "small_graphs",
+    "small_molecules",
     "split",
     "split_by_time",
     "stratified_folds",

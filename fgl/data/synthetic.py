@@ -9,7 +9,6 @@ from torch import Generator, Tensor
 
 from ..graph import Graph
 from ..sparse import SparseMatrix
-from .typed import typed_graph
 from .undirected import undirected
 
 CORA_CLASSES = (351, 217, 418, 818, 426, 298, 180)
@@ -235,94 +234,50 @@ def small_graphs(
     return graphs, y
 
 
-def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
-    """People who rate each other in the course of time: directed edges, from -10 to 10.
+def small_molecules(
+    num_graphs: int = 120, *, seed: int = 0
+) -> tuple[list[Graph], Tensor, list[str]]:
+    """Made-up molecules: a ring, or none, with a chain, and a number that atoms and bonds decide.
 
-    Every person is liked to a degree of its own, is a judge of its own strictness, and joins at a
-    time of its own; raters and rated are drawn among those who have joined. Nobody rates the same
-    person twice. A rating is the sum of what the rated is liked, of strictness and of chance,
-    rounded, without 0.
-
-    Args:
-        num_nodes: number of people, at least 3.
-        num_edges: how many ratings are drawn; repeated ones are left out.
-        seed: of all draws.
-
-    Returns:
-        The graph, x ones ``[num_nodes, 1]``, ``edge_attr [E, 1]`` the ratings, ``edge_time [E]``
-        from 0 to 1, sorted.
-
-    Example:
-        >>> graph = fgl.data.ratings()
-        >>> graph.num_edges, bool((graph.edge_time.diff() >= 0).all())
-        (3014, True)
-    """
-    rng = torch.Generator().manual_seed(seed)
-    time = torch.rand(num_edges, generator=rng).sort().values
-    there = (3 + time * (num_nodes - 3)).long()  # how many have joined
-    chance = torch.rand(2, num_edges, generator=rng)
-    source, target = (chance * there).long()
-    liked, strict = 5 * torch.randn(2, num_nodes, generator=rng)
-    noise = torch.randn(num_edges, generator=rng)
-    value = (2 + liked[target] - strict[source] / 3 + 2 * noise).round().clamp(-10, 10)
-    key = source * num_nodes + target
-    order = key.argsort(stable=True)
-    first = order[key[order].diff(prepend=key.new_tensor([-1])) != 0].sort().values
-    first = first[(source != target)[first] & (value != 0)[first]]
-    return Graph(
-        torch.ones(num_nodes, 1),
-        torch.stack([source, target])[:, first],
-        edge_attr=value[first, None],
-        edge_time=time[first],
-    )
-
-
-def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
-    """Papers, authors and conferences of four areas, as a typed graph like DBLP's.
-
-    An author works in one area, and so does a conference; a quarter of the papers of an author are
-    of another area. A paper has one to three authors, appears at a conference of its area, but one
-    time in ten at any, and has five of 100 words, two of them its area's.
+    The columns of features are those of ``torch_geometric.utils.from_smiles``, of which the atomic
+    number, the degree and whether an atom is in a ring are set, and the bonds' type. The number is
+    0.3 for every atom, minus 1 for a nitrogen, minus 1.5 for an oxygen, plus 1 for a double bond.
 
     Args:
-        num_papers: number of papers; there is an author for every two, and twelve conferences.
-        seed: of all draws.
+        num_graphs: number of molecules.
+        seed: of rings, chains and bonds.
 
     Returns:
-        The graph, with types and relations as `load` of ``"dblp_four_area"``: papers 0, authors 1
-        and conferences 2; ``y`` is an author's area, and authors are in the training mask.
+        The graphs, x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
+        ``[num_graphs]``; and the scaffolds, which name the atoms of the ring.
 
     Example:
-        >>> graph = fgl.data.bibliography()
-        >>> graph.num_nodes, graph.num_features, graph.num_classes, graph.num_train
-        (612, 113, 4, 200)
+        >>> graphs, y, scaffolds = small_molecules(3)
+        >>> [graph.x.shape[1] for graph in graphs], y.shape, len(scaffolds)
+        ([9, 9, 9], torch.Size([3]), 3)
     """
     rng = torch.Generator().manual_seed(seed)
-
-    def draw(high: int, *shape: int) -> Tensor:
-        return torch.randint(high, shape, generator=rng)
-
-    def chance(share: float) -> Tensor:
-        return torch.rand(num_papers, generator=rng) < share
-
-    num_authors = num_papers // 2
-    y = torch.arange(num_authors) % 4
-    lead = draw(num_authors, num_papers)
-    area = torch.where(chance(0.25), draw(4, num_papers), y[lead])
-    others = 4 * draw(num_authors // 4, num_papers, 2) + area[:, None]  # authors of the area
-    there = torch.stack([chance(1.0), chance(0.6), chance(0.3)], 1)
-    paper, place = there.nonzero(as_tuple=True)
-    author = torch.cat([lead[:, None], others], 1)[paper, place]
-    conf = torch.where(chance(0.1), draw(12, num_papers), 4 * draw(3, num_papers) + area)
-    words = torch.cat([25 * area[:, None] + draw(25, num_papers, 2), draw(100, num_papers, 3)], 1)
-    x = torch.zeros(num_papers, 100).scatter(1, words, 1.0)
-    return typed_graph(
-        {"paper": x, "author": num_authors, "conf": torch.eye(12)},
-        {
-            ("paper", "by", "author"): torch.stack([paper, author]),
-            ("paper", "at", "conf"): torch.stack([torch.arange(num_papers), conf]),
-        },
-        both=True,
-        y={"author": y},
-        num_classes=4,
-    )
+    graphs, numbers, scaffolds = [], [], []
+    for _ in range(num_graphs):
+        size, nitrogens, length = (int(torch.randint(n, (1,), generator=rng)) for n in (7, 3, 6))
+        size = size + 2 if size else 0  # a ring of 3 to 8 atoms, or none
+        chain = torch.randint(6, 9, (length if size else length + 1,), generator=rng)
+        ring = torch.tensor([7] * min(nitrogens, size) + [6] * (size - min(nitrogens, size)))
+        atom = torch.cat([ring, chain])
+        node = torch.arange(len(atom))
+        ends = torch.stack([node[:-1], node[1:]])  # the chain hangs at the ring's last atom
+        if size:
+            ends = torch.cat([ends, torch.tensor([[size - 1], [0]])], dim=1)
+        double = torch.rand(ends.shape[1], generator=rng) < 0.3
+        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
+        x = torch.zeros(len(atom), 9)
+        x[:, 0] = atom
+        x[:, 2] = edge_index[1].bincount(minlength=len(atom))
+        x[:size, 8] = 1
+        edge_attr = torch.zeros(edge_index.shape[1], 3)
+        edge_attr[:, 0] = 1 + double.repeat(2)
+        graphs.append(Graph(x, edge_index, edge_attr=edge_attr))
+        weight = 0.3 - (atom == 7).float() - 1.5 * (atom == 8).float()
+        numbers.append(float(weight.sum() + double.sum()))
+        scaffolds.append("".join("N" if kind == 7 else "C" for kind in ring.tolist()))
+    return graphs, torch.tensor(numbers), scaffolds

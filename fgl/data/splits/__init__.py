@@ -1,9 +1,10 @@
-"""Splits into train, validation and test: of nodes, of edges, and folds of graphs."""
+"""Splits into train, validation and test: of nodes, edges and molecules, and folds of graphs."""
 
 from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds
 from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
 from .pairs import pair_split, split_by_time, with_negatives
+from .scaffold import scaffold_split
 
 __all__ = [
     "CLASS_CAPPED",
@@ -16,6 +17,7 @@ __all__ = [
     "pair_split",
     "public_split",
     "random_split",
+    "scaffold_split",
     "split",
     "split_by_time",
     "stratified_folds",

@@ -130,11 +130,7 @@ def random_split(
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (5, 3, 2)
     """
-    if not (train >= 0 and val >= 0 and train + val <= 1):
-        raise ValueError(
-            f"Expected train and val to be at least 0 and their sum at most 1, "
-            f"but got {train} and {val}"
-        )
+    check_shares(train, val)
     n = graph.num_examples
     if among is not None:
         check_mask("among", among, n)
@@ -145,6 +141,15 @@ def random_split(
     if among is not None:
         order = among.cpu().nonzero().squeeze(1)[order]
     return _with_masks(graph, order[:first], order[first:second], order[second:])
+
+
+def check_shares(train: float, val: float) -> None:
+    """Raise a ValueError unless they are shares of something."""
+    if not (train >= 0 and val >= 0 and train + val <= 1):
+        raise ValueError(
+            f"Expected train and val to be at least 0 and their sum at most 1, "
+            f"but got {train} and {val}"
+        )
 
 
 def public_split(graph: Graph) -> Graph:
