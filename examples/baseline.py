@@ -39,7 +39,7 @@ def fedgcn(fedavg):
     return tasks.of_network(fedavg, "fedgcn")
 
 
-PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar", "ring"]
+PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar", "ring", "fedhgn"]
 METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
 METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
 METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedamp": methods.fedamp}
@@ -58,8 +58,8 @@ TASKS = {
     "own-nodes": tasks.OwnNodes,
     "links": tasks.Links,
     "graphs": tasks.Graphs,
-    "molecules": tasks.Molecules,
 }
+TASKS |= {"molecules": tasks.Molecules, "pairs": tasks.Pairs, "typed-nodes": tasks.TypedNodes}
 RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
 RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds
 

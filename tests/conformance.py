@@ -204,6 +204,28 @@ def half_known_answers(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, clients, model, COLLECTION, target=fgl.targets.ANSWERS)
 
 
+def pairs(dropout: float, dtype: torch.dtype, negatives: bool = False) -> Task:
+    """Clients whose examples are pairs: signs of later ratings, or where the next ones will be."""
+    whole: Any = cast(fgl.data.ratings(72, 3000), dtype)
+    whole = whole.replace(edge_attr=whole.edge_attr.to(dtype) / 10)
+    y = None if negatives else (whole.edge_attr[:, 0] > 0).to(dtype)
+    whole = fgl.data.split_by_time(whole, y)
+    clients = fgl.data.partition_graph(whole, parts_of_nodes())
+    model = first(partial(fgl.nn.PairNet, 1, 8, 1, edge_dim=1), dtype)
+    return tasks.pair_task(clients, model, SGD, negatives=negatives)
+
+
+def types(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients of a typed graph, who share conferences."""
+    whole = cast(fgl.data.bibliography(80), dtype)
+    whole = fgl.data.random_split(whole, among=whole.train_mask)
+    parts = fgl.data.with_shared(whole, fgl.data.random_partition(whole, K), types=[2])
+    clients = fgl.data.partition_graph(whole, parts)
+    how = {"num_relations": 4, "num_bases": 2, "dropout": dropout}
+    model = first(partial(fgl.nn.RGCN, whole.num_features, 8, 4, **how), dtype)
+    return tasks.node_task(whole, clients, model, SGD)
+
+
 class Bonds(nn.Module):
     """PyG's layers, as a user writes them."""
 
@@ -268,6 +290,9 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "a PyG model": model_of_pyg,
     "float targets": float_targets,
     "half-known answers": half_known_answers,
+    "signs of pairs": pairs,
+    "next edges": partial(pairs, negatives=True),
+    "types": types,
     "molecules": molecules,
 }
 SHARED = {  # what FedPer lets travel
@@ -391,6 +416,7 @@ WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nod
 NODES = ("nodes",)
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
+OTHERS = ("signs of pairs", "next edges", "types")  # other examples, other edges
 
 ROWS: dict[str, Row] = {
     # fgl.methods
@@ -398,15 +424,18 @@ ROWS: dict[str, Row] = {
         lambda t: t.fedavg,
         (
             *(*ANY, "gat", "sage", "sampled gcn", "sampled gat", "summed", "generators", "mended"),
-            *BROUGHT,
+            *(*BROUGHT, *OTHERS),
         ),
         first=(
             *(*FIRST, "gat", "sage", "sampled", "sampled gcn", "summed", "generators", "mended"),
-            *BROUGHT,
+            *(*BROUGHT, *OTHERS),
         ),
     ),
     "local": Row(lambda t: local(t.fedavg), (*ANY, *BROUGHT), sends=False, first=FIRST),
-    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *BROUGHT)),
+    "fedprox": Row(
+        lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *BROUGHT, *OTHERS)
+    ),
+    "fedhgn": Row(lambda t: methods.fedhgn(t.fedavg), ("types",)),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
     "fedopt adam": Row(
@@ -416,7 +445,7 @@ ROWS: dict[str, Row] = {
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
     "scaffold": Row(
-        lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT), by_examples=False,
+        lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT, *OTHERS), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")
     ),
     "scaffold path": Row(
@@ -652,6 +681,6 @@ def case(
 
 def without_edges(task: Task) -> Task:
     """The task with clients whose examples are independent: collections stay as they are."""
-    none = torch.zeros(2, 0, dtype=torch.int64)
-    bare = [own if own.batch is not None else own.replace(edge_index=none) for own in task.clients]
+    none = torch.zeros(0, dtype=torch.int64)
+    bare = [own if own.batch is not None else own.with_edges(none) for own in task.clients]
     return replace(task, clients=bare)

@@ -10,7 +10,8 @@ from torch import Tensor
 
 import fgl
 from fgl.data import EdgeSplit, edge_split, negative_edges, subgraph_split
-from fgl.data.splits.edges import _keys, _pairs
+from fgl.data.splits.free_pairs import keys_of as _keys
+from fgl.data.splits.free_pairs import pairs_of as _pairs
 
 
 def chain(n: int, **options: object) -> fgl.Graph:

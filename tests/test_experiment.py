@@ -644,6 +644,8 @@ TINY = {
     "own-nodes": ["--hidden", "4", "--clients", "2"],
     "links": ["--hidden", "4", "--latent", "4", "--clients", "2"],
     "graphs": ["--hidden", "4", "--clients", "2"],
+    "pairs": ["--hidden", "4", "--clients", "2"],
+    "typed-nodes": ["--hidden", "4", "--clients", "2"],
     "molecules": ["--hidden", "4", "--clients", "2"],
 }
 
@@ -662,6 +664,8 @@ TINY = {
         ("gcfl", "graphs", ["--eps1", "0.1"]),
         ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
         ("fedstar", "graphs", []),
+        ("fedavg", "pairs", ["--asked", "links"]),
+        ("fedhgn", "typed-nodes", ["--align", "0.1"]),
         ("scaffold", "molecules", ["--split", "scaffold"]),
         ("centralized", "molecules", ["--partition", "random"]),
     ],

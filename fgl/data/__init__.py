@@ -7,6 +7,7 @@ from .features import degree_features, normalize_features
 from .features_on_disk import map_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
+from .made_up import bibliography, ratings
 from .neighbour_sums import NeighbourSums, neighbour_sums
 from .partitions import (
     PROPORTIONS,
@@ -33,14 +34,19 @@ from .splits import (
     edge_split,
     fold_clients,
     negative_edges,
+    pair_split,
     public_split,
     random_split,
     scaffold_split,
     split,
+    split_by_time,
     stratified_folds,
     subgraph_split,
+    with_negatives,
 )
 from .synthetic import csbm, small_graphs, small_molecules
+from .typed import from_hetero, typed_graph, with_shared
+from .typed_paths import metapaths
 
 __all__ = [
     "PROPORTIONS",
@@ -50,6 +56,7 @@ __all__ = [
     "Molecules",
     "NeighbourSums",
     "balanced_classes",
+    "bibliography",
     "borders",
     "class_capped_split",
     "csbm",
@@ -58,6 +65,7 @@ __all__ = [
     "download",
     "edge_split",
     "fold_clients",
+    "from_hetero",
     "gpfl_partition",
     "hide_nodes",
     "large_graph",
@@ -68,17 +76,20 @@ __all__ = [
     "louvain_partition",
     "major_label_partition",
     "map_features",
+    "metapaths",
     "metis_partition",
     "murcko_scaffolds",
     "negative_edges",
     "neighbour_sums",
     "normalize_features",
     "overlapping_partition",
+    "pair_split",
     "partition_graph",
     "public_split",
     "quantile_labels",
     "random_partition",
     "random_split",
+    "ratings",
     "read_wiki_cs",
     "scaffold_groups",
     "scaffold_partition",
@@ -86,7 +97,11 @@ __all__ = [
     "small_graphs",
     "small_molecules",
     "split",
+    "split_by_time",
     "stratified_folds",
     "subgraph_split",
+    "typed_graph",
     "union_graph",
+    "with_negatives",
+    "with_shared",
 ]

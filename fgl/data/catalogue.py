@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from ..graph import Graph
+from .readers.bitcoin import read_bitcoin
+from .readers.dblp_four_area import read_dblp_four_area
 from .readers.gml import read_gml
 from .readers.molecules import Molecules, read_molecules
 from .readers.npz import read_npz, read_saint
@@ -174,6 +176,28 @@ GRAPHS: dict[str, Entry[Graph]] = {
             ),
         },
         HETEROPHILOUS,
+    ),
+    "bitcoin_otc": Entry(  # 5,881 nodes, 35,592 edges; no licence is stated
+        read_bitcoin,
+        {
+            "soc-sign-bitcoinotc.csv": (
+                "ad17550ed546a271ad3a89a1775fcd69f2f3339ea64bf1015e0eb9778e1622f8"
+            )
+        },
+        how=(
+            "it is soc-sign-bitcoinotc.csv.gz of https://snap.stanford.edu/data/"
+            "soc-sign-bitcoin-otc.html, unpacked, below a line source,target,weight,time"
+        ),
+    ),
+    "dblp_four_area": Entry(  # 28,871 nodes, 112,340 edges both ways; no licence is stated
+        read_dblp_four_area,
+        {
+            "author_label.txt": "63521c608c2329fcc0260f72d526dc6a8ae972a67f619933bf4245377920b22e",
+            "paper_author.txt": "8d5e93dd298b4ab5ac9e800405599a0ccad250f16028efe78b3e7e1ac16fde74",
+            "paper_conf.txt": "43dfb296928f09d71b1e938fa34b952e1c7e280dd06d2b1e3ef8c5d5762beb86",
+            "paper_term.txt": "e8f22b835c51b9cd85f4ee7c8158db06f644dcae95660e9e822f69cd1df0ee18",
+        },
+        how="they are in data/DBLP_four_area of https://github.com/Jhy1993/HAN",
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Facts about a graph that follow from its fields: counts, masks, what its answers are."""
+"""Facts about a graph that follow from its fields: counts, masks, answers, and what came before."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..sparse.pattern import outside, row_major
+from .fields import EDGE_FIELDS, taken
 
 
 class Facts:
@@ -123,6 +124,36 @@ class Facts:
     def example_mask(self) -> Tensor:
         """Which examples are real: as `node_mask`, but for graphs or pairs where these count."""
         return torch.ones(self.num_examples, dtype=torch.bool, device=self.device)
+
+    def before(self, time: float) -> Any:
+        """The graph with the edges before a time; nodes, examples and pairs stay.
+
+        Raises:
+            ValueError: if its edges have no times.
+
+        Example:
+            >>> edges = torch.tensor([[0, 1, 2], [1, 2, 0]])
+            >>> graph = fgl.Graph(torch.eye(3), edges, edge_time=torch.tensor([7, 8, 9]))
+            >>> graph.before(9).edge_index
+            tensor([[0, 1],
+                    [1, 2]])
+        """
+        if not self.has("edge_time"):
+            raise ValueError("Expected the graph to have edge_time, but got none")
+        return self.with_edges(self.edge_time < time)  # type: ignore[attr-defined]
+
+    def with_edges(self, edges: Tensor) -> Any:
+        """The graph with some of its edges, by their ids, int64 ``[m]``, or a bool mask.
+
+        Example:
+            >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [1, 2, 0]]))
+            >>> graph.with_edges(torch.tensor([2, 0])).edge_index
+            tensor([[2, 0],
+                    [0, 1]])
+        """
+        return self.replace(  # type: ignore[attr-defined]
+            edge_index=self.edge_index[:, edges], **taken(self, EDGE_FIELDS, edges)
+        )
 
     def _entries(self, name: str) -> Tensor:
         value: Tensor = getattr(self, name)

@@ -32,7 +32,7 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         )
     given["y"] = _answers(data, given)
     for name in MASKS:
-        given[name] = _one_split(name, given[name], split)
+        given[name] = one_split(name, given[name], split)
     attr = given.get("edge_attr")
     if attr is not None and attr.dim() == 1:
         given["edge_attr"] = attr[:, None]
@@ -68,7 +68,7 @@ def _answers(data: Any, given: dict[str, Any]) -> Tensor | None:
     return y.squeeze(1) if y is not None and y.dim() == 2 and y.shape[1] == 1 else y
 
 
-def _one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
+def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:
     """One of the masks ``[n, splits]``, which many datasets have."""
     if mask is None or mask.dim() != 2:
         return mask

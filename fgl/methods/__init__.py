@@ -1,6 +1,7 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
 from .fedamp import fedamp, heurfedamp
+from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
 from .fedprox import adaptive_fedprox, fedprox
@@ -21,6 +22,7 @@ from .scaffold import scaffold
 __all__ = [
     "adaptive_fedprox",
     "fedamp",
+    "fedhgn",
     "fedopt",
     "fedper",
     "fedprox",

@@ -5,9 +5,11 @@ from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
 from .gin import GIN, GINConv
 from .gine import GINE, GINEConv
+from .hetero import Hetero
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
 from .observe import observed, outputs
+from .pair_net import PairNet
 from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
@@ -28,7 +30,9 @@ __all__ = [
     "GCNConv",
     "GINConv",
     "GINEConv",
+    "Hetero",
     "NeighbourGenerator",
+    "PairNet",
     "RGCNConv",
     "SAGEConv",
     "Star",

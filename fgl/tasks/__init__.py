@@ -9,11 +9,13 @@ from .molecules import Molecules
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
+from .pairs import Pairs, pair_task
 from .presets import of_network, preset
 from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
+from .typed_nodes import TypedNodes
 
 __all__ = [
     "EgoNodes",
@@ -24,8 +26,10 @@ __all__ = [
     "Nodes",
     "OverlappingNodes",
     "OwnNodes",
+    "Pairs",
     "SampledNodes",
     "Task",
+    "TypedNodes",
     "centralized",
     "ego_node_task",
     "evaluate_graphs",
@@ -41,6 +45,7 @@ __all__ = [
     "of_network",
     "overlapping_node_task",
     "own_node_task",
+    "pair_task",
     "preset",
     "sampled_node_task",
     "sampled_steps",

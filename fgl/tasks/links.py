@@ -13,7 +13,8 @@ from torch import Tensor
 from .. import data, losses
 from ..checks import check_choice, check_weight
 from ..data import EdgeSplit
-from ..data.splits.edges import FreePairs, each_once
+from ..data.splits.edges import each_once
+from ..data.splits.free_pairs import FreePairs
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..nn import VGAE
@@ -60,6 +61,11 @@ def link_task(
     """
     check_weight(kl=kl)
     check_choice("recon", recon, ("sampled", "dense", "dense_weighted"))
+    if any(own.directed for own in splits):
+        raise ValueError(
+            "Expected splits without directions, since inner products have none, but got directed "
+            "ones: see fgl.tasks.pair_task"
+        )
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     if len(idle) == len(splits):
         raise ValueError(

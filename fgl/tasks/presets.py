@@ -12,6 +12,7 @@ from ..nn import GCN, SAGE
 from .graphs import Graphs
 from .nodes import Nodes
 from .settings import Setting
+from .typed_nodes import TypedNodes
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
 
@@ -19,6 +20,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedgcn": {Nodes: {"model": "gcn", "hops": 2}},
     "fedsage": {Nodes: {"model": "sage"}},
     "fedsage-plus": {Nodes: {"model": "sage"}},
+    "fedhgn": {TypedNodes: {"bases": 4}},
     "fedstar": {Nodes: {"model": "star"}, Graphs: {"model": "star"}},
 }
 NETWORKS: dict[str, tuple[Callable[[nn.Module], bool], str]] = {
@@ -37,8 +39,8 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     have summed their neighbours' features across all borders: neither adds anything else.
 
     Args:
-        method: ``"fedgcn"``, ``"fedsage"``, ``"fedsage-plus"``, ``"fedstar"``; any other needs
-            nothing.
+        method: ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``, ``"fedstar"``; any
+            other needs nothing.
         kind: of setting, such as `Nodes`.
         values: of other fields.
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...graph import EDGE_FIELDS, Graph
+from ...graph import Graph
 from ...graph.checks import check_index
-from ...graph.fields import taken
 from ..features_on_disk import map_features
 
 
@@ -97,5 +96,5 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         own[part] = True
         nodes |= own
         seen |= own[graph.edge_index].all(0)
-    kept = graph.replace(edge_index=graph.edge_index[:, seen], **taken(graph, EDGE_FIELDS, seen))
-    return kept.subgraph(nodes.nonzero().squeeze(1))
+    kept: Graph = graph.with_edges(seen).subgraph(nodes.nonzero().squeeze(1))
+    return kept

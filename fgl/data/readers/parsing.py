@@ -33,9 +33,20 @@ def integers(path: Path, columns: int | None, separator: str | None = None) -> N
     return table
 
 
-def floats(path: Path, columns: int | None, separator: str | None = None) -> NDArray[np.float64]:
-    """One row of finite numbers a line, float64 ``[lines, columns]``; see `integers`."""
+def floats(
+    path: Path, columns: int | None, separator: str | None = None, header: str = ""
+) -> NDArray[np.float64]:
+    """One row of finite numbers a line, float64 ``[lines, columns]``, below any header.
+
+    Raises:
+        ValueError: also if the first line is not the header.
+    """
     text = _text(path)
+    if header:
+        first = text.split("\n", 1)[0].strip()
+        if first != header:
+            raise ValueError(f"Expected {path}, line 1, to be {header!r}, but got {first[:60]!r}")
+        text = text[text.find("\n") :] if "\n" in text else ""
     table = _quickly(text, np.float64, separator)
     if table is None or columns not in (None, table.shape[1]) or not np.isfinite(table).all():
         table = np.array(_slowly(path, text, FLOAT, columns, separator), np.float64)

@@ -3,6 +3,7 @@
 from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds
 from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
+from .pairs import pair_split, split_by_time, with_negatives
 from .scaffold import scaffold_split
 
 __all__ = [
@@ -13,10 +14,13 @@ __all__ = [
     "edge_split",
     "fold_clients",
     "negative_edges",
+    "pair_split",
     "public_split",
     "random_split",
     "scaffold_split",
     "split",
+    "split_by_time",
     "stratified_folds",
     "subgraph_split",
+    "with_negatives",
 ]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
-from ...graph.checks import check_index
-from ...transfer import to_device
+from .free_pairs import (
+    FreePairs,
+    directed_keys,
+    directed_pairs,
+    key_of_each,
+    keys_of,
+    pairs_of,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,8 +24,10 @@ class EdgeSplit:
     """A graph of training edges, and the pairs that are kept from it.
 
     Args:
-        graph: the same nodes; training edges in both directions, and no other.
-        train_edges: int64 ``[2, *]``, every training edge once, as (smaller, larger) node.
+        graph: the same nodes; training edges in both directions, and no other. Of a directed
+            split: in their own direction, with their weights and fields.
+        train_edges: int64 ``[2, *]``, every training edge once, as (smaller, larger) node, or as
+            (source, target).
         val_edges, test_edges: int64 ``[2, *]``, likewise.
         val_negatives, test_negatives: int64 ``[2, *]``, as many pairs that are no edge of the whole
             graph, all different.
@@ -35,6 +44,7 @@ class EdgeSplit:
     val_negatives: Tensor
     test_edges: Tensor
     test_negatives: Tensor
+    directed: ClassVar[bool] = False
 
     @property
     def trains_only(self) -> bool:
@@ -42,16 +52,32 @@ class EdgeSplit:
         return self.val_edges.shape[1] + self.test_edges.shape[1] == 0
 
 
-def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int = 0) -> EdgeSplit:
-    """Keep some undirected edges from a graph, for validation and for the test.
+class DirectedSplit(EdgeSplit):
+    """An `EdgeSplit` in which a pair and its reverse are two."""
+
+    directed = True
+
+
+def edge_split(
+    graph: Graph,
+    *,
+    val: float = 0.05,
+    test: float = 0.1,
+    seed: int = 0,
+    directed: bool = False,
+) -> EdgeSplit:
+    """Keep some edges from a graph, for validation and for the test.
 
     The graph that is returned has the other edges only, so that message passing never sees an edge
-    that is asked for, in either direction. The pairs without an edge are drawn here, once.
+    that is asked for, by default in either direction. The pairs without an edge are drawn here,
+    once.
 
     Args:
-        graph: taken as undirected; self-loops and weights are dropped.
+        graph: taken as undirected, its self-loops and weights dropped, unless `directed`.
         val, test: shares of the edges, rounded to whole edges; 0 keeps none for that.
         seed: of edges and pairs.
+        directed: whether an edge and its reverse are two. Then weights, fields and self-loops of
+            the edges stay, and edges of the same two ends are kept or stay together.
 
     Returns:
         The split; one with training edges only where a share above 0 comes to no edge, where none
@@ -59,7 +85,8 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
         one (`EdgeSplit.trains_only`).
 
     Raises:
-        ValueError: unless the shares are at least 0 and their sum below 1.
+        ValueError: unless the shares are at least 0 and their sum below 1; for pairs, and for
+            fields of edges unless `directed`.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -74,28 +101,55 @@ def edge_split(graph: Graph, *, val: float = 0.05, test: float = 0.1, seed: int 
             f"Expected val and test to be at least 0 and their sum below 1, but got {val} and "
             f"{test}"
         )
+    given = [name for name in EDGE_FIELDS[1:] if graph.has(name) and not directed]
+    if given or graph.edge_label_index is not None:
+        got = given or ["edge_label_index"]
+        raise ValueError(
+            f"Expected a graph whose edges have no fields, but got {got}"
+            + (": directed=True keeps them" if given else "")
+        )
     generator = torch.Generator().manual_seed(seed)
-    n = graph.num_nodes
-    pairs = _pairs(_keys(graph.edge_index.cpu()))
+    n, edges = graph.num_nodes, graph.edge_index.cpu()
+    pairs = _each(edges, n, directed)
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     kept = num_val + num_test
     few = (val and not num_val) or (test and not num_test) or kept == m
-    if few or kept > n * (n - 1) // 2 - m:
+    if few or kept > _all_pairs(n, directed) - m:
         num_val = num_test = kept = 0
     order = torch.randperm(m, generator=generator)
     own = pairs[:, order[kept:].sort().values]
     held = pairs[:, order[:kept]]
-    negatives = negative_edges(pairs, n, kept, generator=generator)
-    both = torch.cat([own, own.flip(0)], 1)
-    both = both[:, (both[1] * n + both[0]).argsort()]
+    negatives = negative_edges(pairs, n, kept, directed=directed, generator=generator)
     split = [held[:, :num_val], negatives[:, :num_val], held[:, num_val:], negatives[:, num_val:]]
-    given = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
-    if given or graph.edge_label_index is not None:
-        got = given or ["edge_label_index"]
-        raise ValueError(f"Expected a graph whose edges have no fields, but got {got}")
-    training = graph.replace(edge_index=both.to(graph.device), edge_weight=None)
-    return EdgeSplit(training, *(part.to(graph.device) for part in (own, *split)))
+    training = _without(graph, held) if directed else _both_ways(graph, own)
+    moved = (part.to(graph.device) for part in (own, *split))
+    return (DirectedSplit if directed else EdgeSplit)(training, *moved)
+
+
+def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
+    """Edges once each, sorted, without self-loops."""
+    if directed:
+        return directed_pairs(directed_keys(edges, num_nodes), num_nodes)
+    return pairs_of(keys_of(edges))
+
+
+def _all_pairs(num_nodes: int, directed: bool) -> int:
+    return num_nodes * (num_nodes - 1) // (1 if directed else 2)
+
+
+def _both_ways(graph: Graph, own: Tensor) -> Graph:
+    both = torch.cat([own, own.flip(0)], 1)
+    both = both[:, (both[1] * graph.num_nodes + both[0]).argsort()]
+    return graph.replace(edge_index=both.to(graph.device), edge_weight=None)
+
+
+def _without(graph: Graph, held: Tensor) -> Graph:
+    """The graph without some of its directed edges."""
+    edges, n = graph.edge_index.cpu(), graph.num_nodes
+    stays = ~torch.isin(key_of_each(edges, n), directed_keys(held, n)) | (edges[0] == edges[1])
+    without: Graph = graph.with_edges(stays.to(graph.device))
+    return without
 
 
 def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
@@ -130,17 +184,18 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
 
     def inside(edges: Tensor) -> Tensor:
         ends = position[edges.cpu()]
-        return _pairs(_keys(ends[:, (ends >= 0).all(0)]))
+        return _each(ends[:, (ends >= 0).all(0)], n, split.directed)
 
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
     edges, kept = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
-    if kept > n * (n - 1) // 2 - edges.shape[1]:
+    if kept > _all_pairs(n, split.directed) - edges.shape[1]:
         val, test, kept = val[:, :0], test[:, :0], 0
     generator = torch.Generator().manual_seed(seed)
-    negatives = negative_edges(edges, n, kept, generator=generator)
+    negatives = negative_edges(edges, n, kept, directed=split.directed, generator=generator)
     val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
     parts = (train, val, val_negatives, test, test_negatives)
-    return EdgeSplit(graph, *(part.to(graph.device) for part in parts))
+    moved = (part.to(graph.device) for part in parts)
+    return type(split)(graph, *moved)
 
 
 def each_once(edge_index: Tensor) -> Tensor:
@@ -157,7 +212,7 @@ def each_once(edge_index: Tensor) -> Tensor:
         tensor([[0, 1],
                 [2, 2]])
     """
-    return _pairs(_keys(edge_index))
+    return pairs_of(keys_of(edge_index))
 
 
 def negative_edges(
@@ -166,6 +221,7 @@ def negative_edges(
     num: int,
     *,
     replacement: bool = False,
+    directed: bool = False,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Pairs of two different nodes without an edge, each equally likely.
@@ -178,10 +234,12 @@ def negative_edges(
         num_nodes: nodes 0 to ``num_nodes - 1``.
         num: how many.
         replacement: whether a pair may be drawn twice.
+        directed: whether a pair and its reverse are two.
         generator: of the draws, on the CPU; default torch's global one.
 
     Returns:
-        int64 ``[2, num]``, as (smaller, larger) node, on the device of `edge_index`.
+        int64 ``[2, num]``, as (smaller, larger) node, or as (source, target) of directed ones, on
+        the device of `edge_index`.
 
     Raises:
         ValueError: if the shape is another one, a node is out of range, `num` or `num_nodes` is
@@ -196,71 +254,5 @@ def negative_edges(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; sampling as in Kipf and Welling 2016
     """
-    return FreePairs(edge_index, num_nodes)(num, replacement=replacement, generator=generator)
-
-
-class FreePairs:
-    """The pairs of nodes without an edge, to be drawn from more than once.
-
-    Args:
-        edge_index, num_nodes: as for `negative_edges`, which draws once.
-
-    Raises:
-        ValueError: if the shape is another one, a node is out of range or `num_nodes` is negative.
-        TypeError: if `edge_index` is not int64.
-
-    Example:
-        >>> FreePairs(torch.tensor([[0, 1], [1, 2]]), 3)(1)
-        tensor([[0],
-                [2]])
-    """
-
-    def __init__(self, edge_index: Tensor, num_nodes: int) -> None:
-        check_index("edge_index", edge_index, (2, None), num_nodes)
-        if num_nodes < 0:
-            raise ValueError(f"Expected num_nodes to be at least 0, but got {num_nodes}")
-        keys = _keys(edge_index)
-        self.num_nodes = num_nodes
-        self.count = num_nodes * (num_nodes - 1) // 2 - keys.numel()
-        self._before = keys - torch.arange(keys.numel(), device=keys.device)  # each edge
-
-    def __call__(
-        self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
-    ) -> Tensor:
-        """So many of them, as `negative_edges` draws them."""
-        if num < 0 or num > self.count * (num if replacement else 1):
-            raise ValueError(
-                f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "
-                f"without an edge, but got {num}"
-            )
-        rank = to_device(_ranks(self.count, num, replacement, generator), self._before.device)
-        return _pairs(rank + torch.searchsorted(self._before, rank, right=True))
-
-
-def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:
-    """`num` of the numbers below `free`, in random order."""
-    if num == 0:
-        return torch.zeros(0, dtype=torch.int64)
-    if replacement:
-        return torch.randint(free, (num,), generator=generator)
-    if free <= 4 * num:
-        return torch.randperm(free, generator=generator)[:num]
-    rank = torch.zeros(0, dtype=torch.int64)
-    while rank.numel() < num:
-        rank = torch.cat([rank, torch.randint(free, (2 * num,), generator=generator)]).unique()
-    return rank[torch.randperm(rank.numel(), generator=generator)[:num]]
-
-
-def _keys(edge_index: Tensor) -> Tensor:
-    """Undirected edges as sorted numbers ``v (v - 1) / 2 + u`` with u < v; no self-loops."""
-    u, v = edge_index.min(0).values, edge_index.max(0).values
-    key: Tensor = (v * (v - 1) // 2 + u)[u != v].unique()
-    return key
-
-
-def _pairs(keys: Tensor) -> Tensor:
-    """The edges of `_keys`, in order: ``[2, *]``, rows u and v."""
-    v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
-    v = v - (v * (v - 1) // 2 > keys).long()  # the root may be off by one
-    v = v + (v * (v + 1) // 2 <= keys).long()
-    return torch.stack([keys - v * (v - 1) // 2, v])
+    free = FreePairs(edge_index, num_nodes, directed=directed)
+    return free(num, replacement=replacement, generator=generator)

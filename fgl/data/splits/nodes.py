@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...checks import check_number
 from ...graph import MASKS, Graph
+from ...graph.checks import check_mask
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
 CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}
@@ -99,7 +100,14 @@ def class_capped_split(
     return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
 
 
-def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
+def random_split(
+    graph: Graph,
+    *,
+    train: float = 0.6,
+    val: float = 0.2,
+    seed: int = 0,
+    among: Tensor | None = None,
+) -> Graph:
     """A random share of the examples trains, another validates, the rest is for the test.
 
     Args:
@@ -107,9 +115,11 @@ def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: in
         train, val: shares of the n examples; ``round(train n)`` train, and
             ``round((train + val) n)`` train or validate.
         seed: of the permutation.
+        among: bool ``[n]``, the examples that are split, such as those with a label; default all.
 
     Returns:
-        The graph with its three masks replaced; every example is in exactly one.
+        The graph with its three masks replaced; every example, or every one of `among`, is in
+        exactly one.
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum at most 1.
@@ -122,9 +132,14 @@ def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: in
     """
     check_shares(train, val)
     n = graph.num_examples
+    if among is not None:
+        check_mask("among", among, n)
+        n = int(among.sum())
     first = round(train * n)
     second = round((train + val) * n)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    if among is not None:
+        order = among.cpu().nonzero().squeeze(1)[order]
     return _with_masks(graph, order[:first], order[first:second], order[second:])
 
 

@@ -1,0 +1,124 @@
+"""FedHGN: relations share matrices, and how each is made of them stays with the client."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_weight
+from ..federation import Inbox, Message, Method, Params, State, check_model_alone, layer
+from ..graph import Graph
+
+
+@layer
+def fedhgn(fedavg: Method, *, align: float = 0.5, coefficients: str = "comp") -> Method:
+    """FedAvg of all but the relations' coefficients, each near some relation of another client.
+
+    A relation's matrix is ``W_r = sum_b c_rb V_b``. The bases V and all other tensors are averaged;
+    the coefficients c are a client's own, so that clients need not agree on what a relation is. The
+    server passes the others' coefficients on, and a client minimises
+
+    ``loss + align sum_layers sum_r min_{r'} ||c_r - c'_{r'}||^2``,
+
+    r' being the relations of all other clients; of one who has not sent any yet they are 0.
+
+    Args:
+        fedavg: what clients train, and how they are weighted; its model has bases, such as
+            ``fgl.nn.RGCN(..., num_bases=4)``.
+        align: weight of the alignment, at least 0.
+        coefficients: the last part of the names of coefficients, ``[num_relations, num_bases]``.
+
+    Raises:
+        ValueError: if no tensor has this name, or `align` is negative.
+
+    Example:
+        >>> net = fgl.nn.RGCN(4, 8, 2, num_relations=3, num_bases=2)
+        >>> fedhgn(fgl.fedavg(net), align=0.1)
+        fedhgn(fedavg(RGCN(...)), align=0.1)
+
+    Source: Fu and King 2023, FedHGN, https://arxiv.org/abs/2305.09729;
+    https://github.com/cynricfu/FedHGN
+    """
+    check_weight(align=align)
+    check_model_alone(fedavg, "fedhgn")
+    first = fedavg.initial()
+    own = [name for name in first if name.rsplit(".", 1)[-1] == coefficients]
+    if not own:
+        raise ValueError(
+            f"Expected the model to have coefficients of bases, called {coefficients!r}, but got "
+            f"{list(first)}: fgl.nn.RGCN has them with num_bases"
+        )
+    nobody = {name: first[name].new_zeros(1, first[name].shape[1]) for name in own}
+
+    def whole(message: Message, state: State) -> Message:
+        """The message, with the client's own coefficients."""
+        mine = state.get("coefficients", {})
+        return {**message, "model": {**first, **message.get("model", {}), **mine}}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(whole(message, state), state, graph)
+        return params, {**context, "others": message.get("others", nobody)}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        apart = [nearest(params[name], context["others"][name]) for name in own]
+        return fedavg.loss(params, graph, context) + align * torch.stack(apart).sum()
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        model = message["model"]
+        shared = {name: value for name, value in model.items() if name not in own}
+        mine = {name: model[name] for name in own}
+        upload = {**message, "model": shared, "coefficients": mine}
+        return upload, {**kept, "coefficients": mine}
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, new = fedavg.aggregate(inbox, state)
+        came, known = inbox.stack("coefficients"), state.get("coefficients", {})
+        index = torch.tensor(inbox.clients)
+        everybody = {}
+        for name, rows in came.items():
+            table = known.get(name, rows.new_zeros(inbox.num_clients, *rows.shape[1:]))
+            everybody[name] = table.index_copy(0, index.to(rows.device), rows)
+        sent = {
+            client: {**message, "others": {n: _without(t, client) for n, t in everybody.items()}}
+            for client, message in outbox.items()
+        }
+        return sent, {**new, "coefficients": everybody}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        return fedavg.deploy(whole(message, state), state, graph)
+
+    made = replace(fedavg, receive=receive, loss=loss, send=send)
+    return replace(made, aggregate=aggregate, deploy=deploy)
+
+
+def nearest(own: Tensor, others: Tensor) -> Tensor:
+    """How far relations are from the nearest of others: ``sum_r min_{r'} ||c_r - c'_{r'}||^2``.
+
+    Args:
+        own: float ``[R, B]``.
+        others: float ``[*, B]``, of all other clients.
+
+    Returns:
+        Scalar; 0 where there is nobody else.
+
+    Example:
+        >>> nearest(torch.tensor([[0.0, 1.0], [5.0, 0.0]]), torch.tensor([[0.0, 0.0], [5.0, 2.0]]))
+        tensor(5.)
+
+    Source: the alignment of https://arxiv.org/abs/2305.09729
+    """
+    if not others.shape[0]:
+        return own.sum() * 0
+    distance: Tensor = (own[:, None] - others[None]).square().sum(-1)
+    return distance.min(1).values.sum()
+
+
+def _without(table: Tensor, client: int) -> Tensor:
+    """The coefficients of all other clients, below each other."""
+    return torch.cat([table[:client], table[client + 1 :]]).flatten(0, 1)

@@ -1,0 +1,94 @@
+"""A network on directed edges with signed numbers, which answers pairs of nodes."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_count
+from ..sparse import SparseMatrix, gather_rows
+from .layers import Edges, Features, Linear, adjacency
+
+
+class PairNet(nn.Module):
+    """Means over edges in both directions, then an answer for each pair, in its direction.
+
+    ``h' = relu(W [h, P_1 h, ..., P_K h] + b)``, the P_k being means over a node's edges: those into
+    it and those out of it, as they are, and multiplied with the positive and with the negative part
+    of each column of `edge_attr`. The answer for (u, v) is another one than that for (v, u):
+    ``W_2 relu(W_1 [h_u, h_v] + b_1) + b_2``.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the hidden layers.
+        out_channels: numbers of an answer.
+        edge_dim: columns of `edge_attr`; 0 where edges have none.
+        num_layers: number of rounds of means.
+
+    Shapes:
+        x: float ``[num_nodes, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix` with ``A[target, source]``; edge_label_index: int64 ``[2, p]``; edge_attr:
+        float ``[nnz, edge_dim]``, in the order of the entries; output: ``[p, out_channels]``.
+
+    Example:
+        >>> net = PairNet(4, 8, 1, edge_dim=0)
+        >>> pairs = torch.tensor([[0, 1], [1, 0]])
+        >>> net(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]]), edge_label_index=pairs).shape
+        torch.Size([2, 1])
+
+    Source: signed and directed means as in Derr et al. 2018, https://arxiv.org/abs/1808.06354
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        edge_dim: int = 0,
+        num_layers: int = 2,
+    ) -> None:
+        super().__init__()
+        check_count(hidden_channels=hidden_channels, num_layers=num_layers)
+        self.edge_dim = edge_dim
+        self.embed = Linear(in_channels, hidden_channels)
+        many = 3 + 4 * edge_dim
+        self.convs = nn.ModuleList(
+            nn.Linear(many * hidden_channels, hidden_channels) for _ in range(num_layers)
+        )
+        self.hidden = nn.Linear(2 * hidden_channels, hidden_channels)
+        self.out = nn.Linear(hidden_channels, out_channels)
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges,
+        *,
+        edge_label_index: Tensor,
+        edge_attr: Tensor | None = None,
+    ) -> Tensor:
+        h: Tensor = self.embed(x)
+        means = self._means(adjacency(edges, x.shape[0]).astype(h.dtype), edge_attr)
+        for conv in self.convs:
+            h = conv(torch.cat([h, *(mean @ h for mean in means)], 1)).relu()
+        ends = torch.cat([gather_rows(h, index) for index in edge_label_index.unbind(0)], 1)
+        out: Tensor = self.out(self.hidden(ends).relu())
+        return out
+
+    def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
+        """The operators, those of edges into a node first."""
+        got = 0 if edge_attr is None else edge_attr.shape[1]
+        if got != self.edge_dim:
+            raise ValueError(f"Expected edge_attr to have {self.edge_dim} columns, but got {got}")
+        columns = () if edge_attr is None else edge_attr.to(adj.dtype).unbind(1)
+        signed = [adj.with_value(part.relu()) for column in columns for part in (column, -column)]
+        into, out_of = adj.mean_norm, adj.T.mean_norm
+        return [
+            *(into, *(_times(into, part) for part in signed)),
+            *(out_of, *(_times(out_of, part.T) for part in signed)),
+        ]
+
+
+def _times(one: SparseMatrix, two: SparseMatrix) -> SparseMatrix:
+    """The product of two matrices of one pattern, entry by entry."""
+    return one.with_value(one.value * two.value)  # type: ignore[operator]  # both have values

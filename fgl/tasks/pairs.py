@@ -1,0 +1,187 @@
+"""Pairs of nodes of disjoint clients: what an edge will say, or where the next ones will be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from .. import data
+from ..checks import check_choice
+from ..data.splits.pairs import Window, checked_answers
+from ..federation import (
+    Evaluate,
+    Loss,
+    Method,
+    Params,
+    Ragged,
+    Training,
+    evaluate_on,
+    fedavg,
+    fold_in,
+    num_steps,
+    predict,
+)
+from ..graph import Graph
+from ..nn import PairNet
+from ..targets import ANSWERS, Target
+from .scores import node_scores, validation
+from .settings import PARTITIONS, Cut, setting
+from .task import Local, Task, bounded
+
+RATING = 10.0  # the largest rating, by which features of edges are divided
+
+
+def pair_task(
+    clients: Sequence[Graph],
+    model: nn.Module,
+    train: Training,
+    *,
+    target: Target = ANSWERS,
+    negatives: bool = False,
+    seed: int = 0,
+) -> Task:
+    """Answer for pairs of nodes; each client is scored on its own pairs.
+
+    The model reads `edge_label_index` and says a row for each pair: how two nodes make an answer is
+    its own affair, and may depend on the direction. `fgl.data.split_by_time` makes such graphs.
+
+    With `negatives` it learns where edges are. Then in each local step, for each training pair that
+    is an edge, another one is drawn that is none, with the same source; and once for each pair that
+    validates or tests (`fgl.data.with_negatives`). They are drawn among the nodes that are known in
+    the pair's window, and nothing that comes later is looked at.
+
+    Args:
+        clients: graphs with `edge_label_index`, `y` and masks of pairs.
+        model: reads `edge_label_index`; one number a pair with `fgl.targets.ANSWERS`.
+        train: local training.
+        target: what the values of ``graph.y`` are; default answers, 1 for yes and 0 for no.
+        negatives: whether pairs that are no edge are drawn.
+        seed: of those that validate and test.
+
+    Raises:
+        ValueError: if a client has no pairs; with `negatives` if its `y` is not 0 or 1, local
+            training has batches of its own, or the target is another one.
+
+    Example:
+        >>> whole = fgl.data.split_by_time(fgl.data.ratings())
+        >>> clients = fgl.data.partition_graph(whole, fgl.data.random_partition(whole, 2))
+        >>> model = fgl.nn.PairNet(1, 8, 1, edge_dim=1)
+        >>> task = pair_task(clients, model, fgl.Training(), negatives=True)
+        >>> task.select, len(task.clients)
+        ('val_auc', 2)
+
+    Source: negatives of the same source as in Huang et al. 2023, Temporal Graph Benchmark,
+    https://arxiv.org/abs/2307.01026
+    """
+    lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
+    if lacking:
+        raise ValueError(
+            f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
+            "fgl.data.split_by_time"
+        )
+    if not negatives:
+        method = fedavg(model, train=train, target=target)
+    else:
+        if target is not ANSWERS or train.batches is not None:
+            got = "another" if target is not ANSWERS else "batches of its own"
+            raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
+        seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
+        clients = [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+        drawing = replace(train, num_steps=None, batches=_drawn(train, len(clients)))
+        method = fedavg(model, loss=_among_negatives(model), train=drawing)
+
+    def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        return evaluate_on(method, clients, trained, score=node_scores(model, target=target))
+
+    validate = validation(node_scores(model, test=False, target=target), target.select)
+    return Task(clients, bounded(method, clients), scores, target.select, validate)
+
+
+def _drawn(train: Training, num_clients: int) -> Any:
+    """The steps of a client: its graph, and fresh negatives in the context."""
+
+    @lru_cache(num_clients)
+    def window(graph: Graph) -> tuple[Window, Tensor]:
+        there = graph.training_mask & (checked_answers(graph) == 1)
+        return Window(graph, ["train_mask"]), there
+
+    def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
+        draw, there = window(graph)
+        for _ in range(num_steps(train)):
+            yield graph, {**context, "negatives": Ragged(draw(there).T)}
+
+    return batches
+
+
+def _among_negatives(model: nn.Module) -> Loss:
+    """Binary cross-entropy of the training pairs and of those that were drawn."""
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        drawn = context["negatives"]
+        pairs: Any = graph.edge_label_index
+        asked = torch.cat([pairs, drawn.values.mT], 1)
+        output = predict(model, params, graph, edge_label_index=asked)
+        y: Any = graph.y
+        answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
+        return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))
+
+    return loss
+
+
+@setting
+class Pairs(Cut):
+    """Pairs of one directed graph, cut into disjoint clients: the sign of a rating, or links.
+
+    The clients are made of the edges that are messages alone: no pair that is asked for has a say
+    in who holds which node. A pair of two clients is lost.
+
+    Example:
+        >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)
+        >>> task.select
+        'val_auc'
+    """
+
+    asked: Literal["sign", "links"] = "sign"
+    """What is asked for: whether a rating is positive, or between whom there is one."""
+    order: Literal["time", "random"] = "time"
+    """Whether later pairs are asked for than are known, or random ones."""
+    hidden: int = 32
+    dropout: float = 0.0
+    local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=5)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("asked", self.asked, ("sign", "links"))
+        check_choice("order", self.order, ("time", "random"))
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides a random order, partition, initial model and negatives."""
+        whole = self.whole(seed)
+        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+        clients = [data.degree_features(own) for own in data.partition_graph(whole, parts)]
+        sizes = clients[0].num_features, self.hidden, 1
+        model = self.seeded(seed, PairNet, *sizes, edge_dim=1)
+        links = self.asked == "links"
+        return pair_task(clients, model, self.local.training(), negatives=links, seed=seed)
+
+    def whole(self, seed: int) -> Graph:
+        """The graph of all clients: earlier edges as messages, later ones as pairs."""
+        synthetic = self.dataset == "synthetic"
+        graph = data.ratings() if synthetic else data.load(self.dataset)
+        if graph.edge_attr is None or graph.edge_time is None:
+            raise ValueError(
+                f"Expected dataset to have ratings and times, but got {self.dataset!r}, which has "
+                "not both"
+            )
+        positive = (graph.edge_attr[:, 0] > 0).to(graph.x.dtype)
+        graph = graph.replace(edge_attr=graph.edge_attr / RATING)
+        y = positive if self.asked == "sign" else None
+        split = data.split_by_time(graph, y)
+        if self.order == "random":
+            split = data.pair_split(graph, y, seed=fold_in(seed, "split"))
+        return split.replace(backend=self.sparse).to(self.device)

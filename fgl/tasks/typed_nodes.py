@@ -1,0 +1,64 @@
+"""Nodes of typed graphs, cut into clients that share the nodes which everybody knows."""
+
+from __future__ import annotations
+
+from .. import data
+from ..checks import check_number
+from ..federation import fold_in
+from ..graph import Graph
+from ..nn import RGCN
+from .nodes import node_task
+from .settings import PARTITIONS, Cut, setting
+from .task import Local, Task
+
+CONFERENCE = 2  # the type of nodes that clients share
+
+
+@setting
+class TypedNodes(Cut):
+    """Authors' areas, in papers, authors and conferences that are cut into clients.
+
+    A cut gives each conference to one client, and takes it from the papers of all others. So the
+    clients may share them: each knows the conferences of its own papers.
+
+    Example:
+        >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
+        >>> task.whole.num_nodes < sum(graph.num_nodes for graph in task.clients)
+        True
+    """
+
+    share_conferences: bool = True
+    """Whether each client knows all conferences of its papers; else one client has each."""
+    bases: int = 0
+    """Matrices that the relations of a layer share; 0 where each has its own."""
+    hidden: int = 16
+    local: Local = Local("adam", lr=0.01, weight_decay=5e-4, steps=3)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number("bases", self.bases, at_least=0, integer=True)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides split, partition and initial model."""
+        whole = self.whole(seed)
+        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+        if self.share_conferences:
+            parts = data.with_shared(whole, parts, [CONFERENCE])
+        clients = data.partition_graph(whole, parts)
+        sizes = whole.num_features, self.hidden, whole.num_classes
+        relations = int(whole.edge_type.max()) + 1  # type: ignore[union-attr]  # checked
+        how = {"num_relations": relations, "num_bases": self.bases or None}
+        model = self.seeded(seed, RGCN, *sizes, dropout=self.dropout, **how)
+        return node_task(whole, clients, model, self.local.training())
+
+    def whole(self, seed: int) -> Graph:
+        """The graph of all clients; 60 % of the known authors train, 20 % validate."""
+        synthetic = self.dataset == "synthetic"
+        graph = data.bibliography() if synthetic else data.load(self.dataset)
+        if graph.node_type is None or graph.edge_type is None:
+            raise ValueError(
+                f"Expected dataset to have types of nodes and edges, but got {self.dataset!r}, "
+                "which has none"
+            )
+        graph = data.random_split(graph, seed=fold_in(seed, "split"), among=graph.train_mask)
+        return graph.replace(backend=self.sparse).to(self.device)

@@ -1,0 +1,342 @@
+"""Pairs and time: splits, negatives of a window, tasks whose examples are pairs."""
+
+from __future__ import annotations
+
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fgl
+from fgl import tasks
+from fgl.data import pair_split, split_by_time, with_negatives
+from fgl.data.splits.free_pairs import FreePairs, directed_keys, directed_pairs
+from fgl.data.splits.pairs import Window
+
+ADAM = fgl.Training(lambda tensors: torch.optim.Adam(tensors, lr=0.01), num_steps=3)
+
+
+def temporal(num_edges: int = 60, n: int = 12, seed: int = 0) -> fgl.Graph:
+    """Directed edges with times that repeat, features, weights and types; some edges twice."""
+    rng = torch.Generator().manual_seed(seed)
+    edges = torch.randint(n, (2, num_edges), generator=rng)
+    return fgl.Graph(
+        torch.rand(n, 3, generator=rng),
+        edges,
+        edge_weight=torch.rand(num_edges, generator=rng),
+        edge_attr=torch.arange(float(num_edges))[:, None],
+        edge_type=torch.arange(num_edges) % 3,
+        edge_time=torch.randint(num_edges // 2, (num_edges,), generator=rng),
+    )
+
+
+def rows(edges: Tensor) -> list[tuple[int, int]]:
+    return [(int(u), int(v)) for u, v in edges.T]
+
+
+def test_before_keeps_the_fields_of_earlier_edges_and_the_pairs() -> None:
+    graph = temporal().replace(edge_label_index=torch.tensor([[0, 1], [1, 2]]))
+    early = graph.before(12)
+    kept = [e for e in range(60) if graph.edge_time[e] < 12]
+    assert early.edge_attr.flatten().tolist() == kept
+    assert rows(early.edge_index) == [rows(graph.edge_index)[e] for e in kept]
+    assert torch.equal(early.edge_weight, graph.edge_weight[kept])
+    assert torch.equal(early.edge_type, graph.edge_type[kept])
+    assert torch.equal(early.edge_label_index, graph.edge_label_index)
+    assert early.num_nodes == 12 and graph.before(0).num_edges == 0
+    with pytest.raises(ValueError, match="Expected the graph to have edge_time, but got none"):
+        fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])).before(3)
+
+
+@pytest.mark.parametrize("shares", [(0.5, 0.25, 0.1, 0.15), (0.0, 0.5, 0.0, 0.5), (1.0, 0, 0, 0)])
+def test_a_split_by_time_is_in_order_and_has_every_edge_once(shares: Any) -> None:
+    graph = temporal()
+    split = split_by_time(graph, graph.edge_attr[:, 0], shares=shares)
+    time = graph.edge_time
+    messages = split.edge_attr.flatten().long().tolist()
+    masks = (split.train_mask, split.val_mask, split.test_mask)
+    windows = [split.y[mask].long().tolist() for mask in masks]
+    assert sorted([*messages, *chain(*windows)]) == list(range(60))
+    assert torch.stack(masks).sum(0).tolist() == [1] * split.num_examples
+    parts = [part for part in [messages, *windows] if part]
+    for one, two in pairwise(parts):
+        assert max(time[one]) < min(time[two])
+    asked = [*chain(*windows)]
+    assert split.y.long().tolist() == asked and (time[asked].diff() >= 0).all()
+    assert rows(split.edge_label_index) == [rows(graph.edge_index)[e] for e in asked]
+    assert split.edge_type.tolist() == [e % 3 for e in messages]
+
+
+def test_a_random_split_has_the_shares_and_another_seed_another_one() -> None:
+    graph = temporal()
+    split = pair_split(graph, graph.edge_attr[:, 0], seed=1)
+    counts = [int(mask.sum()) for mask in (split.train_mask, split.val_mask, split.test_mask)]
+    assert (split.num_edges, counts) == (30, [15, 6, 9])
+    own = split.edge_attr.flatten().tolist()
+    assert own == sorted(own) and sorted(own + split.y.tolist()) == list(range(60))
+    assert torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=1).y)
+    assert not torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=2).y)
+    assert pair_split(graph).y.tolist() == [1.0] * 30
+
+
+def test_splits_refuse_what_they_cannot_split() -> None:
+    graph = temporal()
+    with pytest.raises(ValueError, match=r"to have edge_time, but got none"):
+        split_by_time(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])))
+    with pytest.raises(ValueError, match="whose examples are nodes, but got edge_label_index"):
+        split_by_time(graph.replace(edge_label_index=torch.zeros(2, 1, dtype=torch.int64)))
+    with pytest.raises(ValueError, match="whose examples are nodes, but got a batch"):
+        split_by_time(graph.replace(batch=torch.zeros(12, dtype=torch.int64)))
+    with pytest.raises(ValueError, match="four numbers of sum 1, none below 0"):
+        pair_split(graph, shares=(0.5, 0.6, -0.1, 0.0))
+    with pytest.raises(ValueError, match="y"):
+        pair_split(graph, torch.ones(3))
+
+
+def test_classes_of_pairs_stay_classes() -> None:
+    graph = temporal()
+    split = split_by_time(graph, graph.edge_type)
+    assert split.y.dtype == torch.int64 and split.num_classes == 3
+
+
+@pytest.mark.parametrize("n", [1, 2, 5])
+def test_directed_keys_number_all_pairs(n: int) -> None:
+    everything = torch.cartesian_prod(torch.arange(n), torch.arange(n)).T
+    keys = directed_keys(everything, n)
+    assert keys.tolist() == list(range(n * (n - 1)))
+    assert rows(directed_pairs(keys, n)) == [(u, v) for u in range(n) for v in range(n) if u != v]
+
+
+@pytest.mark.parametrize("replacement", [True, False])
+def test_directed_free_pairs_are_drawn_alike_and_are_no_edge(replacement: bool) -> None:
+    edges = torch.tensor([[0, 0, 1, 2, 2, 3], [1, 2, 0, 2, 3, 3]])
+    free = FreePairs(edges, 4, directed=True)
+    want = {(u, v) for u in range(4) for v in range(4) if u != v} - set(rows(edges))
+    assert free.count == len(want)
+    rng = torch.Generator().manual_seed(0)
+    num = 9000 if replacement else len(want)
+    drawn = rows(free(num, replacement=replacement, generator=rng))
+    assert set(drawn) == want
+    counts = [drawn.count(pair) for pair in want]
+    assert max(counts) < 1.15 * min(counts) if replacement else counts == [1] * len(want)
+
+
+def test_targets_of_a_source_are_drawn_alike_and_none_where_all_are_joined() -> None:
+    edges = torch.tensor([[0, 1, 1, 1], [2, 0, 2, 3]])
+    free = FreePairs(edges, 4, directed=True)
+    source = torch.tensor([0, 1, 3]).repeat(3000)
+    drawn = rows(free.to_targets(source, generator=torch.Generator().manual_seed(0)))
+    assert set(drawn) == {(0, 1), (0, 3), (3, 0), (3, 1), (3, 2)}
+    for pair, share in {(0, 1): 1 / 2, (3, 0): 1 / 3}.items():
+        assert drawn.count(pair) / 3000 == pytest.approx(share, abs=0.03)
+    assert len(drawn) == 6000
+    with pytest.raises(ValueError, match="Expected directed pairs"):
+        FreePairs(edges, 4).to_targets(source)
+
+
+def test_negatives_know_no_node_and_no_edge_of_later() -> None:
+    """Beside a twin in loops: the nodes and pairs up to each window."""
+    graph = temporal(num_edges=50, n=40)
+    split = split_by_time(graph)
+    more = with_negatives(split, seed=3)
+    before = split.num_examples
+    assert torch.equal(more.edge_label_index[:, :before], split.edge_label_index)
+    assert more.y[:before].eq(1).all() and more.y[before:].eq(0).all() and len(more.y) > before
+    known = rows(split.edge_index)
+    pairs = rows(split.edge_label_index)
+    extra = list(enumerate(rows(more.edge_label_index)))[before:]
+    for name in ("train_mask", "val_mask", "test_mask"):
+        known += [pair for pair, own in zip(pairs, getattr(split, name), strict=True) if own]
+        nodes = {node for pair in known for node in pair}
+        sources = [pairs[e][0] for e in getattr(split, name).nonzero().flatten().tolist()]
+        new = [pair for e, pair in extra if getattr(more, name)[e]]
+        assert [u for u, _ in new] == (sources if name != "train_mask" else [])
+        for u, v in new:
+            assert {u, v} <= nodes and (u, v) not in known and u != v
+    free = Window(split, ["train_mask"])(split.train_mask)
+    early = rows(split.edge_index) + [p for p, own in zip(pairs, split.train_mask) if own]  # noqa: B905
+    assert {node for pair in rows(free) for node in pair} <= {node for p in early for node in p}
+    assert not set(rows(free)) & set(early)
+
+
+def test_negatives_want_answers_of_zero_and_one() -> None:
+    split = split_by_time(temporal())
+    with pytest.raises(ValueError, match="Expected y to be 1"):
+        with_negatives(split.replace(y=split.y * 2))
+    with pytest.raises(ValueError, match="Expected a graph with pairs"):
+        with_negatives(temporal())
+
+
+def test_a_directed_split_keeps_fields_and_directions() -> None:
+    graph = temporal(num_edges=80, n=12)
+    split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
+    held = {*rows(split.val_edges), *rows(split.test_edges)}
+    kept = [e for e, pair in enumerate(rows(graph.edge_index)) if pair not in held]
+    assert split.directed and split.graph.edge_attr.flatten().tolist() == kept
+    assert torch.equal(split.graph.edge_weight, graph.edge_weight[kept])
+    every = {pair for pair in rows(graph.edge_index) if pair[0] != pair[1]}
+    assert held | set(rows(split.train_edges)) == every
+    assert (
+        len(held)
+        == split.val_edges.shape[1] + split.test_edges.shape[1]
+        == round(0.1 * len(every)) + round(0.2 * len(every))
+    )
+    for negatives in (split.val_negatives, split.test_negatives):
+        assert not set(rows(negatives)) & every and all(u != v for u, v in rows(negatives))
+    part = fgl.data.subgraph_split(split, torch.arange(0, 12, 2))
+    assert part.directed
+    want = {(u // 2, v // 2) for u, v in held if u % 2 == v % 2 == 0}
+    assert {*rows(part.val_edges), *rows(part.test_edges)} == want
+    with pytest.raises(ValueError, match="see fgl.tasks.pair_task"):
+        tasks.link_task([split], fgl.nn.VGAE(3, 4, 2), fgl.Training())
+
+
+def test_an_undirected_split_of_fields_is_refused_and_says_how() -> None:
+    with pytest.raises(ValueError, match="but got .*edge_attr.*: directed=True keeps them"):
+        fgl.data.edge_split(temporal())
+
+
+def naive(net: fgl.nn.PairNet, graph: fgl.Graph) -> Tensor:
+    """The network in loops."""
+    h = graph.x @ net.embed.weight.T
+    edges, attr = rows(graph.edge_index), graph.edge_attr
+    for conv in net.convs:
+        parts = [h]
+        for end in (1, 0):  # edges into a node, edges out of it
+            for scale in (None, 1, -1):
+                mean = torch.zeros_like(h)
+                for v in range(len(h)):
+                    own = [e for e, pair in enumerate(edges) if pair[end] == v]
+                    for e in own:
+                        factor = 1 if scale is None else (scale * attr[e, 0]).clamp(min=0)
+                        mean[v] += factor * h[edges[e][1 - end]] / len(own)
+                parts.append(mean)
+        h = conv(torch.cat(parts, 1)).relu()
+    out = [torch.cat([h[u], h[v]]) for u, v in rows(graph.edge_label_index)]
+    return net.out(net.hidden(torch.stack(out)).relu())
+
+
+def asked(seed: int = 0) -> fgl.Graph:
+    graph = temporal(seed=seed)
+    signs = (torch.rand(60, generator=torch.Generator().manual_seed(seed)) > 0.5).double()
+    graph = graph.replace(edge_attr=graph.edge_attr.double() / 30 - 1, edge_weight=None)
+    return split_by_time(graph.replace(x=graph.x.double()), signs)
+
+
+def test_the_network_is_its_formula_and_knows_directions() -> None:
+    graph = asked()
+    net = fgl.nn.PairNet(3, 4, 2, edge_dim=1).double()
+    options = {"edge_label_index": graph.edge_label_index, "edge_attr": graph.entries("edge_attr")}
+    out = net(graph.x, graph.adj, **options)
+    assert torch.allclose(out, naive(net, graph), atol=1e-12)
+    options["edge_label_index"] = graph.edge_label_index.flip(0)
+    assert not torch.allclose(out, net(graph.x, graph.adj, **options))
+    with pytest.raises(ValueError, match="Expected edge_attr to have 1 columns, but got 0"):
+        net(graph.x, graph.adj, edge_label_index=graph.edge_label_index)
+
+
+@pytest.mark.parametrize("negatives", [False, True])
+def test_loop_and_batch_agree(negatives: bool) -> None:
+    graphs = [asked(seed) for seed in range(3)]
+    if negatives:
+        graphs = [graph.replace(y=torch.ones_like(graph.y)) for graph in graphs]
+    graphs = [own.subgraph(torch.arange(12 - k)) for k, own in enumerate(graphs)]
+    torch.manual_seed(0)
+    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
+    task = tasks.pair_task(graphs, net, ADAM, negatives=negatives)
+    one = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=1)
+    two = fgl.run(task.fedavg, task, num_rounds=3, clients_at_once=3)
+    assert not any(each.one_by_one for each in two.history)
+    for name, value in one.outbox[0]["model"].items():
+        assert torch.allclose(value, two.outbox[0]["model"][name], atol=1e-10)
+    metrics = one.history[-1].metrics
+    assert set(metrics) == {"val_auc", "test_auc", "test_ap"}
+    assert metrics == pytest.approx(two.history[-1].metrics)
+
+
+def test_the_loss_of_links_is_that_of_the_pairs_and_of_the_drawn_ones() -> None:
+    split = asked().replace(y=torch.ones(30, dtype=torch.float64))
+    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
+    task = tasks.pair_task([split], net, ADAM, negatives=True)
+    own = task.clients[0]
+    graph, context = next(iter(task.fedavg.train.batches(own, {})))
+    drawn = context["negatives"].values
+    assert graph is own and drawn.shape == (own.num_train, 2)
+    params = dict(net.named_parameters())
+    loss = task.fedavg.loss(params, own, context)
+    pairs = torch.cat([own.edge_label_index[:, own.train_mask], drawn.T], 1)
+    logits = net(own.x, own.adj, edge_label_index=pairs, edge_attr=own.entries("edge_attr"))
+    y = torch.cat([torch.ones(own.num_train), torch.zeros(len(drawn))]).double()
+    want = torch.nn.functional.binary_cross_entropy_with_logits(logits[:, 0], y)
+    assert torch.allclose(loss, want)
+
+
+def test_links_of_a_group_are_learned() -> None:
+    """Edges stay inside of two groups, which the features name."""
+    rng = torch.Generator().manual_seed(0)
+    source = torch.randint(40, (600,), generator=rng)
+    target = 2 * torch.randint(20, (600,), generator=rng) + source % 2
+    x = torch.eye(2)[torch.arange(40) % 2]
+    graph = fgl.Graph(x, torch.stack([source, target]), edge_time=torch.arange(600))
+    split = split_by_time(graph)
+    torch.manual_seed(0)
+    net = fgl.nn.PairNet(2, 16, 1)
+    task = tasks.pair_task([split], net, ADAM, negatives=True)
+    metrics = fgl.run(task.fedavg, task, num_rounds=40).history[-1].metrics
+    assert metrics["test_auc"] > 0.75
+
+
+def test_a_pair_task_refuses_what_it_cannot_ask() -> None:
+    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1)
+    with pytest.raises(ValueError, match=r"to have edge_label_index and y, but got none in \[0\]"):
+        tasks.pair_task([temporal()], net, ADAM)
+    with pytest.raises(ValueError, match="Expected target ANSWERS and plain training"):
+        tasks.pair_task([asked()], net, ADAM, negatives=True, target=fgl.targets.REGRESSION)
+    with pytest.raises(ValueError, match="to have ratings and times, but got 'arxiv-like'"):
+        tasks.Pairs(dataset="arxiv-like").load()
+
+
+@pytest.mark.parametrize("order", ["time", "random"])
+@pytest.mark.parametrize("what", ["sign", "links"])
+def test_the_setting_loads_and_runs(order: Any, what: Any) -> None:
+    setting = tasks.Pairs(clients=2, partition="random", hidden=4, order=order, asked=what)
+    task = setting.load(seed=1)
+    result = fgl.run(task.fedavg, task, num_rounds=1)
+    assert task.select == "val_auc" in result.history[0].metrics
+    for own in task.clients:  # features speak of the messages alone
+        degree = own.edge_index[1].bincount(minlength=own.num_nodes).clamp(max=63)
+        assert torch.equal(own.x.to_dense().argmax(1), degree)
+
+
+HEAD = "source,target,weight,time\n"
+
+
+def test_ratings_are_read_from_their_table(tmp_path: Path) -> None:
+    path = tmp_path / "soc-sign-bitcoinotc.csv"
+    path.write_text(HEAD + "6,2,4,10.5\n9,6,-3,9.25\n")
+    graph = fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc")
+    assert rows(graph.edge_index) == [(2, 1), (1, 0)]
+    assert graph.edge_attr.tolist() == [[-3.0], [4.0]] and graph.edge_time.tolist() == [9.25, 10.5]
+    path.write_text("6,2,4,10.5\n")
+    with pytest.raises(ValueError, match="line 1, to be 'source,target,weight,time'"):
+        fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc")
+    path.write_text(HEAD + "6,2,4,10.5\n9,6,-3\n")
+    with pytest.raises(ValueError, match="line 3, to be 4 finite numbers"):
+        fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc")
+    path.write_text(HEAD + "6.5,2,4,10.5\n")
+    with pytest.raises(ValueError, match="whole ids of nodes, but got 6.5"):
+        fgl.data.catalogue.read_bitcoin(tmp_path, "bitcoin_otc")
+
+
+def test_public_bitcoin_otc() -> None:
+    try:
+        graph = fgl.data.load("bitcoin_otc")
+    except FileNotFoundError:
+        pytest.skip("bitcoin_otc is not there")
+    assert (graph.num_nodes, graph.num_edges) == (5881, 35592)
+    values = set(graph.edge_attr.flatten().tolist())
+    assert values == set(range(-10, 11)) - {0}
+    assert (graph.edge_time.diff() >= 0).all() and graph.edge_time.dtype == torch.float64

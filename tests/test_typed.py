@@ -1,0 +1,258 @@
+"""Typed graphs: types side by side, shared types, metapaths, and networks on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fgl
+from fgl import tasks
+from fgl.data import from_hetero, metapaths, typed_graph, with_shared
+
+BY, AT = ("paper", "by", "author"), ("paper", "at", "conf")
+
+
+def pieces(seed: int = 0) -> dict[str, Any]:
+    """Five papers with three features, four authors without, two conferences with two."""
+    rng = torch.Generator().manual_seed(seed)
+    by = torch.tensor([[0, 0, 1, 2, 3, 4], [0, 1, 1, 2, 3, 0]])
+    at = torch.tensor([[0, 1, 2, 3], [0, 1, 1, 0]])
+    return {
+        "nodes": {
+            "paper": torch.rand(5, 3, generator=rng) + 0.1,
+            "author": 4,
+            "conf": torch.eye(2),
+        },
+        "relations": {BY: by, AT: at},
+        "y": {"author": torch.tensor([1, 0, 2, 1])},
+        "train_mask": {"author": torch.tensor([True, True, False, True])},
+        "edge_attr": {BY: torch.rand(6, 2, generator=rng), AT: torch.rand(4, 1, generator=rng)},
+        "edge_time": {BY: torch.arange(6), AT: torch.arange(4) + 10},
+    }
+
+
+def graph(seed: int = 0, **others: Any) -> fgl.Graph:
+    given = pieces(seed) | others
+    return typed_graph(given.pop("nodes"), given.pop("relations"), **given)
+
+
+def rows(edges: Tensor) -> list[tuple[int, int]]:
+    return [(int(u), int(v)) for u, v in edges.T]
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_types_lie_side_by_side(both: bool) -> None:
+    """Beside a twin in loops."""
+    given, made = pieces(), graph(both=both)
+    offset, column = {"paper": 0, "author": 5, "conf": 9}, {"paper": 0, "author": 3, "conf": 4}
+    dense = torch.zeros(11, 6)
+    for name, x in given["nodes"].items():
+        x = torch.ones(x, 1) if isinstance(x, int) else x
+        for i, j in torch.cartesian_prod(torch.arange(len(x)), torch.arange(x.shape[1])).tolist():
+            dense[offset[name] + i, column[name] + j] = x[i, j]
+    assert torch.equal(made.x.to_dense(), dense)
+    assert made.node_type.tolist() == [0] * 5 + [1] * 4 + [2] * 2
+    want: list[Any] = []
+    for k, ((source, _, target), edges) in enumerate(given["relations"].items()):
+        for e, (u, v) in enumerate(rows(edges)):
+            attr = [0.0] * 3
+            own = given["edge_attr"][list(given["relations"])[k]][e].tolist()
+            attr[2 * k : 2 * k + len(own)] = own
+            time = int(given["edge_time"][list(given["relations"])[k]][e])
+            want.append((offset[source] + u, offset[target] + v, k, attr, time))
+    if both:
+        want += [(v, u, k + 2, attr, time) for u, v, k, attr, time in want]
+    got = zip(*made.edge_index.tolist(), made.edge_type.tolist(), strict=True)
+    fields = zip(made.edge_attr.tolist(), made.edge_time.tolist(), strict=True)
+    assert [(*one, *two) for one, two in zip(got, fields, strict=True)] == want
+    assert made.y.tolist() == [0] * 5 + [1, 0, 2, 1] + [0] * 2 and made.num_classes == 3
+    assert made.train_mask.nonzero().flatten().tolist() == [5, 6, 8] and made.val_mask is None
+
+
+def test_one_linear_map_is_one_of_each_type() -> None:
+    made, given = graph(), pieces()
+    weight = torch.rand(6, 4)
+    want = [given["nodes"]["paper"] @ weight[:3], torch.ones(4, 1) @ weight[3:4], weight[4:]]
+    assert torch.allclose(made.x @ weight, torch.cat(want))
+
+
+def test_numbers_are_unknown_where_nobody_says() -> None:
+    made = graph(y={"conf": torch.tensor([0.5, 2.0])}, train_mask=None)
+    assert made.y[:9].isnan().all() and made.y[9:].tolist() == [0.5, 2.0]
+    assert made.train_mask.nonzero().flatten().tolist() == [9, 10]
+
+
+def test_a_type_may_be_empty_and_a_relation_too() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    made = typed_graph({"paper": torch.rand(2, 3), "author": 0}, {BY: none}, both=True)
+    assert (made.num_nodes, made.num_edges, made.num_features) == (2, 0, 4)
+    assert typed_graph({"paper": 3}, {}).edge_type.tolist() == []
+
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"relations": {("paper", "by", "who"): torch.zeros(2, 1).long()}}, "to join .* but got 'who'"),
+    ({"relations": {BY: torch.tensor([[5], [0]])}}, r"to be in \[0, 5\), but got 5"),
+    ({"y": {"venue": torch.zeros(2).long()}}, "Expected y to be of .* but got 'venue'"),
+    ({"train_mask": {"author": torch.ones(3).bool()}}, r"torch.bool \[4\], but got torch.bool \[3"),
+    ({"edge_time": {BY: torch.arange(6)}}, "edge_time of all relations, but got none of"),
+    ({"edge_attr": {BY: torch.rand(5, 2)}}, r"to have shape \[6, \*\], but got \[5, 2\]"),
+    ({"edge_attr": {("a", "b", "c"): torch.rand(5, 2)}}, "Expected edge_attr to be of"),
+    ({"nodes": {}}, "Expected nodes to have a type, but got none"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED, ids=range(len(REFUSED)))
+def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
+    base = {"y": None, "train_mask": None, "edge_attr": None, "edge_time": None}
+    with pytest.raises(ValueError, match=message):
+        graph(**(base | change if "relations" in change else change))
+
+
+def test_shared_nodes_join_the_clients_that_touch_them() -> None:
+    """Beside a twin in loops."""
+    made = graph(both=True)
+    parts = [torch.tensor([0, 5, 9]), torch.tensor([3, 1, 2, 6]), torch.tensor([4, 7, 8, 10])]
+    shared = with_shared(made, parts, types=[2])
+    for part, more in zip(parts, shared, strict=True):
+        own = set(part.tolist())
+        ends = rows(made.edge_index)
+        touched = {v for u, v in ends if u in own} | {u for u, v in ends if v in own}
+        want = sorted(node for node in touched - own if node >= 9)
+        assert more.tolist() == part.tolist() + want
+    clients = fgl.data.partition_graph(made, shared)
+    assert [int((own.node_type == 2).sum()) for own in clients] == [1, 2, 1]
+    with pytest.raises(ValueError, match="Expected the graph to have node_type, but got none"):
+        with_shared(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), [], [0])
+
+
+def test_metapaths_are_walks() -> None:
+    """Beside a twin that walks."""
+    made = graph(both=True)
+    paths = [[2, 0], [2, 1, 3, 0], [1]]
+    composed = metapaths(made, paths)
+    typed = list(zip(rows(made.edge_index), made.edge_type.tolist(), strict=True))
+    want = []
+    for k, path in enumerate(paths):
+        pairs = {(u, u) for u in range(made.num_nodes)}
+        for relation in path:
+            pairs = {(a, v) for a, b in pairs for (u, v), r in typed if r == relation and u == b}
+        want += [(pair, k) for pair in pairs]
+    got = list(zip(rows(composed.edge_index), composed.edge_type.tolist(), strict=True))
+    assert sorted(got) == sorted(want)
+    assert composed.edge_attr is None and torch.equal(composed.node_type, made.node_type)
+    with pytest.raises(ValueError, match="Expected edges with types and paths"):
+        metapaths(made, [[]])
+
+
+def hetero(**others: Any) -> Any:
+    pyg = pytest.importorskip("torch_geometric.data")
+    given, data = pieces(), pyg.HeteroData()
+    data["paper"].x, data["author"].num_nodes = given["nodes"]["paper"], 4
+    data["conf"].x = given["nodes"]["conf"]
+    data["author"].y, data["author"].train_mask = (
+        given["y"]["author"],
+        given["train_mask"]["author"],
+    )
+    for of, edges in given["relations"].items():
+        data[of].edge_index = edges
+        data[of].edge_attr, data[of].edge_time = given["edge_attr"][of], given["edge_time"][of]
+    return data
+
+
+def test_hetero_data_is_the_same_graph() -> None:
+    one, two = graph(both=True), from_hetero(hetero(), both=True)
+    assert torch.equal(one.x.to_dense(), two.x.to_dense())
+    for name in (
+        "edge_index",
+        "edge_type",
+        "node_type",
+        "edge_attr",
+        "edge_time",
+        "y",
+        "train_mask",
+    ):
+        assert torch.equal(getattr(one, name), getattr(two, name)), name
+
+
+def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
+    data = hetero()
+    data["paper"].title = torch.zeros(5)
+    with pytest.raises(ValueError, match=r"data\['paper'\] .*but got \['title'\] besides"):
+        from_hetero(data)
+    assert from_hetero(data, ignore=["title"]).num_nodes == 11
+    data = hetero()
+    data[BY].weight = torch.zeros(6)
+    with pytest.raises(ValueError, match=r"but got \['weight'\] besides"):
+        from_hetero(data)
+    data = hetero()
+    data.name = "all"
+    with pytest.raises(ValueError, match=r"Expected data itself .*but got \['name'\] besides"):
+        from_hetero(data)
+    data = hetero()
+    data["author"].train_mask = torch.ones(4, 3, dtype=torch.bool)
+    with pytest.raises(ValueError, match="split"):
+        from_hetero(data)
+    assert int(from_hetero(data, split=1).train_mask.sum()) == 4
+    with pytest.raises(TypeError, match="to have types of nodes and edges, but got Tensor"):
+        from_hetero(torch.eye(2))
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_relational_network_is_the_same_in_loop_and_batch(shared: bool) -> None:
+    setting = tasks.TypedNodes(
+        clients=3, partition="random", hidden=4, share_conferences=shared, dropout=0.0
+    )
+    task = setting.load(seed=1)
+    one = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=1)
+    two = fgl.run(task.fedavg, task, num_rounds=2, clients_at_once=3)
+    assert not any(each.one_by_one for each in two.history)
+    for name, value in one.outbox[0]["model"].items():
+        assert torch.allclose(value, two.outbox[0]["model"][name], atol=2e-6)
+    inside = [own.node_id[own.node_type == 2] for own in task.clients]
+    assert (torch.cat(inside).unique().numel() < sum(map(len, inside))) == shared
+
+
+def test_a_split_among_some_is_a_split_of_these() -> None:
+    among = torch.arange(20) % 2 == 0
+    whole = fgl.Graph(torch.ones(20, 1), torch.tensor([[0], [1]]))
+    split = fgl.data.random_split(whole, among=among, seed=3)
+    masks = torch.stack([split.train_mask, split.val_mask, split.test_mask])
+    assert torch.equal(masks.any(0), among) and masks.sum(1).tolist() == [6, 2, 2]
+    with pytest.raises(TypeError, match="Expected among to be a bool tensor"):
+        fgl.data.random_split(whole, among=torch.ones(20))
+
+
+def test_a_bibliography_is_read_from_its_tables(tmp_path: Path) -> None:
+    tables = {
+        "author_label": "30\t1\n10\t0\n",
+        "paper_author": "7\t10\n7\t20\n9\t30\n",
+        "paper_conf": "9\t5\n7\t4\n",
+        "paper_term": "7\t100\n9\t300\n9\t100\n",
+    }
+    for name, text in tables.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    made = fgl.data.catalogue.read_dblp_four_area(tmp_path, "")
+    assert made.node_type.tolist() == [0, 0, 1, 1, 1, 2, 2]
+    words = [[1, 0], [1, 1]]
+    assert made.x.to_dense()[:2, :2].tolist() == words and made.num_features == 5
+    assert rows(made.edge_index[:, :5]) == [(0, 2), (0, 3), (1, 4), (1, 6), (0, 5)]
+    assert made.y.tolist() == [0, 0, 0, 0, 1, 0, 0]
+    assert made.train_mask.nonzero().flatten().tolist() == [2, 4]
+    (tmp_path / "author_label.txt").write_text("40\t1\n10\t0\n")
+    with pytest.raises(ValueError, match="to have papers, but 40 has none"):
+        fgl.data.catalogue.read_dblp_four_area(tmp_path, "")
+
+
+def test_public_dblp_four_area() -> None:
+    try:
+        made = fgl.data.load("dblp_four_area")
+    except FileNotFoundError:
+        pytest.skip("dblp_four_area is not there")
+    assert made.node_type.bincount().tolist() == [14376, 14475, 20]
+    assert made.edge_type.bincount().tolist() == [41794, 14376, 41794, 14376]
+    assert made.x.shape == (28871, 8941) and made.num_train == 4057
+    assert made.y[made.train_mask].bincount().tolist() == [1197, 745, 1109, 1006]
