@@ -249,7 +249,7 @@ class _Member(Graph):
         device: torch.device = self.cohort.graphs[0].device
         return device
 
-    @property
+    @property  # type: ignore[override]
     def edge_index(self) -> Tensor:
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
 
@@ -271,7 +271,7 @@ class _Member(Graph):
         return entries
 
     @property
-    def reading(self) -> SunkReading:  # type: ignore[override]
+    def reading(self) -> SunkReading:
         cohort, batched = self.cohort, self.cohort.graphs[0].batch is not None
         edges = cohort.parts[MESSAGES](self.client)
         graphs = cohort.num_examples if batched else None
