@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from ..graph import Graph
 from ..losses import cross_entropy
 from ..metrics import class_counts, f1_of, hit_counts, share
-from ..predict import predict
+from ..predict import predict, standing_in
 from ..transfer import to_host
 from .executors.loop import Score
-from .method.checks import check_model
+from .gate.guard import check_whole
 from .method.message import Message, Params
 from .method.method import Evaluate, Method, State
 from .round import means
@@ -45,15 +45,16 @@ def deployed(
         >>> deployed(fgl.fedavg(model), [None])(outbox, {})[0] is outbox[0]["model"]
         True
     """
-    template = {name: tensor.detach() for name, tensor in method.model.state_dict().items()}
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used: dict[int, Params] = {}
         whole: set[int] = set()
         for client, message in outbox.items():
-            params = method.deploy(message, states.get(client, {}), clients[client])
+            graph = clients[client]
+            with method.at(graph):
+                params = method.deploy(message, states.get(client, {}), graph)
             if id(params) not in whole:
-                check_model(params, template, f"client {client}'s model")
+                check_whole(method, params, graph, f"client {client}'s model")
                 whole.add(id(params))
             used[client] = params
         return used
@@ -62,7 +63,10 @@ def deployed(
 
 
 def scored(
-    model: nn.Module, score: Score, pairs: Mapping[Key, tuple[Params, Graph]]
+    model: nn.Module,
+    score: Score,
+    pairs: Mapping[Key, tuple[Params, Graph]],
+    own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
     """What a score says of parameters on graphs; the same pair is scored once.
 
@@ -70,6 +74,8 @@ def scored(
         model: the architecture, in evaluation mode meanwhile.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: parameters and a graph, by any key.
+        own: the architectures that stand for the model, by the same keys: those of clients that
+            differ; default none.
 
     Returns:
         The metrics of each pair, as numbers of the processor; all come there in one copy.
@@ -82,9 +88,10 @@ def scored(
     """
     metrics: dict[tuple[int, int], dict[str, Any]] = {}
     with in_mode(model, False), torch.no_grad():
-        for params, graph in pairs.values():
+        for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
-                metrics[id(params), id(graph)] = dict(score(params, graph))
+                with standing_in(model, model if own is None else own[key]):
+                    metrics[id(params), id(graph)] = dict(score(params, graph))
     tensors = [
         (named, name, value)
         for named in metrics.values()
@@ -146,7 +153,8 @@ def evaluate_on(
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
-        return means(scored(model, scores, pairs).values())
+        asked = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
+        return means(scored(model, scores, pairs, asked).values())
 
     return evaluate
 

@@ -21,7 +21,8 @@ from ..federation import (
     Params,
     Score,
     State,
-    check_model,
+    check_one_architecture,
+    check_whole,
     deployed,
     in_mode,
     means,
@@ -102,7 +103,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         if split.trains_only:
             return {}
         with in_mode(model, False):
-            z = functional_call(model, params, (graph.x, graph.adj))
+            z = predict(model, params, graph)
         held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
             held_out[""] = (split.test_edges, split.test_negatives)
@@ -171,7 +172,6 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
     model, models = method.model, deployed(method, clients)
-    template = model.state_dict()
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
@@ -179,10 +179,11 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         if any("adopted" in state for state in states.values()):
             for k, graph in enumerate(clients):
                 started = states.get(k, {}).get("adopted", used[k])
-                check_model(started, template, f"client {k}'s adopted model")
+                check_whole(method, started, graph, f"client {k}'s adopted model")
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
-        for (k, ending), own in scored(model, score, pairs).items():
+        asked = {key: method.model_of(clients[key[0]]) for key in pairs}
+        for (k, ending), own in scored(model, score, pairs, asked).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names:
@@ -230,10 +231,12 @@ def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Gr
     model, models = method.model, deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
-    cohort = Cohort(tests)
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
+    if method.models is not None:
+        return _graphs_one_by_one(method, tests, clients, majority)
+    cohort = Cohort(tests)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
@@ -250,6 +253,26 @@ def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Gr
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
         return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+
+    return evaluate
+
+
+def _graphs_one_by_one(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], majority: float
+) -> Evaluate:
+    """`evaluate_graphs` of clients whose models differ, which no batch can hold."""
+    models = deployed(method, clients)
+
+    def score(params: Params, graph: Graph) -> dict[str, Any]:
+        y: Any = graph.y
+        return {"test_accuracy": hit_counts(predict(method.model, params, graph), y)}
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used = models(outbox, states)
+        pairs = {k: (used[k], test) for k, test in enumerate(tests)}
+        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
+        each = scored(method.model, score, pairs, asked).values()
+        return {**means(each), "majority_accuracy": majority}
 
     return evaluate
 
@@ -290,6 +313,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
          'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
     """
+    check_one_architecture(method, "evaluate_ego")
     model, models = method.model, deployed(method, clients)
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)
