@@ -15,6 +15,7 @@ cells between two processes. Cells come task by task, all methods on Louvain nod
 from __future__ import annotations
 
 import argparse
+import math
 import shlex
 import statistics
 import sys
@@ -29,6 +30,8 @@ from harness.report import gains, paired, publish
 from harness.rows import spelled
 from papers import TABLES
 from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, measured_norms
+
+from fgl.targets import selected
 
 Found = dict[str, dict[str, Any]]
 
@@ -47,8 +50,10 @@ def best(found: Found, name: str, task: str) -> dict[str, Any] | None:
     judged = COLUMNS[task].validation
 
     def value(index: int) -> float:
-        score = (runs[index] or {})["metrics"].get(judged, {}).get("best_val")
-        return -1.0 if score is None or score != score else float(score)
+        metrics = (runs[index] or {})["metrics"]
+        score = metrics.get(judged.removeprefix("-"), {}).get("best_val")
+        worth = math.nan if score is None else selected({judged.removeprefix("-"): score}, judged)
+        return -math.inf if math.isnan(worth) else worth
 
     return trials[max(range(len(trials)), key=value)]
 
@@ -98,10 +103,12 @@ def scores(found: Found, name: str, task: str) -> dict[int, dict[str, float]]:
     if chosen is None:
         return {}
     there = {seed: made(found, name, task, chosen, seed) for seed in SEEDS}
+    column = COLUMNS[task]
+    scale = 1 if column.less else 100
     return {
         seed: {
-            "test": 100 * run["metrics"][COLUMNS[task].metric]["best_val"],
-            "own": 100 * run["metrics"][COLUMNS[task].own or COLUMNS[task].metric]["best_val"],
+            "test": scale * run["metrics"][column.metric]["best_val"],
+            "own": scale * run["metrics"][column.own or column.metric]["best_val"],
             "up": run["bytes_up"] / run["rounds"] / run["clients"] / 1e6,
             "down": run["bytes_down"] / run["rounds"] / run["clients"] / 1e6,
             "seconds": run["seconds_per_round"],
@@ -120,6 +127,8 @@ def table(found: Found, task: str) -> str:
     heads += ["chosen", "found"]
     if not COLUMNS[task].own:
         heads.remove("own nodes")
+    if COLUMNS[task].less:
+        heads[1] = "test, less is better"
     lines = [heads, ["---"] * len(heads)]
     for name, entry in ENTRIES.items():
         mine = scores(found, name, task) if task in entry.tasks else {}
@@ -141,15 +150,16 @@ def line(found: Found, name: str, task: str, mine: Any) -> list[str]:
         return statistics.mean(each[key] for each in mine.values())
 
     values = [each["test"] for each in mine.values()]
-    spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    digits = 3 if COLUMNS[task].less else 1
+    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     gain = "" if name == base else paired(gains(mine, scores(found, base, task), "test"))[0]
     values_of = best(found, name, task) or {}
     chosen = ", ".join(f"{key} {value}" for key, value in values_of.items())
-    own = [f"{mean('own'):.1f}"] if COLUMNS[task].own else []
+    own = [f"{mean('own'):.{digits}f}"] if COLUMNS[task].own else []
     cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")]
     cost += [f"{mean(key):.2g}" for key in ("seconds", "processor")]
     other = "" if name == base else base
-    first = [name, f"{mean('test'):.1f}{spread}", str(len(mine)), gain, other]
+    first = [name, f"{mean('test'):.{digits}f}{spread}", str(len(mine)), gain, other]
     return [*first, *own, *cost, chosen, noted(found, name, task, values_of)]
 
 
@@ -205,12 +215,16 @@ def draw(found: Found) -> None:
                               markersize=5, capsize=2.5)  # fmt: skip
         base = [each["test"] for each in scores(found, "FedAvg", task).values()]
         axes.axvline(statistics.mean(base), color="#c0742c", linewidth=0.8, alpha=0.6)
-        axes.set_title(column.title, fontsize=10)
+        axes.set_title(f"{column.title}{', less is better' * column.less}", fontsize=10)
+        if column.less:
+            axes.invert_xaxis()  # the best stand at the right in every panel
         axes.grid(alpha=0.3)
         axes.spines[["top", "right", "left"]].set_visible(False)
     grid[0].set_yticks(range(len(ENTRIES)), list(ENTRIES))
     grid[0].set_ylim(len(ENTRIES) - 0.5, -0.5)
-    figure.supxlabel("test score at the best validation, %; bars are standard deviations of seeds")
+    figure.supxlabel(
+        "test score at the best validation, % or an error; bars are standard deviations of seeds"
+    )
     figure.savefig(ROOT / "docs" / "images" / "matrix.png", dpi=110)
     plt.close(figure)
 

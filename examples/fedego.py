@@ -42,7 +42,7 @@ def fedego(
     def mixed(params, message, graph):
         if "head" not in message:  # the first round
             return params
-        own = label_distribution(graph.y, graph.num_classes, graph.train_mask)
+        own = label_distribution(graph.labels, graph.num_classes, graph.train_mask)
         share = weight(own, message["distribution"])
         head = rest(params, "reduction")
         return {**params, **interpolate(head, message["head"], share)}
@@ -58,7 +58,7 @@ def fedego(
         sent, state = fedavg.send(params, context, state, graph)
         trees = ego.training_trees(graph, fanouts, shuffle=shuffle)
         r = functional_call(model, params, (graph.x,), {"reduce": True})
-        y = torch.eye(graph.num_classes).to(r)[graph.y]
+        y = torch.eye(graph.num_classes).to(r)[graph.labels]
         sent["model"] = part(params, "reduction")
         sent["embeddings"] = mash(r, trees, batch_size=batch_size)
         sent["labels"] = blur(mash(y, trees, batch_size=batch_size))

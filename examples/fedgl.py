@@ -9,9 +9,7 @@ labels nodes of which it is sure, joins those alike, and sends each its part.
 
 from dataclasses import replace
 
-from torch.func import functional_call
-
-from fgl import layer, pseudo, tasks
+from fgl import layer, predict, pseudo, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
 from fgl.federation import Ragged, together
@@ -67,7 +65,7 @@ def fedgl(
 
     def send(params, context, state, graph):
         message, state = fedavg.send(params, context, state, graph)
-        logits = functional_call(fedavg.model, params, widened(graph, context).inputs)
+        logits = predict(fedavg.model, params, widened(graph, context))
         message |= {"node_id": graph.node_id, "embeddings": logits}
         return {**message, "predictions": logits.softmax(1)}, state
 

@@ -15,9 +15,8 @@ import copy
 from dataclasses import replace
 
 import torch
-from torch.func import functional_call
 
-from fgl import augment, layer, tasks
+from fgl import augment, layer, predict, tasks
 from fgl.checks import check_choice, check_number, check_weight
 from fgl.experiment import Run, cli
 from fgl.losses import node_contrast, structure_distillation
@@ -50,8 +49,9 @@ def fgssl(
     teacher = copy.deepcopy(fedavg.model).eval()
 
     def embed(model, params, view, graph):
-        seen = view(graph.x, graph.adj)
-        return functional_call(model, params, seen, {"return_embedding": True})
+        x, adj = view(graph.x, graph.adj)
+        seen = graph.with_adj(adj, x=x)
+        return predict(model, params, seen, return_embedding=True)
 
     def loss(params, graph, context):
         total = fedavg.loss(params, graph, context)
@@ -63,7 +63,7 @@ def fgssl(
                 _, h_global = embed(fedavg.model, params, global_view, graph)
             how = {"denominator": denominator, "direction": direction}
             how |= {"mask": graph.train_mask, "temperature": tau}
-            contrast = node_contrast(h_local, h_global, graph.y, **how)
+            contrast = node_contrast(h_local, h_global, graph.labels, **how)
             total = total + lambda_c * contrast
         if lambda_d:
             total = total + lambda_d * structure_distillation(

@@ -14,9 +14,8 @@ import copy
 from dataclasses import replace
 
 import torch
-from torch.func import functional_call
 
-from fgl import Graph, client_network, layer, tasks
+from fgl import Graph, client_network, layer, predict, tasks
 from fgl.checks import check_share
 from fgl.experiment import Run, cli
 from fgl.methods import mix_updates
@@ -48,7 +47,7 @@ def gpfl(fedavg, probes, *, rho=0.05, beta=0.95, start=property_start, learn=lea
         message, state = fedavg.send(params, context, state, graph)
         if "properties" not in state:
             state = {**state, "properties": mean_properties(graph)}
-        logits = functional_call(reader, params, probes.inputs)
+        logits = predict(reader, params, probes)
         message["answers"] = logits.log_softmax(1)
         return {**message, "properties": state["properties"]}, state
 

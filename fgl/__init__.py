@@ -18,6 +18,7 @@ from . import (
     pseudo,
     sampler,
     sparse,
+    targets,
     tasks,
     transforms,
 )
@@ -33,6 +34,7 @@ from .federation import (
     run,
 )
 from .graph import Graph
+from .predict import predict
 from .sparse import SparseMatrix
 
 __version__ = "0.1.0"
@@ -60,12 +62,14 @@ __all__ = [
     "metrics",
     "nn",
     "personalize",
+    "predict",
     "privacy",
     "properties",
     "pseudo",
     "run",
     "sampler",
     "sparse",
+    "targets",
     "tasks",
     "transforms",
 ]

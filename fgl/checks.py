@@ -226,3 +226,43 @@ def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
         if error.errno is None:
             raise
         raise OSError(f"Expected {wanted}, but got {error}{hint}") from error
+
+
+def as_columns(
+    output: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None = None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """An output and the answers as ``[n, t]``, a column per task; of one task ``[n]`` will do.
+
+    So ``[n]`` never meets ``[n, 1]``, of which torch would make ``[n, n]``.
+
+    Args:
+        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``.
+        y: float ``[n]`` or ``[n, t]``.
+        mask: ``[n]``, of any dtype; looked at for its length alone.
+
+    Raises:
+        TypeError: if `y` is not floating point.
+        ValueError: for shapes that do not fit.
+
+    Example:
+        >>> [each.shape for each in as_columns(torch.zeros(3, 1), torch.zeros(3))]
+        [torch.Size([3, 1]), torch.Size([3, 1])]
+        >>> as_columns(torch.zeros(3, 2), torch.zeros(3))
+        Traceback (most recent call last):
+        ValueError: Expected output to have shape [3] or [3, 1] as y has [3], but got [3, 2]
+    """
+    if not y.is_floating_point():
+        raise TypeError(f"Expected y to be floating point, but got {y.dtype}")
+    if y.dim() not in (1, 2):
+        raise ValueError(f"Expected y to have shape [n] or [n, t], but got {list(y.shape)}")
+    n = y.shape[0]
+    check_length(n, mask=mask)
+    t = 1 if y.dim() == 1 else y.shape[1]
+    fitting = ([n], [n, 1]) if t == 1 else ([n, t],)
+    if list(output.shape) not in fitting:
+        wanted = " or ".join(map(str, fitting))
+        raise ValueError(
+            f"Expected output to have shape {wanted} as y has {list(y.shape)}, "
+            f"but got {list(output.shape)}"
+        )
+    return output.reshape(n, t), y.reshape(n, t)

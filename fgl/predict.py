@@ -167,6 +167,32 @@ def predict(
         return functional_call(model, params, first, given, tie_weights=tie_weights)  # type: ignore[arg-type]
 
 
+def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
+    """Raise unless a graph that everybody's model is asked about has what the model reads.
+
+    Args:
+        model: of the clients.
+        graph: such as random probes.
+        outer: the name of the method that asks.
+
+    Raises:
+        ValueError: naming what is missing.
+
+    Example:
+        >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
+        >>> check_reads(fgl.nn.GINE(4, 8, 2, edge_dim=3), probes, "fedpub")
+        Traceback (most recent call last):
+        ValueError: Expected fedpub's probes to have what GINE reads, but got no ['edge_attr']
+    """
+    needed = reads(model).needed & {*FIELDS, "batch"}
+    missing = sorted(name for name in needed if not graph.has(name))
+    if missing:
+        raise ValueError(
+            f"Expected {outer}'s probes to have what {type(model).__name__} reads, "
+            f"but got no {missing}"
+        )
+
+
 def _field(graph: Graph, name: str) -> Tensor | None:
     if name == "edge_weight":
         return graph.adj.value

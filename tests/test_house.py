@@ -29,6 +29,7 @@ FLOORS: dict[str, set[str]] = {
     "personalize": {"checks"},
     "metrics": {"checks", "transfer"},
     "losses": {"checks", "sparse"},
+    "targets": {"losses", "metrics"},
     "graph": {"checks", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
@@ -54,12 +55,13 @@ FLOORS["federation"] = {
     "losses",
     "aggregate",
     "metrics",
+    "targets",
     "predict",
 }
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {"checks", "sparse", "graph", "federation", "tasks"}
+FLOORS["experiment"] = {"checks", "sparse", "graph", "targets", "federation", "tasks"}
 # Inside the federation, each file may import those before it; `method.message` knows nobody.
 FEDERATION = [
     "method.message",
@@ -70,6 +72,7 @@ FEDERATION = [
     "method.inbox",
     "method",
     "method.describe",
+    "method.models",
     "method.layers",
     "method.method",
     "method.compose",

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +113,49 @@ def test_the_trial_of_the_best_validation_is_chosen_and_reported(tmp_path: Path)
     assert "| FedProx | 50.0 ± 10.0 | 3 |" in said
     assert "| FedAvg | not run |" in said and "| FedGL | does not apply |" in said
     assert "| 0.5 | 0.2 | lr 0.1, mu 0.1 |" in said  # seconds, of the processor, what was chosen
+
+
+@pytest.fixture
+def errors(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A task of the matrix whose scores are errors."""
+    task = "louvain-nodes"
+    monkeypatch.setitem(COLUMNS, task, replace(COLUMNS[task], validation="-val_rmse"))
+    return task
+
+
+def of_error(name: str, task: str, index: int, seed: int, val: float, test: float) -> Any:
+    line = recorded(name, task, index, seed, val, test)
+    line["metrics"]["val_rmse"] = line["metrics"].pop("-val_rmse")
+    return line
+
+
+def test_the_trial_of_the_least_error_is_chosen_and_reported(tmp_path: Path, errors: str) -> None:
+    name, path = "FedProx", tmp_path / "runs.jsonl"
+    for index, error in enumerate((math.nan, 0.9, 0.7, 0.8)):
+        append(of_error(name, errors, index, TUNING_SEED, error, 0.5), path)
+    for seed in SEEDS:
+        append(of_error(name, errors, 2, seed, 0.5, 0.5 + seed / 10), path)
+    found = matrix.load(path)
+    assert matrix.best(found, name, errors) == ENTRIES[name].trials(errors)[2]
+    said = matrix.table(found, errors)
+    assert "| method | test, less is better |" in said and "| FedProx | 0.600 ± 0.100 | 3 |" in said
+
+
+def test_the_picture_of_errors_has_the_least_at_the_right(
+    tmp_path: Path, errors: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "runs.jsonl"
+    for index, seed in [*((i, TUNING_SEED) for i in range(4)), *((0, seed) for seed in SEEDS)]:
+        append(of_error("FedAvg", errors, index, seed, 0.5, 0.5), path)
+    plt, panels = matrix.pyplot(), []
+    monkeypatch.setattr(plt, "close", lambda figure: panels.extend(figure.axes))
+    monkeypatch.setattr(matrix, "pyplot", lambda: plt)
+    monkeypatch.setattr(matrix, "ROOT", tmp_path)
+    (tmp_path / "docs/images").mkdir(parents=True)
+    matrix.draw(matrix.load(path))
+    (axes,) = panels
+    assert axes.xaxis_inverted() and axes.get_title().endswith(", less is better")
 
 
 def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:

@@ -7,9 +7,27 @@ from typing import Any
 
 import pytest
 import torch
-from sklearn.metrics import average_precision_score, f1_score, roc_auc_score
+from sklearn.metrics import (
+    average_precision_score,
+    f1_score,
+    mean_absolute_error,
+    r2_score,
+    roc_auc_score,
+    root_mean_squared_error,
+)
 
-from fgl.metrics import accuracy, auc, average_precision, macro_f1
+from fgl.metrics import (
+    accuracy,
+    auc,
+    average_precision,
+    macro_f1,
+    mae,
+    mean_auc,
+    mean_average_precision,
+    on_host,
+    r2,
+    rmse,
+)
 
 
 @pytest.mark.parametrize("masked", [False, True])
@@ -179,3 +197,126 @@ def test_macro_f1_of_bad_rows() -> None:
         macro_f1(logits, torch.tensor([0]))
     with pytest.raises(TypeError, match="mask to be bool"):
         macro_f1(logits, torch.tensor([0, 0, 1]), torch.ones(3))
+
+
+def half_known(n: int = 40, t: int = 4, *, binary: bool = False) -> tuple[Any, Any, Any]:
+    """What a model says, answers of which a third is NaN, and a mask."""
+    generator = torch.Generator().manual_seed(4)
+    y = torch.randn(n, t, generator=generator)
+    y = (y > 0.3).float() if binary else y
+    out = (y + torch.randn(n, t, generator=generator)).round(decimals=1)  # with ties
+    y[torch.rand(n, t, generator=generator) < 0.3] = torch.nan
+    return out, y, torch.rand(n, generator=generator) < 0.7
+
+
+def by_task(metric: Any, out: torch.Tensor, y: torch.Tensor, mask: torch.Tensor) -> float:
+    """A metric of scikit-learn for each task on what is known, then the mean."""
+    found = []
+    for j in range(y.shape[1]):
+        rows = [v for v in range(len(y)) if mask[v] and not math.isnan(y[v, j])]
+        found.append(metric(y[rows, j].double().numpy(), out[rows, j].double().numpy()))
+    return float(sum(found) / len(found))
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (rmse, root_mean_squared_error),
+        (mae, mean_absolute_error),
+        (r2, r2_score),
+        (mean_auc, roc_auc_score),
+        (mean_average_precision, average_precision_score),
+    ],
+)
+def test_of_tasks_equals_sklearn_on_what_is_known(ours: Any, theirs: Any) -> None:
+    out, y, mask = half_known(binary=theirs in (roc_auc_score, average_precision_score))
+    assert float(ours(out, y, mask)) == pytest.approx(by_task(theirs, out, y, mask), rel=1e-12)
+    everything = torch.ones_like(mask)
+    assert float(ours(out, y)) == pytest.approx(by_task(theirs, out, y, everything), rel=1e-12)
+    one = y[:, 0], out[:, 0], out[:, :1]
+    assert (
+        float(ours(one[1], one[0])) == float(ours(one[2], one[0])) == float(ours(one[2], y[:, :1]))
+    )
+    order = torch.randperm(len(y))
+    again = ours(out[order], y[order], mask[order])
+    assert float(again) == pytest.approx(float(ours(out, y, mask)), rel=1e-12)
+
+
+def test_numbers_without_tasks_equal_sklearn() -> None:
+    out, y = torch.randn(30, 3), torch.randn(30, 3)
+    for ours, theirs in (
+        (rmse, root_mean_squared_error),
+        (mae, mean_absolute_error),
+        (r2, r2_score),
+    ):
+        got = ours(out, y)
+        assert got.dtype == torch.float64 and got.dim() == 0
+        assert float(got) == pytest.approx(theirs(y.double().numpy(), out.double().numpy()))
+
+
+def test_a_task_that_cannot_be_scored_is_left_out() -> None:
+    out, y, _ = half_known(binary=True)
+    want = {metric: metric(out[:, :3], y[:, :3]) for metric in (mean_auc, mean_average_precision)}
+    y[:, 3] = torch.where(y[:, 3].isnan(), torch.nan, 1.0)  # no negative
+    assert {metric: metric(out, y) for metric in want} == want
+    y[:, 3] = torch.nan
+    for metric in (*want, rmse, mae, r2):
+        assert float(metric(out, y)) == pytest.approx(float(metric(out[:, :3], y[:, :3])))
+    y[0, 3] = 1.0  # one answer has no spread
+    assert float(r2(out, y)) == pytest.approx(float(r2(out[:, :3], y[:, :3])))
+
+
+def test_r2_of_answers_that_are_all_the_same() -> None:
+    y = torch.full((3,), 2.0, dtype=torch.float64)
+    for out in (y, y + 1, y + torch.tensor([0.0, 0.0, 1e-6])):
+        assert float(r2(out, y)) == r2_score(y.numpy(), out.numpy())
+    y = torch.full((3,), 0.1, dtype=torch.float64)  # its mean differs from it by rounding
+    assert float(r2(y + 1, y)) == 0 and float(r2(y, y)) == 1
+
+
+@pytest.mark.parametrize("metric", [rmse, mae, r2, mean_auc, mean_average_precision])
+def test_of_tasks_nothing_to_score_and_bad_input(metric: Any) -> None:
+    nothing = torch.full((5, 2), torch.nan)
+    assert math.isnan(metric(torch.zeros(5, 2), nothing))
+    assert math.isnan(metric(torch.zeros(0, 2), nothing[:0]))
+    y = torch.tensor([0.0, 1.0, 0.0])
+    assert math.isnan(metric(y, y, torch.zeros(3, dtype=torch.bool)))
+    assert not math.isnan(
+        metric(torch.tensor([0.0, 1.0, torch.nan]), y * torch.tensor([1, 1, torch.nan]))
+    )
+    for given, kind, message in (
+        ((y, y.long()), TypeError, "y to be floating point, but got torch.int64"),
+        ((y, y, y), TypeError, "mask to be bool, but got torch.float32"),
+        ((y, y, torch.ones(2).bool()), ValueError, r"mask to have shape \[3\], but got \[2\]"),
+        ((torch.zeros(3, 3), y), ValueError, r"shape \[3\] or \[3, 1\] as y has \[3\]"),
+    ):
+        with pytest.raises(kind, match=message):
+            metric(*given)
+
+
+def test_an_answer_that_is_neither_yes_nor_no() -> None:
+    y = torch.tensor([0.0, 1.0, 0.5])
+    with pytest.raises(ValueError, match="y to be 0, 1 or NaN, but got another value"):
+        mean_auc(torch.zeros(3), y)
+    assert mean_auc(torch.zeros(3), y, torch.tensor([True, True, False])) == 0.5
+
+
+def test_a_model_that_says_nan_is_as_wrong_as_can_be() -> None:
+    """As in accuracy, so that NaN means that there is nothing to score."""
+    y, said = torch.tensor([0.0, 1.0, 0.0, 1.0]), torch.full((4,), torch.nan)
+    assert rmse(said, y) == mae(said, y) == math.inf and r2(said, y) == -math.inf
+    assert mean_auc(said, y) == 0 and mean_average_precision(said, y) == 0.5
+    some = torch.tensor([0.0, torch.nan, 0.0, 1.0])  # one of two positives loses to both negatives
+    assert mean_auc(some, y) == 0.5 and rmse(some, y) == math.inf
+    assert mean_auc(torch.tensor([0.0, 2.0, torch.nan, 1.0]), y) == 0.5
+
+
+def test_numbers_on_the_processor() -> None:
+    found = {"share": torch.tensor([1, 4]), "own": 0.5, "rmse": torch.tensor(2.0)}
+    f1 = {"f1": torch.tensor([[1, 0, 0], [1, 1, 0], [2, 0, 0]])}
+    assert on_host(found, f1, {}) == [
+        {"share": 0.25, "own": 0.5, "rmse": 2.0},
+        {"f1": pytest.approx(1 / 3)},
+        {},
+    ]
+    assert isinstance(found["rmse"], torch.Tensor)

@@ -334,7 +334,7 @@ def test_an_example_changes_the_sum_by_its_length_at_most(monkeypatch: pytest.Mo
 def test_a_row_whose_loss_is_not_finite_does_not_stop_its_client() -> None:
     """That a client had failed would have told that this row is there."""
     own, method = rows(5), private(Rows, noise_multiplier=1.0)
-    far = 3e38 * method.initial()["one.weight"][:1].sign()
+    far = 3.4e38 * method.initial()["one.weight"][:1].sign()
     far = own.replace(x=torch.cat([far, own.x[1:]]))
     assert method.loss(method.initial(), far, {}).isnan()
     assert upload(method, far).isfinite().all()

@@ -85,7 +85,7 @@ def test_waits_and_copies_are_counted_with_file_and_line(gpu: PretendedDevice) -
     fgl.metrics.accuracy(x[:, None], x.long() * 0)
     assert gpu.waits.total() == gpu.copies.total() == 1
     x[x > 0].tolist()
-    place = [what for what in gpu.waits if what.startswith("fgl/metrics.py:")]
+    place = [what for what in gpu.waits if what.startswith("fgl/metrics/classes.py:")]
     assert place
     assert all(what.split(":")[1].split()[0].isdigit() for what in place)
     assert any(what.endswith(" index by a mask") for what in gpu.waits)

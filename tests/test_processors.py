@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,9 @@ def test_kernels_that_the_processor_lacks_are_left_out(monkeypatch: pytest.Monke
 def test_another_processor_trains_nearly_the_same(tmp_path: Path) -> None:
     env, _ = processors.prepared(SETTINGS["no vectors"], tmp_path)
     found = processors.moved(env, tmp_path)
-    assert 0 < found["float32"] < 1e-5  # 0: it would have trained with the same kernels
-    assert 0 < found["float64"] < 1e-5
+    assert found["float32"] < 1e-5 and found["float64"] < 1e-5
+    if os.environ.get("ATEN_CPU_CAPABILITY") != "default":  # else these are the same kernels
+        assert found["float32"] > 0 and found["float64"] > 0
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from conformance import recipe
 from federations import close
 from torch import Tensor
 from torch import nn as torch_nn
@@ -451,3 +452,20 @@ def test_a_model_that_filters_nodes_is_refused_and_not_wrong() -> None:
     method = fgl.fedavg(seeded(Deaf), train=fgl.Training(SGD, num_steps=1))
     with pytest.raises((ValueError, RuntimeError), match="padding|vmap|size of tensor"):
         trained(method, clients(), 4)
+
+
+def test_fgssl_and_moon_run_a_model_of_pyg() -> None:
+    model = fgl.nn.Embedded(seeded(LAYERS["models.GCN"]), before="convs.1")
+    graphs = clients()
+    for build in (recipe("fgssl"), fgl.methods.moon):
+        method = build(fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2)))
+        result = fgl.run(method, graphs, num_rounds=2, clients_at_once=4)
+        assert not any(each.one_by_one for each in result.history)
+        assert all(value.isfinite().all() for value in result.outbox[0]["model"].values())
+
+
+def test_probes_without_features_of_edges_are_refused() -> None:
+    probes = fgl.methods.proxy_graph(clients()[0])
+    with pytest.raises(ValueError, match=r"fedpub's probes to have .* but got no \['edge_attr'\]"):
+        fgl.methods.fedpub(fgl.fedavg(seeded(FEATURES["GINE"])), probes)
+    fgl.methods.fedpub(fgl.fedavg(seeded(LAYERS["GCN"])), probes)

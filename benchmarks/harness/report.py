@@ -50,7 +50,7 @@ def scores(table: Table, entry: dict[str, Any]) -> dict[str, float]:
         elif other in entry:
             fields[head] = entry[other] * SCALE.get(other, 1)
     if table.validation:
-        found["val"] = metrics[table.validation]["best_val"]
+        found["val"] = metrics[table.validation.removeprefix("-")]["best_val"]
     return {name: 100 * value for name, value in found.items()} | fields
 
 

@@ -222,11 +222,12 @@ class Table:
     """Rows, the one that others are compared with, where results lie, how long a run is.
 
     `metric` at `key` (the round of best validation, the last one, ...) stands beside the paper's
-    cell; `validation` is the metric that chose, "" where the protocol has no validation set; `also`
-    are further columns by their head: metrics at `key`, or fields of a recorded run such as
-    ``"bytes_down"`` (in MB). A run is counted by its seed, where `folds` by its fold: run 7 is fold
-    2 of the second repetition. `first` is the first run, `seeds` how many there are by default.
-    `pooled` adds the paired test over all datasets together; where `folds`, over all settings.
+    cell; `validation` is the metric that chose, with a minus before it where less is better, ""
+    where the protocol has no validation set; `also` are further columns by their head: metrics at
+    `key`, or fields of a recorded run such as ``"bytes_down"`` (in MB). A run is counted by its
+    seed, where `folds` by its fold: run 7 is fold 2 of the second repetition. `first` is the first
+    run, `seeds` how many there are by default. `pooled` adds the paired test over all datasets
+    together; where `folds`, over all settings.
     """
 
     rows: list[Row]

@@ -115,9 +115,14 @@ class Column:
     setting: Any
     run: Run
     metric: str
-    validation: str
+    validation: str  # as `Task.select`: "-val_rmse" where less is better
     own: str  # the score on each client's own test examples, "" where `metric` is that
     lrs: tuple[float, float, float, float]  # the two in the middle go with values of a method
+
+    @property
+    def less(self) -> bool:
+        """Whether less of its scores is better: these are errors, and no shares of 100 %."""
+        return self.validation.startswith("-")
 
 
 COLUMNS = {

@@ -76,31 +76,6 @@ def growth_table(found: dict[str, Any]) -> list[str]:
     return out
 
 
-def with_earlier(growth: dict[str, Any], speed: dict[str, Any]) -> dict[str, Any]:
-    """What was measured, and what `rounds.py` did before, by the clock, where there is no more."""
-    growing = dict(growth["growing"])
-    for what in ("nodes", "clients"):
-        for variant in ("loop", "batch"):
-            start = f"growth_{what}/{variant}/"
-            keys = [k for k in speed if k.startswith(start) and k.endswith("/seconds")]
-            if variant in growing.get(what, {}) or not keys:
-                continue
-            of = growing.get(what, {"machine": speed["machine"]})
-            if of["machine"] != speed["machine"]:
-                continue  # a row of one commit
-            names = ("seconds", "megabytes_over_data")
-            made = {
-                "sizes": {
-                    k.split("/")[2]: {n: speed[k.replace("/seconds", f"/{n}")] for n in names}
-                    for k in keys
-                },
-                "slopes": {n: speed[f"{start}slope_of_{n}"] for n in names},
-            }
-            growing[what] = {**of, variant: made, "clock": "wall"}
-    order = ("nodes", "edges", "clients", "features")
-    return {**growth, "growing": {what: growing[what] for what in order if what in growing}}
-
-
 def growth_picture(found: dict[str, Any]) -> None:
     """A column for each thing that grows: seconds above, memory below."""
     from harness.machine import pyplot
@@ -245,7 +220,6 @@ def write_speed() -> None:
     growth = kept(RESULTS / "growth.json")
     if growth:
         lines += ["", "## Growth", "", f"{described(growth)}.", "", "![growth](images/growth.png)"]
-        growth = with_earlier(growth, speed)
         lines += ["", *growth_table(growth)]
         growth_picture(growth)
     lines += ["", "## Kernels", "", f"{described(kernels)}.", "", "![kernels](images/kernels.png)"]

@@ -18,6 +18,7 @@ from .partitions import (
     metis_partition,
     overlapping_partition,
     partition_graph,
+    quantile_labels,
     random_partition,
     union_graph,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "overlapping_partition",
     "partition_graph",
     "public_split",
+    "quantile_labels",
     "random_partition",
     "random_split",
     "read_wiki_cs",

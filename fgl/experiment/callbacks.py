@@ -46,7 +46,8 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
 
     Args:
         patience: how many rounds it waits.
-        select: the metric that says which round is best; see `fgl.experiment.best_round`.
+        select: the metric that says which round is best, with a minus before it where less is
+            better; see `fgl.experiment.best_round`.
 
     Returns:
         A callback for `fgl.run`.

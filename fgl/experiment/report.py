@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..federation import Result, Round
+from ..targets import selected
 
 DESCRIBED = {
     "last": "last",
@@ -35,8 +36,9 @@ def report(
         result: of `fgl.run`.
         recipe, dataset, clients, rounds, seed: what was run; they stand in the report as given.
         config: all other settings.
-        select: the metric whose largest value says which round is best (see `best_round`); a name
-            that no round has, such as "", where there is no validation.
+        select: the metric whose largest value says which round is best, or with a minus before it
+            the one whose smallest does (see `best_round`); a name that no round has, such as "",
+            where there is no validation.
 
     Returns:
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last
@@ -79,11 +81,12 @@ def report(
 def best_round(history: Sequence[Round], select: str = "val_accuracy") -> Round:
     """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier.
 
+    With a minus before the name, ``"-val_rmse"``, it is the round of the smallest one.
     A mean over fewer clients says less: rounds of the most ``scored_clients`` come first.
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name.
+        select: the metric's name, with a minus before it where less is better.
 
     Returns:
         One of the rounds.
@@ -100,7 +103,7 @@ def best_round(history: Sequence[Round], select: str = "val_accuracy") -> Round:
 
     def key(record: Round) -> tuple[bool, float, float, float]:
         found = record.metrics
-        value = found.get(select, math.nan)  # where nobody could be scored
+        value = selected(found, select)  # NaN where nobody could be scored
         clients, loss = found.get("scored_clients", 0.0), found.get("val_loss", 0.0)
         return not math.isnan(value), clients, value, -loss
 
@@ -137,7 +140,7 @@ def to_json(report: Any) -> str:
 
 
 def _selects(history: Sequence[Round], select: str) -> bool:
-    return bool(history) and select in history[-1].metrics
+    return bool(history) and select.removeprefix("-") in history[-1].metrics
 
 
 def _curves(history: Sequence[Round]) -> dict[str, list[float | None]]:
@@ -157,6 +160,9 @@ def _metrics(history: Sequence[Round], select: str) -> dict[str, dict[str, float
             metrics[name] = {"last": last, "best_val": best[name]}
         each = [other for other in names if other.startswith(f"{name}/")]
         if each:
-            top = [max(r.metrics[other] for r in history if other in r.metrics) for other in each]
+            best_of = min if select.startswith("-") else max
+            top = [
+                best_of(r.metrics[other] for r in history if other in r.metrics) for other in each
+            ]
             metrics[name]["best_test"] = statistics.mean(top)
     return metrics

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ..graph import Graph
-from ..losses import cross_entropy
-from ..metrics import class_counts, f1_of, hit_counts, share
+from ..metrics import on_host
 from ..predict import predict, standing_in
-from ..transfer import to_host
+from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone
 from .executors.loop import Score
 from .gate.guard import check_whole
 from .method.message import Message, Params
@@ -21,7 +20,6 @@ from .round import means
 from .training.train import in_mode
 
 Key = TypeVar("Key")
-NUMBER: Any = (float, share, f1_of)  # of a tensor by its dimensions: a number, hits, classes
 
 
 def deployed(
@@ -92,16 +90,8 @@ def scored(
             if (id(params), id(graph)) not in metrics:
                 with standing_in(model, model if own is None else own[key]):
                     metrics[id(params), id(graph)] = dict(score(params, graph))
-    tensors = [
-        (named, name, value)
-        for named in metrics.values()
-        for name, value in named.items()
-        if isinstance(value, Tensor)
-    ]
-    moved = to_host(*(value for _, _, value in tensors))
-    for (named, name, _), value in zip(tensors, moved, strict=True):
-        named[name] = NUMBER[value.dim()](value)
-    return {key: metrics[id(params), id(graph)] for key, (params, graph) in pairs.items()}
+    numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
+    return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
 
 
 def evaluate_on(
@@ -111,11 +101,12 @@ def evaluate_on(
     *,
     score: Score | None = None,
     logits_of: Callable[..., Any] = predict,
+    target: Target = CLASSES,
 ) -> Evaluate:
     """Score the models that clients deploy: all on one graph, or each on a graph of its own.
 
     Args:
-        method: its model is called as ``model(graph.x, graph.adj)``.
+        method: its model is called as ``model(*graph.inputs)``.
         graph: one graph with labels, a validation and a test mask, usually the graph the clients
             were cut from, with all of its edges; or one graph per client, with labels and a test
             mask: the local goal. Where there are fewer clients than graphs (a centralized run), the
@@ -126,13 +117,17 @@ def evaluate_on(
             the like, see below.
         logits_of: ``(model, params, graph) -> logits``, of the default score; by default the
             model's forward on all of the graph.
+        target: what the values of ``graph.y`` are, of the default score; default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``, each the mean over the clients that have it. By default
         ``{"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}`` on one graph, and
-        ``{"local_accuracy"}`` on graphs of their own, without those that have no test node.
+        ``{"local_accuracy"}`` on graphs of their own, without those that have no test node. With
+        `fgl.targets.REGRESSION` ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``,
+        and ``{"local_rmse", "local_mae", "local_r2"}``, without those that have nothing known.
 
     Raises:
+        TypeError: by default, for numbers in ``y`` where no target says what they are.
         ValueError: by default, if a graph lacks labels or a mask, a mask is empty, or no client has
             a test node; and, when called, if a model is not whole.
 
@@ -147,51 +142,59 @@ def evaluate_on(
     """
     model, models = method.model, deployed(method, clients)
     usual = _whole_score if isinstance(graph, Graph) else _local_score
-    scores = usual(model, graph, logits_of) if score is None else score
+    scores = usual(model, graph, logits_of, target) if score is None else score
+    local = score is None and not isinstance(graph, Graph)
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
         asked = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
-        return means(scored(model, scores, pairs, asked).values())
+        metrics = scored(model, scores, pairs, asked).values()
+        return means(map(scored_alone, metrics) if local else metrics)
 
     return evaluate
 
 
-def _whole_score(model: nn.Module, graph: Any, logits_of: Callable[..., Any]) -> Score:
-    """How well a model classifies one graph that all clients are scored on."""
+def _whole_score(
+    model: nn.Module, graph: Any, logits_of: Callable[..., Any], target: Target
+) -> Score:
+    """How well a model does on one graph that all clients are scored on."""
     missing = [n for n in ("y", "val_mask", "test_mask") if getattr(graph, n) is None]
     if missing:
         raise ValueError(f"Expected graph to have y, val_mask and test_mask, but got no {missing}")
     for name in ("val_mask", "test_mask"):
         if not getattr(graph, name).any():
             raise ValueError(f"Expected {name} to have a node, but got none")
+    checked_y(target, graph.y)
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
-        logits, y = logits_of(model, params, graph), graph.y
+        output, y = logits_of(model, params, graph), graph.y
         return {
-            "val_accuracy": hit_counts(logits, y, graph.val_mask),
-            "val_loss": cross_entropy(logits, y, graph.val_mask),
-            "test_accuracy": hit_counts(logits, y, graph.test_mask),
-            "test_macro_f1": class_counts(logits, y, graph.test_mask),
+            f"val_{target.first}": target.metrics[target.first](output, y, graph.val_mask),
+            "val_loss": target.loss(output, y, graph.val_mask),
+            **target.measure("test_", output, y, graph.test_mask),
         }
 
     return score
 
 
-def _local_score(model: nn.Module, graphs: Any, logits_of: Callable[..., Any]) -> Score:
-    """How well a model classifies the test nodes of one client, if it has any."""
+def _local_score(
+    model: nn.Module, graphs: Any, logits_of: Callable[..., Any], target: Target
+) -> Score:
+    """How well a model does on the test nodes of one client, if it has any."""
     tested = [own for own in graphs if own.test_mask is not None and bool(own.test_mask.any())]
     if not tested or any(own.y is None for own in tested):
         raise ValueError("Expected clients to have labels and test nodes, but got none")
-    asked = set(tested)  # graphs are told apart by identity
+    for own in tested:
+        checked_y(target, own.y)
+    asked, local = set(tested), of_clients(target)  # graphs are told apart by identity
 
     def score(params: Params, graph: Any) -> dict[str, Any]:
         if graph not in asked:
             return {}
-        logits = logits_of(model, params, graph)
-        return {"local_accuracy": hit_counts(logits, graph.y, graph.test_mask)}
+        output = logits_of(model, params, graph)
+        return local.measure("local_", output, graph.y, graph.test_mask)
 
     return score
 

@@ -172,12 +172,15 @@ class Graph(Facts):
         """What models whose forward has `edge_index` read of it, made once."""
         return Reading(self)
 
-    def with_adj(self, adj: SparseMatrix) -> Graph:
+    def with_adj(self, adj: SparseMatrix, *, x: Any = None) -> Graph:
         """The same graph, multiplied with another operator ``A[target, source]``; unchecked.
 
-        A `SparseMatrix.as_operator` is multiplied as it is. Edges and everything else stay.
+        A `SparseMatrix.as_operator` is multiplied as it is. Other features are read where they are
+        given. Edges and everything else stay.
         """
         other = copy.copy(self)
+        if x is not None:
+            other.__dict__["x"] = x
         other.__dict__["edges_of"] = self.__dict__.get("edges_of", self)
         other.__dict__["adj"] = adj
         other.__dict__.pop("reading", None)

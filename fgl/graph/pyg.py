@@ -48,7 +48,9 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
     known = {*READ, *DERIVED, *ignore}
-    unread = [key for key in stored if key not in known and getattr(data, key, None) is not None]
+    unread = [
+        key for key in sorted(stored) if key not in known and getattr(data, key, None) is not None
+    ]
     if unread:
         raise ValueError(
             f"Expected data to have fields that a Graph has, but got {unread} besides: see "

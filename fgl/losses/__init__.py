@@ -1,6 +1,8 @@
 """Losses: pure functions of tensors, one file each."""
 
+from .binary_cross_entropy import binary_cross_entropy
 from .cross_entropy import cross_entropy, soft_cross_entropy
+from .errors import absolute_error, huber, squared_error
 from .kl_divergence import kl_divergence
 from .model_contrast import model_contrast
 from .nearest_features import nearest_features
@@ -13,9 +15,12 @@ from .structure_distillation import structure_distillation
 from .unit_rows import unit_rows
 
 __all__ = [
+    "absolute_error",
+    "binary_cross_entropy",
     "cross_entropy",
     "dense_reconstruction",
     "distance_per_entry",
+    "huber",
     "kl_divergence",
     "model_contrast",
     "nearest_features",
@@ -26,6 +31,7 @@ __all__ = [
     "reconstruction_loss",
     "sampled_reconstruction",
     "soft_cross_entropy",
+    "squared_error",
     "structure_distillation",
     "unit_rows",
 ]

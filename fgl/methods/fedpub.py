@@ -14,6 +14,7 @@ from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import Inbox, Message, Method, Params, State, check_averages, layer, predict
 from ..graph import Graph
+from ..predict import check_reads
 from .mix_models import mix_models
 
 MASK = "mask."  # before the name of a weight: the name of its mask
@@ -68,6 +69,7 @@ def fedpub(
     """
     check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
     check_averages(fedavg, "fedpub")
+    check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
     masks = {MASK + name: torch.ones_like(p).detach() for name, p in weights.items()}

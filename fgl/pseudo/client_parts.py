@@ -48,17 +48,22 @@ def unpacked(
     Args:
         message: with or without a part (see `part_of`); one for another number of nodes is left
             out, with a warning.
-        graph: the client's.
+        graph: the client's; what is in its `y` are labels.
 
     Returns:
         The message without the part; labels int64 ``[num_nodes]``, -1 where there is none; the
         pseudo graph ``[num_nodes, num_nodes]``, empty where there is none.
+
+    Raises:
+        TypeError: if `y` is numbers.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
         >>> unpacked({"model": {}, "labels": torch.tensor([1, -1])}, graph)[:2]
         ({'model': {}}, tensor([ 1, -1]))
     """
+    if graph.y is not None:
+        _ = graph.labels  # numbers have no classes, which pseudo labels name
     rest = {key: value for key, value in message.items() if key not in NAMES}
     part = {key: message[key] for key in NAMES if key in message}
     if not _fits(part, graph.num_nodes):

@@ -91,7 +91,7 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
     y: Any = torch.zeros(1 + max(int(own.max()) for own in ids), dtype=torch.int64)
     y = y.to(clients[0].device)
     for own, client in zip(ids, clients, strict=True):
-        y[own] = client.y
+        y[own] = client.labels
 
     def quality(outbox: Mapping[int, Any], states: Any) -> dict[str, float]:
         sent = {k: message for k, message in outbox.items() if k < len(clients)}

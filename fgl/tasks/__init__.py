@@ -1,6 +1,7 @@
 """Tasks: what is learned, from what data of which clients, scored how."""
 
 from .ego_nodes import EgoNodes, ego_node_task
+from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
 from .mended import generator_task, mend, mended
@@ -9,7 +10,7 @@ from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .presets import of_network, preset
 from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
-from .scores import evaluate_graphs, evaluate_own, link_scores, node_scores
+from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
 

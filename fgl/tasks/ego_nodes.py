@@ -152,6 +152,8 @@ def _check(clients: Sequence[Graph], test: Graph) -> None:
                 raise ValueError(f"Expected client {client} to have {name}, but got none")
     if test.y is None or not test.num_nodes:
         raise ValueError("Expected the test graph to have nodes with labels, but got none")
+    for graph in (*clients, test):
+        _ = graph.labels  # numbers have no classes
 
 
 @setting

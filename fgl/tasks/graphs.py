@@ -13,7 +13,9 @@ from ..checks import check_choice, check_count, check_number
 from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
 from ..nn import GIN, Star
-from .scores import evaluate_graphs, node_scores, validation
+from ..targets import CLASSES, Target
+from .graph_scores import evaluate_graphs, has_validation
+from .scores import node_scores, validation
 from .settings import Setting, setting
 from .structure import with_structure
 from .task import Local, Task, bounded
@@ -22,15 +24,23 @@ GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
 
 
 def graph_task(
-    clients: Sequence[Graph], tests: Sequence[Graph], model: nn.Module, train: Training
+    clients: Sequence[Graph],
+    tests: Sequence[Graph],
+    model: nn.Module,
+    train: Training,
+    *,
+    target: Target = CLASSES,
 ) -> Task:
     """Classify graphs; a client is scored with the model that it deploys, on its own test graphs.
+
+    Of another target than class labels, the graphs in clients' validation masks select the round.
 
     Args:
         clients: collections with labels, what clients train on.
         tests: one collection with labels per client.
-        model: called as ``model(*graph.inputs)``, returns logits.
+        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
         train: local training.
+        target: what the values of ``graph.y`` are; default class labels.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -41,11 +51,13 @@ def graph_task(
     """
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_graphs(method, tests, trained)
+        return evaluate_graphs(method, tests, trained, target=target)
 
-    validate = validation(node_scores(model, test=False), "val_accuracy")
-    method = bounded(fedavg(model, train=train), clients)
-    return Task(clients, method, scores, "", validate)
+    validate = validation(node_scores(model, test=False, target=target), target.select)
+    method = bounded(fedavg(model, train=train, target=target), clients)
+    selects = target.metrics != CLASSES.metrics and any(map(has_validation, clients))
+    select = target.select if selects else ""
+    return Task(clients, method, scores, select, validate)
 
 
 @setting

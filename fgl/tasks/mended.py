@@ -130,7 +130,7 @@ def generator_loss(
     return (
         a * weighted_mean(apart, mask)
         + b * losses.nearest_features(features, count, hidden, missing, mask=mask)
-        + c * losses.cross_entropy(logits, graph.y, mask)  # type: ignore[arg-type]
+        + c * losses.cross_entropy(logits, graph.labels, mask)
     )
 
 
@@ -138,6 +138,7 @@ def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
     """A share of a graph's validation nodes hidden."""
     if graph.val_mask is None or graph.train_mask is None or graph.y is None:
         raise ValueError("Expected each client to have y, train_mask and val_mask, but got none")
+    _ = graph.labels  # numbers have no classes
     nodes = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
@@ -276,6 +277,7 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
 def _generator(task: Task, hidden: int, latent: int, wide: int, seed: int) -> NeighbourGenerator:
     """The first generator, which all clients start from."""
     own = task.clients[0]
+    _ = own.labels  # numbers have no classes
     sizes: Any = own.num_features, hidden, own.num_classes
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)

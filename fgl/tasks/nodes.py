@@ -15,6 +15,7 @@ from ..checks import check_choice
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..nn import GAT, GCN, SAGE, Star
+from ..targets import CLASSES, Target
 from .scores import node_scores, validation
 from .settings import PARTITIONS, Cut, setting
 from .structure import with_structure
@@ -28,14 +29,22 @@ MODELS: dict[str, Any] = {
 }
 
 
-def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
-    """Classify the nodes of clients; every model is scored on the whole graph.
+def node_task(
+    whole: Graph,
+    clients: Sequence[Graph],
+    model: nn.Module,
+    train: Training,
+    *,
+    target: Target = CLASSES,
+) -> Task:
+    """Classify the nodes of clients, or what else the target says; scored on the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
         clients: graphs with labels, and a training mask where not all nodes train.
-        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        model: called as ``model(graph.x, graph.adj)``, returns logits, or what the target needs.
         train: local training.
+        target: what the values of ``graph.y`` are; default class labels.
 
     Example:
         >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -46,11 +55,11 @@ def node_task(whole: Graph, clients: Sequence[Graph], model: nn.Module, train: T
     """
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_on(method, whole, trained)
+        return evaluate_on(method, whole, trained, target=target)
 
-    validate = validation(node_scores(model, test=False), "val_accuracy")
-    method = bounded(fedavg(model, train=train), clients)
-    return Task(clients, method, scores, "val_accuracy", validate, whole)
+    validate = validation(node_scores(model, test=False, target=target), target.select)
+    method = bounded(fedavg(model, train=train, target=target), clients)
+    return Task(clients, method, scores, target.select, validate, whole)
 
 
 @setting

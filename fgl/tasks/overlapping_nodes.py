@@ -21,13 +21,20 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..nn import GCN
+from ..targets import CLASSES, Target
 from .scores import node_scores, validation
 from .settings import Setting, setting
 from .task import Local, Task, bounded, weighed_by_nodes
 
 
 def overlapping_node_task(
-    union: Graph, clients: Sequence[Graph], model: nn.Module, train: Training, *, l2: float = 0.0
+    union: Graph,
+    clients: Sequence[Graph],
+    model: nn.Module,
+    train: Training,
+    *,
+    l2: float = 0.0,
+    target: Target = CLASSES,
 ) -> Task:
     """Classify nodes that several clients hold; a client weighs as many as it has nodes.
 
@@ -40,6 +47,7 @@ def overlapping_node_task(
             ``convs.0.lin.weight`` where `l2` is not 0.
         train: local training.
         l2: weight of half the squared norm of that matrix in the loss.
+        target: what the values of ``graph.y`` are; default class labels.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -51,20 +59,20 @@ def overlapping_node_task(
         2
     """
     check_weight(l2=l2)
-    cross_entropy = supervised(model)
+    of_target = supervised(model, target)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        total = cross_entropy(params, graph, context)
+        total = of_target(params, graph, context)
         return total + l2 / 2 * params["convs.0.lin.weight"].square().sum() if l2 else total
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return together(evaluate_on(method, union, trained), evaluate_on(method, clients, trained))
+        scopes = (union, clients)
+        return together(*(evaluate_on(method, each, trained, target=target) for each in scopes))
 
-    validate = validation(node_scores(model, test=False), "val_accuracy")
+    validate = validation(node_scores(model, test=False, target=target), target.select)
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
-    return Task(
-        clients, bounded(method, [*clients, union]), scores, "val_accuracy", validate, union
-    )
+    bound = bounded(method, [*clients, union])
+    return Task(clients, bound, scores, target.select, validate, union)
 
 
 @setting

@@ -49,7 +49,7 @@ def own_node_task(
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         logits, total = encoded(model, params, graph, context, kl)
-        return total + losses.cross_entropy(logits, graph.y, graph.train_mask)  # type: ignore[arg-type]
+        return total + losses.cross_entropy(logits, graph.labels, graph.train_mask)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         for _ in range(num_steps(train)):

@@ -25,6 +25,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
+from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .nodes import MODELS
 from .scores import node_scores, validation
@@ -42,12 +43,13 @@ def sampled_node_task(
     epochs: int = 1,
     batch_size: int = 1024,
     block_size: int = 65536,
+    target: Target = CLASSES,
 ) -> Task:
     """Classify the nodes of clients; a local step sees some of them, with sampled neighbours.
 
-    The loss is FedAvg's: cross-entropy on the training nodes of the graph at hand, which are the
-    seeds of a batch (`NeighbourSampler`). So a method whose loss adds a term sees the same batch.
-    Scores are of all neighbours, on the whole graph.
+    The loss is FedAvg's: that of the target on the training nodes of the graph at hand, which are
+    the seeds of a batch (`NeighbourSampler`). So a method whose loss adds a term sees the same
+    batch. Scores are of all neighbours, on the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
@@ -59,6 +61,7 @@ def sampled_node_task(
         epochs: passes over a client's training nodes in a round.
         batch_size: training nodes per step; the last one is kept however small.
         block_size: nodes per block of inference, see `logits_in_blocks`.
+        target: what the values of ``graph.y`` are; default class labels.
 
     Raises:
         ValueError: if a number is out of range.
@@ -82,11 +85,12 @@ def sampled_node_task(
     logits_of = partial(logits_in_blocks, block_size=block_size)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
-        return evaluate_on(method, whole, trained, logits_of=logits_of)
+        return evaluate_on(method, whole, trained, logits_of=logits_of, target=target)
 
-    validate = validation(node_scores(model, test=False, logits_of=logits_of), "val_accuracy")
-    method = fedavg(model, train=Training(optimizer, batches=batches))
-    return Task(clients, bounded(method, clients), scores, "val_accuracy", validate, whole)
+    own_scores = node_scores(model, test=False, logits_of=logits_of, target=target)
+    validate = validation(own_scores, target.select)
+    method = fedavg(model, train=Training(optimizer, batches=batches), target=target)
+    return Task(clients, bounded(method, clients), scores, target.select, validate, whole)
 
 
 def sampled_steps(

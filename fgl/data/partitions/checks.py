@@ -5,7 +5,10 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
+from torch import Tensor
+
 from ...checks import check_number
+from ...graph.checks import check_index
 from ...progress import shown
 
 
@@ -14,6 +17,16 @@ def check_num_clients(num_clients: int, total: int) -> None:
     check_number("num_clients", num_clients, integer=True)
     if not 1 <= num_clients <= total:
         raise ValueError(f"Expected num_clients to be in [1, {total}], but got {num_clients}")
+
+
+def check_labels(y: Any) -> None:
+    """Raise unless `y` is classes, int64 ``[n]``, at least 0; of numbers it says what to do."""
+    if isinstance(y, Tensor) and y.is_floating_point():
+        raise TypeError(
+            f"Expected y to be an int64 tensor, but got {y.dtype}: "
+            "fgl.data.quantile_labels makes labels of numbers"
+        )
+    check_index("y", y, (None,), None)
 
 
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:

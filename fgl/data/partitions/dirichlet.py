@@ -6,8 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...graph.checks import check_index
-from .checks import check_num_clients
+from .checks import check_labels, check_num_clients
 
 RARE = 1e-4  # a class with a smaller share would be drawn too seldom to wait for it
 
@@ -49,7 +48,7 @@ def dirichlet_partition(
 
     Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
-    check_index("y", y, (None,), None)
+    check_labels(y)
     n = y.numel()
     check_num_clients(num_clients, n)
     classes = _classes(y, alpha)
@@ -104,7 +103,7 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
 
     Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
-    check_index("y", y, (None,), None)
+    check_labels(y)
     n = y.numel()
     check_num_clients(num_clients, n)
     classes = _classes(y, alpha)

@@ -64,7 +64,7 @@ def major_label_partition(
     _check(graph, num_clients, num_major, num_test)
     check_share(major_rate=major_rate, share=share, global_share=global_share)
     generator = torch.Generator().manual_seed(seed)
-    y: Tensor = graph.y.cpu()  # type: ignore[union-attr]  # checked
+    y = graph.labels.cpu()
     edges = graph.edge_index.cpu()
     edges = edges[:, edges[0] != edges[1]]  # a node with itself alone is isolated
     linked = edges.unique()
@@ -123,6 +123,7 @@ def _check(graph: Graph, num_clients: int, num_major: int, num_test: int) -> Non
     if graph.y is None:
         raise ValueError("Expected graph to have labels, but got none")
     check_count(num_clients=num_clients, num_test=num_test)
+    _ = graph.labels  # numbers have no classes
     if not 1 <= num_major <= int(graph.num_classes or 0):
         raise ValueError(
             f"Expected num_major to be in [1, {graph.num_classes}], but got {num_major}"

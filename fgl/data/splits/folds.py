@@ -10,6 +10,7 @@ from torch import Tensor
 from ...checks import check_number
 from ...graph import Graph
 from ...graph.checks import check_index
+from ..partitions.checks import check_labels
 
 
 def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
@@ -39,7 +40,7 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
 
     Source: GPFL, TMLR 2025
     """
-    check_index("y", y, (None,), None)
+    check_labels(y)
     n = y.numel()
     check_number("num_folds", num_folds, integer=True)
     if num_folds < 2:
@@ -129,7 +130,7 @@ def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
 
     Source: GPFL, TMLR 2025, which cuts Yeast down so
     """
-    check_index("y", y, (None,), None)
+    check_labels(y)
     if y.numel() == 0:
         return y
     generator = torch.Generator().manual_seed(seed)

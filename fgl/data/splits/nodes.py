@@ -76,7 +76,8 @@ def class_capped_split(
 
     Source: the loader of https://github.com/wgc-research/fgssl (the paper itself says 60/20/20)
     """
-    if graph.y is None or not graph.num_classes:
+    labels = None if graph.y is None else graph.labels
+    if labels is None or not graph.num_classes:
         raise ValueError("Expected graph to have labels, but got none")
     n = graph.num_nodes
     if train_per_class is None:
@@ -85,7 +86,7 @@ def class_capped_split(
         num_val = round(0.2 * n)
     check_number("train_per_class", train_per_class, at_least=0, integer=True)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    y = graph.y.cpu()[order]
+    y = labels.cpu()[order]
     train = torch.zeros(n, dtype=torch.bool)
     for label in range(graph.num_classes):
         train[order[y == label][:train_per_class]] = True
@@ -99,16 +100,16 @@ def class_capped_split(
 
 
 def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: int = 0) -> Graph:
-    """A random share of the nodes trains, another validates, the rest is for the test.
+    """A random share of the examples trains, another validates, the rest is for the test.
 
     Args:
-        graph: the graph.
-        train, val: shares of the nodes; ``round(train n)`` train, and ``round((train + val) n)``
-            train or validate.
+        graph: the graph; its examples are its nodes, or its graphs where it is a collection.
+        train, val: shares of the n examples; ``round(train n)`` train, and
+            ``round((train + val) n)`` train or validate.
         seed: of the permutation.
 
     Returns:
-        The graph with its three masks replaced; every node is in exactly one.
+        The graph with its three masks replaced; every example is in exactly one.
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum at most 1.
@@ -124,7 +125,7 @@ def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: in
             f"Expected train and val to be at least 0 and their sum at most 1, "
             f"but got {train} and {val}"
         )
-    n = graph.num_nodes
+    n = graph.num_examples
     first = round(train * n)
     second = round((train + val) * n)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
@@ -151,7 +152,7 @@ def public_split(graph: Graph) -> Graph:
 
 
 def _with_masks(graph: Graph, *nodes: Tensor) -> Graph:
-    masks = torch.zeros(len(MASKS), graph.num_nodes, dtype=torch.bool)
+    masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool)
     for mask, chosen in zip(masks, nodes, strict=True):
         mask[chosen] = True
     return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))

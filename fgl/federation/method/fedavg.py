@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ... import aggregate as server
 from ...graph import Graph
-from ...losses import cross_entropy
 from ...predict import predict, stand_in
+from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
 from .inbox import Broadcast, Inbox
@@ -21,16 +21,26 @@ from .models import check_untied
 
 
 @layer
-def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None = None) -> Method:
+def fedavg(
+    model: nn.Module,
+    *,
+    loss: Loss | None = None,
+    train: Training | None = None,
+    target: Target = CLASSES,
+) -> Method:
     """Federated averaging: everybody trains the server's model, the server averages what comes.
 
     ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
 
     Args:
         model: the architecture, with the initial parameters.
-        loss: ``(params, graph, context) -> scalar``; default `supervised`, cross-entropy on the
-            training nodes.
+        loss: ``(params, graph, context) -> scalar``; default `supervised`, that of the target on
+            the training examples.
         train: default one step of SGD.
+        target: what the values of ``graph.y`` are; default class labels.
+
+    Raises:
+        ValueError: for another target beside a loss, which would not read it.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -38,9 +48,11 @@ def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None
 
     Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
     """
+    if loss is not None and target != CLASSES:
+        raise ValueError("Expected target to be left out beside a loss, but got one")
     return Method(
         model=model,
-        loss=supervised(model) if loss is None else loss,
+        loss=supervised(model, target) if loss is None else loss,
         receive=adopt_model(model),
         send=send_model,
         aggregate=average,
@@ -50,15 +62,17 @@ def fedavg(model: nn.Module, *, loss: Loss | None = None, train: Training | None
     )
 
 
-def supervised(model: nn.Module) -> Loss:
-    """The loss of FedAvg: cross-entropy on a client's training nodes.
+def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
+    """The loss of FedAvg: that of the target on a client's training examples.
 
     Args:
-        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
+        target: what the values of ``graph.y`` are; default class labels, by cross-entropy.
 
     Returns:
         ``(params, graph, context) -> scalar``; it raises a ValueError for a graph without labels,
-        and for parameters that are not, by name and shape, the model's.
+        a TypeError for numbers where no target says what they are, and a ValueError for parameters
+        that are not, by name and shape, the model's.
 
     Raises:
         ValueError: if parameters of the model are tied.
@@ -87,10 +101,9 @@ def supervised(model: nn.Module) -> Loss:
                 f"Expected params to be all of the {type(called).__name__} that this loss is made "
                 f"of, but got {others} of another shape or name, and {missing} missing"
             )
-        if graph.y is None:
-            raise ValueError("Expected graph.y to be a tensor of labels, but got None")
-        logits = predict(model, params, graph, tie_weights=False)
-        return cross_entropy(logits, graph.y, graph.train_mask)
+        y = checked_y(target, graph.y)
+        output = predict(model, params, graph, tie_weights=False)
+        return target.loss(output, y, graph.train_mask)
 
     return loss
 

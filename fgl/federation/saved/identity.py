@@ -34,6 +34,7 @@ def identity(
     """
     model = method.model
     return {
+        **({"own": described(method.own)} if method.own else {}),
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
@@ -45,7 +46,6 @@ def identity(
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
         **_fields(method, but=("model", "personal", "train", "layers", "own", "models")),
-        **({"own": described(method.own)} if method.own else {}),
         "config": dict(config or {}),
         **_settings(method),
         "layers": [layer.name for layer in method.layers],

@@ -1,0 +1,78 @@
+"""Metrics of answers, yes or no, to several questions: one score a task, then their mean."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..transfer import to_host
+from .known import known_entries
+from .ranking import auc, average_precision
+
+
+def mean_auc(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
+    """Mean area under the ROC curve over the tasks that have both answers, as OGB reports it.
+
+    A score that is NaN is on the wrong side of all others, as it is a miss in `accuracy`.
+
+    Args:
+        output: logits or any scores, float ``[n]``, ``[n, 1]`` or ``[n, t]``.
+        y: float ``[n]`` or ``[n, t]``, 0, 1 or NaN where unknown.
+        mask: bool ``[n]``; default all rows.
+
+    Returns:
+        Between 0 and 1; NaN where no task has both answers.
+
+    Raises:
+        TypeError: if `y` is not floating point, or `mask` not bool.
+        ValueError: for shapes that do not fit, or an answer that is not 0, 1 or NaN.
+
+    Example:
+        >>> y = torch.tensor([[0.0, 1.0], [1.0, 1.0], [torch.nan, 1.0]])
+        >>> mean_auc(torch.tensor([[0.1, 0.0], [0.7, 0.0], [0.3, 0.0]]), y)
+        1.0
+
+    Source: Hu et al. 2020, Open Graph Benchmark, https://arxiv.org/abs/2005.00687
+    """
+    return _over_tasks(auc, output, y, mask)
+
+
+def mean_average_precision(output: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
+    """Mean average precision over the tasks that have both answers, as OGB reports it.
+
+    A score that is NaN counts as for `mean_auc`.
+
+    Args:
+        output, y, mask: as for `mean_auc`.
+
+    Returns:
+        As `mean_auc`.
+
+    Raises:
+        TypeError, ValueError: as `mean_auc`.
+
+    Example:
+        >>> mean_average_precision(torch.tensor([0.1, 0.7, 0.3]), torch.tensor([0.0, 1.0, 1.0]))
+        1.0
+
+    Source: Hu et al. 2020, Open Graph Benchmark, https://arxiv.org/abs/2005.00687
+    """
+    return _over_tasks(average_precision, output, y, mask)
+
+
+def _over_tasks(
+    metric: Callable[[Tensor, Tensor], float], output: Tensor, y: Tensor, mask: Tensor | None
+) -> float:
+    out, answer, known = to_host(*known_entries(output, y, mask))
+    if not ((answer == 0) | (answer == 1)).all():
+        raise ValueError("Expected y to be 0, 1 or NaN, but got another value")
+    out = torch.where(out.isnan(), torch.where(answer == 1, -torch.inf, torch.inf), out)
+    values = []
+    for score, label, there in zip(out.unbind(1), answer.unbind(1), known.unbind(1), strict=True):
+        score, label = score[there], label[there]
+        if 0 < label.sum() < label.numel():
+            values.append(metric(score, label))
+    return sum(values) / len(values) if values else math.nan

@@ -1,0 +1,24 @@
+"""What can be scored: masked rows, and of these the answers that are known."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..checks import as_columns
+
+
+def known_entries(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """An output and its answers in float64, 0 where unknown, and which are known, ``[n, t]`` each.
+
+    Raises:
+        TypeError: if `y` is not floating point, or `mask` not bool.
+        ValueError: for shapes that do not fit.
+    """
+    out, answer = as_columns(output, y, mask)
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    known = ~answer.isnan()
+    if mask is not None:
+        known = known & mask[:, None]
+    return torch.where(known, out, 0.0).double(), torch.where(known, answer, 0.0).double(), known

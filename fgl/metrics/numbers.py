@@ -1,0 +1,106 @@
+"""Metrics of numbers: root mean squared error, mean absolute error and R2, averaged over tasks."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .known import known_entries
+
+
+def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Root mean squared error of each task, averaged over the tasks.
+
+    ``1/|T| sum_{j in T} sqrt(1/|K_j| sum_{v in K_j} (output_vj - y_vj)^2)``: K_j are the masked
+    rows whose answer to task j is not NaN, T the tasks that have one.
+
+    Args:
+        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, what a model says of n examples.
+        y: float ``[n]`` or ``[n, t]``, NaN where unknown.
+        mask: bool ``[n]``; default all rows.
+
+    Returns:
+        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite where a model
+        says NaN of what is known, and NaN where nothing is known.
+
+    Raises:
+        TypeError: if `y` is not floating point, or `mask` not bool.
+        ValueError: for shapes that do not fit.
+
+    Example:
+        >>> rmse(torch.tensor([[1.0], [5.0]]), torch.tensor([3.0, torch.nan]))
+        tensor(2., dtype=torch.float64)
+    """
+    error, _, known = _errors(output, y, mask)
+    count = known.sum(0)
+    return _mean_of((error.square().sum(0) / count).sqrt(), count > 0)
+
+
+def mae(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Mean absolute error of each task, averaged over the tasks.
+
+    ``1/|T| sum_{j in T} 1/|K_j| sum_{v in K_j} |output_vj - y_vj|``, T and K_j as for `rmse`.
+
+    Args:
+        output, y, mask: as for `rmse`.
+
+    Returns:
+        As `rmse`.
+
+    Raises:
+        TypeError, ValueError: as `rmse`.
+
+    Example:
+        >>> mae(torch.tensor([1.0, 5.0]), torch.tensor([3.0, 6.0]))
+        tensor(1.5000, dtype=torch.float64)
+    """
+    error, _, known = _errors(output, y, mask)
+    count = known.sum(0)
+    return _mean_of(error.abs().sum(0) / count, count > 0)
+
+
+def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+    """Coefficient of determination of each task, averaged over the tasks.
+
+    ``1 - sum_v (output_vj - y_vj)^2 / sum_v (y_vj - m_j)^2`` over the known answers of task j,
+    whose mean is m_j; then the mean over the tasks that have two or more of them. A task whose
+    answers are all the same counts 1 if they are met exactly, and otherwise 0, as in scikit-learn.
+
+    Args:
+        output, y, mask: as for `rmse`.
+
+    Returns:
+        As `rmse`, at most 1; NaN where no task has two known answers.
+
+    Raises:
+        TypeError, ValueError: as `rmse`.
+
+    Example:
+        >>> r2(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 3.0]))
+        tensor(0.5000, dtype=torch.float64)
+
+    Source: Draper and Smith 1998, section 1.3, https://doi.org/10.1002/9781118625590
+    """
+    error, answer, known = _errors(output, y, mask)
+    if not len(known):
+        return answer.new_full((), torch.nan)
+    count = known.sum(0)
+    away = error.square().sum(0)
+    middle = answer.sum(0) / count.clamp(min=1)
+    spread = torch.where(known, answer - middle, 0.0).square().sum(0)
+    lowest, highest = (torch.where(known, answer, end) for end in (torch.inf, -torch.inf))
+    same = lowest.amin(0) == highest.amax(0)  # their mean may differ from them by rounding
+    met = (away == 0).double()
+    return _mean_of(torch.where(same, met, 1 - away / spread), count > 1)
+
+
+def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """What a model is wrong by, the answers, and which are known; infinite where it says NaN."""
+    out, answer, known = known_entries(output, y, mask)
+    error = out - answer
+    return torch.where(error.isnan(), torch.inf, error), answer, known
+
+
+def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
+    """The mean over the tasks that can be scored; NaN where there is none."""
+    return torch.where(scored, each, 0.0).sum() / scored.sum()

@@ -1,0 +1,177 @@
+"""Scores of clients' models on graphs: by client, and pooled over all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import vmap
+
+from ..federation import (
+    Cohort,
+    Evaluate,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    deployed,
+    in_mode,
+    means,
+    predict,
+    scored,
+)
+from ..graph import Graph
+from ..metrics import hit_counts, hit_rows, on_host
+from ..sparse import Member
+from ..targets import CLASSES, Target, checked_y, scored_alone
+
+
+def evaluate_graphs(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], *, target: Target = CLASSES
+) -> Evaluate:
+    """Score each client's model on its own test graphs.
+
+    Of class labels all clients at once, beside a control: it answers everything with the class that
+    most of a client's training graphs have, of equals the smallest. Of another target by the mean
+    over the clients that have the metric, and by the pooled one: of all clients' test graphs
+    together, each answered by its own client's model.
+
+    Args:
+        method: its model is called as ``model(*graph.inputs)`` and returns logits, or what the
+            target needs.
+        tests: a collection with labels per client; with a test mask only the graphs in it.
+        clients: the clients' graphs, what they train on; with a validation mask, which only another
+            target reads, what they are validated on.
+        target: what the values of ``graph.y`` are; default class labels.
+
+    Returns:
+        ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the
+        second, the control's, is constant. With `fgl.targets.ANSWERS` ``{"val_auc", "test_auc",
+        "test_ap", "pooled_test_auc", "pooled_test_ap"}``, without what nothing can be scored by.
+
+    Raises:
+        TypeError: for numbers in ``y`` where no target says what they are.
+        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
+            not as many as `tests`; and, when called, if a model is not whole.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> y = torch.tensor([0, 0, 1])
+        >>> graph = fgl.Graph(torch.ones(3, 4), none, y=y, batch=torch.arange(3))
+        >>> model = fgl.nn.GIN(4, 8, 2)
+        >>> outbox = fgl.federation.Broadcast({"model": model.state_dict()}, num_clients=1)
+        >>> evaluate_graphs(fgl.fedavg(model), [graph], [graph])(outbox, {})
+        {'test_accuracy': 0..., 'majority_accuracy': 0.6...}
+    """
+    if any(graph.y is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to have labels, but got none")
+    if any(graph.batch is None for graph in (*tests, *clients)):
+        raise ValueError("Expected tests and clients to be collections, but got no batch")
+    if len(clients) != len(tests):
+        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
+    for graph in (*tests, *clients):
+        checked_y(target, graph.y)
+    how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
+    return how(method, tests, clients, target)
+
+
+def _evaluate_answers(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+) -> Evaluate:
+    """By client, and pooled over the clients; see `evaluate_graphs`."""
+    model, models = method.model, deployed(method, clients)
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    validated = {
+        k: _masked(own, "val_mask", k) for k, own in enumerate(clients) if has_validation(own)
+    }
+    answers: list[Any] = [graph.y for graph in tests]
+    held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
+    first = target.metrics[target.first]
+
+    def said(params: Params, graph: Graph, client: Graph) -> Any:
+        with method.at(client):
+            return predict(model, params, graph)
+
+    @torch.no_grad()
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used: Any = models(outbox, states)
+        with in_mode(model, False):
+            outputs = [said(used[k], graph, clients[k]) for k, graph in enumerate(tests)]
+            val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
+        scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
+        scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
+        pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
+        *each, pooled = map(scored_alone, on_host(*scores, pooled))
+        return {**means(each), **pooled}
+
+    return evaluate
+
+
+def _evaluate_classes(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], target: Target
+) -> Evaluate:
+    """By accuracy, beside the control; see `evaluate_graphs`."""
+    model, models = method.model, deployed(method, clients)
+    tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
+    train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
+    pairs: Any = zip(train, tests, strict=True)
+    hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
+    majority = float(torch.stack(hits).mean())
+    if method.models is not None:
+        return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
+    cohort = Cohort(tests)
+
+    def hit_share(index: Tensor, params: Any) -> Tensor:
+        graph = cohort.graph(Member(index))
+        logits = predict(model, params, graph)
+        y: Any = graph.y
+        hit = hit_rows(logits, y) & graph.example_mask
+        correct: Tensor = hit.sum().double() / graph.num_graphs
+        return correct
+
+    @torch.no_grad()
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used: Any = models(outbox, states)
+        with in_mode(model, False):
+            stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
+            shares = vmap(hit_share)(cohort.index, stack.stack("model"))
+        return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+
+    return evaluate
+
+
+def _one_by_one(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
+) -> Evaluate:
+    """Clients whose models differ, which no batch can hold."""
+    models = deployed(method, clients)
+
+    def score(params: Params, graph: Graph) -> dict[str, Any]:
+        y: Any = graph.y
+        return {"test_accuracy": hit_counts(predict(method.model, params, graph), y)}
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used = models(outbox, states)
+        pairs = {k: (used[k], test) for k, test in enumerate(tests)}
+        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
+        return {**means(scored(method.model, score, pairs, asked).values()), **control}
+
+    return evaluate
+
+
+def has_validation(graph: Graph) -> bool:
+    """Whether a client has examples to validate on."""
+    return graph.val_mask is not None and bool(graph.val_mask.any())
+
+
+def _masked(graph: Graph, name: str, client: int) -> Graph:
+    """The graphs of a collection that are in its mask, or all where it has none."""
+    mask: Tensor | None = getattr(graph, name)
+    if mask is not None:
+        if not mask.any():
+            raise ValueError(f"Expected client {client}'s {name} to have a graph, but got none")
+        graph = graph.select(mask.nonzero().squeeze(1))
+    return graph.replace(train_mask=None, val_mask=None, test_mask=None)

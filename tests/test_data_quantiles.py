@@ -1,0 +1,66 @@
+"""Labels made of numbers, and collections dealt at random."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import fgl
+from fgl.data import dirichlet_partition, quantile_labels, random_partition, random_split
+
+
+@pytest.mark.parametrize("bins", [2, 3, 7])
+@pytest.mark.parametrize("ties", [False, True])
+def test_equals_a_loop(bins: int, ties: bool) -> None:
+    y = torch.randn(40)
+    y = y.round() if ties else y
+    y[::6] = torch.nan
+    ordered = sorted(value for value in y.tolist() if not math.isnan(value))
+    starts = [ordered[k * len(ordered) // bins] for k in range(1, bins)]
+    want = [bins if math.isnan(v) else sum(v >= start for start in starts) for v in y.tolist()]
+    got = quantile_labels(y, bins)
+    assert got.dtype == torch.int64 and got.tolist() == want
+
+
+def test_ranges_hold_equally_many() -> None:
+    counts = quantile_labels(torch.randn(43), 4).bincount()
+    assert counts.sum() == 43 and counts.max() - counts.min() <= 1
+    assert (quantile_labels(torch.randn(9).sort().values, 3).diff() >= 0).all()
+
+
+def test_unknown_equal_few_and_none() -> None:
+    assert quantile_labels(torch.full((3,), torch.nan), 4).tolist() == [4, 4, 4]
+    assert quantile_labels(torch.zeros(0), 2).shape == (0,)
+    assert quantile_labels(torch.ones(5), 2).unique().numel() == 1
+    assert quantile_labels(torch.tensor([1.0, 2.0]), 5).tolist() == [2, 4]
+
+
+def test_a_dirichlet_partition_of_numbers_is_skewed() -> None:
+    y = torch.randn(300)
+    labels = quantile_labels(y, 4)
+    means = [
+        torch.stack([y[part].mean() for part in dirichlet_partition(labels, 5, alpha=alpha)]).std()
+        for alpha in (0.1, 100.0)
+    ]
+    assert means[0] > 3 * means[1]
+
+
+def test_bad_input() -> None:
+    with pytest.raises(TypeError, match="y to be floating point, but got torch.int64"):
+        quantile_labels(torch.zeros(3, dtype=torch.int64), 2)
+    with pytest.raises(ValueError, match=r"y to have shape \[n\], one column, but got \[3, 2\]"):
+        quantile_labels(torch.zeros(3, 2), 2)
+    with pytest.raises(ValueError, match="bins to be an integer >= 2, but got 1"):
+        quantile_labels(torch.zeros(3), 1)
+
+
+def test_graphs_of_a_collection_are_dealt_and_split_at_random() -> None:
+    collection = fgl.Graph.join(*fgl.data.small_graphs(11))
+    parts = random_partition(collection, 3)
+    assert [part.numel() for part in parts] == [4, 4, 3]
+    assert torch.cat(parts).sort().values.tolist() == list(range(11))
+    own = random_split(collection.select(parts[0]), train=0.5, val=0.25)
+    masks = torch.stack([own.train_mask, own.val_mask, own.test_mask])  # type: ignore[list-item]
+    assert masks.sum(1).tolist() == [2, 1, 1] and (masks.sum(0) == 1).all()

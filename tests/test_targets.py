@@ -1,0 +1,538 @@
+"""Targets: what the values of y are, in losses, scores, tasks and the selection of a round."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from conformance import ADAM, NUMBERS, ROWS, K, case
+from federations import FEATURES, close, graph, script
+from torch import Tensor
+
+import fgl
+from fgl import data, losses, metrics, tasks
+from fgl.experiment import best_round, early_stop, report
+from fgl.federation import Broadcast, Result, Round, scored, supervised
+from fgl.federation.method.describe import described
+from fgl.targets import ANSWERS, CLASSES, REGRESSION, Target, selected
+from fgl.transforms import secure_sum
+
+NAN = torch.nan
+
+
+def numbers(num_nodes: int, columns: int | None = None, *, seed: int = 0, **changes: Any) -> Any:
+    """A graph whose answers are sums of features, some unknown."""
+    own = graph(num_nodes, seed=seed)
+    x: Any = own.x
+    shape = (FEATURES,) if columns is None else (FEATURES, columns)
+    y = x @ torch.linspace(-1, 1, math.prod(shape)).view(shape)
+    y[::5] = NAN
+    return own.replace(y=y, **changes)
+
+
+def yes_or_no(num_nodes: int, columns: int = 3, *, seed: int = 0) -> Any:
+    own = numbers(num_nodes, columns, seed=seed)
+    return own.replace(y=torch.where(own.y.isnan(), NAN, (own.y > 0).float()))
+
+
+def gcn(width: int) -> Any:
+    torch.manual_seed(0)
+    return fgl.nn.GCN(FEATURES, 8, width)
+
+
+def molecules(count: int, *, seed: int, width: int = 2) -> fgl.Graph:
+    """A collection whose graphs have half-known answers, yes or no."""
+    generator = torch.Generator().manual_seed(seed)
+    graphs, _ = data.small_graphs(count)
+    y = (torch.rand(count, width, generator=generator) < 0.5).float()
+    y[torch.rand(count, width, generator=generator) < 0.4] = NAN
+    return fgl.Graph.join(graphs, y)
+
+
+# A target is a value.
+
+
+def test_presets_say_what_selects() -> None:
+    assert (CLASSES.select, REGRESSION.select, ANSWERS.select) == (
+        "val_accuracy",
+        "-val_rmse",
+        "val_auc",
+    )
+    ordered = replace(REGRESSION, metrics={"r2": metrics.r2, "mae": metrics.mae}, lower={"mae"})
+    assert ordered.select == "val_r2"
+
+
+def test_equal_targets_are_equal_and_are_described_alike() -> None:
+    def again() -> Target:
+        loss = partial(losses.huber, delta=2.0)
+        return Target(loss, {"rmse": metrics.rmse, "mae": metrics.mae}, frozenset({"mae", "rmse"}))
+
+    assert replace(REGRESSION) == REGRESSION != ANSWERS
+    assert described(again()) == described(again())
+    for other in (
+        replace(again(), loss=partial(losses.huber, delta=3.0)),
+        replace(again(), metrics={"rmse": metrics.rmse, "mae": metrics.rmse}),
+        replace(again(), lower=frozenset()),
+    ):
+        assert described(other) != described(again())
+
+
+def test_a_checkpoint_of_another_target_is_refused(tmp_path: Any) -> None:
+    clients = [numbers(12), numbers(15)]
+    one, same, other = (
+        fgl.fedavg(gcn(1), target=target)
+        for target in (REGRESSION, replace(REGRESSION), replace(REGRESSION, loss=losses.huber))
+    )
+    fgl.run(one, clients, num_rounds=1, checkpoint=tmp_path)
+    assert len(fgl.run(same, clients, num_rounds=2, checkpoint=tmp_path).history) == 2
+    with pytest.raises(ValueError, match="with settings of fedavg=.*target.*huber"):
+        fgl.run(other, clients, num_rounds=3, checkpoint=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"metrics": {}}, "metrics to be one or more beside the loss, but got none"),
+        ({"metrics": {"loss": metrics.rmse}}, "but got 'loss' among them"),
+        ({"lower": {"mse"}}, r"lower to be names of \['rmse', 'mae', 'r2'\], but got \['mse'\]"),
+    ],
+)
+def test_bad_targets(given: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        replace(REGRESSION, **given)
+
+
+# Losses and scores.
+
+
+def test_the_loss_is_that_of_the_target_on_the_training_examples() -> None:
+    own = numbers(20, 3)
+    model = gcn(3).eval()
+    params = dict(model.named_parameters())
+    out = model(own.x, own.adj)
+    for target in (REGRESSION, replace(REGRESSION, loss=losses.huber)):
+        got = supervised(model, target)(params, own, {})
+        torch.testing.assert_close(got, target.loss(out, own.y, own.train_mask))
+    known = ~own.y.isnan() & own.train_mask[:, None]
+    want = (out - own.y)[known].square().mean()
+    torch.testing.assert_close(supervised(model, REGRESSION)(params, own, {}), want)
+
+
+def test_numbers_without_a_target_are_refused_with_its_name() -> None:
+    own = numbers(12)
+    message = "says what the numbers in graph.y are, such as fgl.targets.REGRESSION or ANSWERS, but"
+    method = fgl.fedavg(gcn(1))
+    with pytest.raises(TypeError, match=message):
+        method.loss(method.initial(), own, {})
+    with pytest.raises(TypeError, match=f"Round 0, client 0, .*{message}"):
+        fgl.run(method, [own], num_rounds=1, clients_at_once=1)
+    for each in (own, [own]):
+        with pytest.raises(TypeError, match=message):
+            fgl.evaluate_on(method, each, [own])
+    with pytest.raises(TypeError, match=message):
+        tasks.node_scores(gcn(1))(method.initial(), own)
+    collection = molecules(8, seed=0)
+    with pytest.raises(TypeError, match=message):
+        tasks.evaluate_graphs(method, [collection], [collection])
+
+
+def test_labels_where_numbers_are_wanted_are_refused() -> None:
+    own = graph(12)
+    method = fgl.fedavg(gcn(1), target=REGRESSION)
+    with pytest.raises(TypeError, match="y to be floating point, but got torch.int64"):
+        method.loss(method.initial(), own, {})
+    with pytest.raises(ValueError, match="Expected target to be left out beside a loss"):
+        fgl.fedavg(gcn(1), loss=method.loss, target=REGRESSION)
+
+
+def by_hand(own: Any, out: Tensor, mask: Tensor) -> dict[str, float]:
+    """The three metrics, task by task, in loops."""
+    found: dict[str, list[float]] = {"rmse": [], "mae": [], "r2": []}
+    for j in range(own.y.shape[1]):
+        pairs = [
+            (float(out[v, j]), float(own.y[v, j]))
+            for v in range(own.num_nodes)
+            if mask[v] and not math.isnan(own.y[v, j])
+        ]
+        errors = [said - known for said, known in pairs]
+        middle = sum(known for _, known in pairs) / len(pairs)
+        found["rmse"].append(math.sqrt(sum(e * e for e in errors) / len(errors)))
+        found["mae"].append(sum(map(abs, errors)) / len(errors))
+        spread = sum((known - middle) ** 2 for _, known in pairs)
+        found["r2"].append(1 - sum(e * e for e in errors) / spread)
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def test_scores_on_one_graph_are_those_of_a_loop() -> None:
+    own = numbers(60, 2)
+    model = gcn(2).eval()
+    method = fgl.fedavg(model, target=REGRESSION)
+    out = model(own.x, own.adj).detach()
+    outbox = Broadcast({"model": model.state_dict()}, 2)
+    got = fgl.evaluate_on(method, own, [own] * 2, target=REGRESSION)(outbox, {})
+    test = by_hand(own, out, own.test_mask)
+    assert list(got) == ["val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"]
+    assert got["val_rmse"] == pytest.approx(by_hand(own, out, own.val_mask)["rmse"], rel=1e-6)
+    assert {name: got[f"test_{name}"] for name in test} == pytest.approx(test, rel=1e-6)
+    alone = tasks.node_scores(model, target=REGRESSION)(method.initial(), own)
+    assert alone == pytest.approx({k: v for k, v in got.items() if k != "val_loss"})
+    few = tasks.node_scores(model, test=False, target=REGRESSION)(method.initial(), own)
+    assert list(few) == ["val_rmse"]
+
+
+def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
+    model = gcn(3).eval()
+    method = fgl.fedavg(model, target=ANSWERS)
+    clients = [yes_or_no(n, seed=n) for n in (80, 30, 60)]
+    clients[1] = clients[1].replace(y=torch.full((30, 3), NAN))
+    outbox = Broadcast({"model": model.state_dict()}, 3)
+    local = fgl.evaluate_on(method, clients, clients, target=ANSWERS)(outbox, {})
+    score = tasks.node_scores(model, target=ANSWERS)
+    each = [score(method.initial(), own) for own in clients]
+    assert each[1] == {} and list(each[0]) == ["val_auc", "test_auc", "test_ap"]
+    mean = (each[0]["test_auc"] + each[2]["test_auc"]) / 2
+    assert list(local) == ["local_auc", "local_ap"] and local["local_auc"] == pytest.approx(mean)
+    own_scores = tasks.evaluate_own(score, method, clients)(outbox, {})
+    assert own_scores["test_auc"] == pytest.approx(mean) and own_scores["scored_clients"] == 2
+
+
+def test_a_metric_of_ones_own_may_be_a_number_or_counts() -> None:
+    def near(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
+        hit = (output[:, 0] - y).abs() < 1
+        return torch.stack([(hit & mask).sum(), (mask & ~y.isnan()).sum()])  # type: ignore[operator]
+
+    target = Target(losses.absolute_error, {"near": near, "zero": lambda *given: 0.0})
+    own, model = numbers(30), gcn(1)
+    method = fgl.fedavg(model, target=target)
+    found = fgl.evaluate_on(method, own, [own], target=target)({0: {"model": method.initial()}}, {})
+    assert list(found) == ["val_near", "val_loss", "test_near", "test_zero"]
+    assert 0 <= found["test_near"] <= 1 and found["test_zero"] == 0
+
+
+# Collections of graphs.
+
+
+def test_scores_of_graphs_are_of_each_client_and_pooled() -> None:
+    torch.manual_seed(0)
+    model = fgl.nn.GIN(5, 8, 2).eval()
+    method = fgl.fedavg(model, target=ANSWERS)
+    clients = [molecules(n, seed=n) for n in (20, 12, 9)]
+    clients[2] = clients[2].replace(y=torch.full((9, 2), NAN))
+    clients[0] = data.random_split(clients[0])
+    masks = [None, None, torch.arange(9) < 4]
+    tests = [own.replace(test_mask=m) for own, m in zip(clients, masks, strict=True)]
+    tests[0] = tests[0].replace(test_mask=clients[0].test_mask)
+    sent = [{k: v + 0.1 * i for k, v in method.initial().items()} for i in range(3)]
+    outbox = {i: {"model": params} for i, params in enumerate(sent)}
+    got = tasks.evaluate_graphs(method, tests, clients, target=ANSWERS)(outbox, {})
+
+    said, true, each = [], [], []
+    for params, own in zip(sent, tests, strict=True):
+        out = torch.func.functional_call(model, params, own.inputs).detach()
+        mask = torch.ones(len(out)).bool() if own.test_mask is None else own.test_mask
+        said.append(out[mask])
+        true.append(own.y[mask])  # type: ignore[index]
+        each.append(metrics.mean_auc(said[-1], true[-1]))
+    assert math.isnan(each[2])
+    mean = [value for value in each if not math.isnan(value)]
+    pooled = metrics.mean_auc(torch.cat(said), torch.cat(true))
+    assert list(got) == ["val_auc", "test_auc", "test_ap", "pooled_test_auc", "pooled_test_ap"]
+    assert got["test_auc"] == pytest.approx(sum(mean) / len(mean))
+    assert got["pooled_test_auc"] == pytest.approx(pooled)
+    own = clients[0]
+    out = torch.func.functional_call(model, sent[0], own.inputs).detach()
+    assert got["val_auc"] == pytest.approx(metrics.mean_auc(out, own.y, own.val_mask))  # type: ignore[arg-type]
+
+
+def test_a_graph_task_selects_by_the_clients_validation_graphs() -> None:
+    clients = [molecules(n, seed=n) for n in (20, 12)]
+    model = fgl.nn.GIN(5, 8, 2)
+    how: Any = {"model": model, "train": fgl.Training(), "target": ANSWERS}
+    assert tasks.graph_task(clients, clients, **how).select == ""
+    split = [data.random_split(own) for own in clients]
+    task = tasks.graph_task(split, split, **how)
+    assert task.select == "val_auc"
+    result = fgl.run(task.fedavg, task, num_rounds=2)
+    assert {"val_auc", "test_auc", "pooled_test_auc"} <= set(result.history[-1].metrics)
+    value = task.validate(task.fedavg.initial(), split[0])
+    assert 0 <= value <= 1
+
+
+def test_nothing_known_anywhere_is_no_metric() -> None:
+    clients = [molecules(6, seed=0).replace(y=torch.full((6, 2), NAN))]
+    method = fgl.fedavg(fgl.nn.GIN(5, 8, 2), target=ANSWERS)
+    score = tasks.evaluate_graphs(method, clients, clients, target=ANSWERS)
+    assert score({0: {"model": method.initial()}}, {}) == {}
+
+
+# Less is better.
+
+
+def rounds(*values: float, name: str = "val_rmse", **more: float) -> list[Round]:
+    return [
+        Round(index, [0], metrics={name: value, "test_rmse": value + 1, **more})
+        for index, value in enumerate(values)
+    ]
+
+
+def test_the_sign_is_read() -> None:
+    assert selected({"val_rmse": 2.0}, "-val_rmse") == -2
+    assert selected({"val_auc": 2.0}, "val_auc") == 2
+    assert math.isnan(selected({"val_auc": 2.0}, "-val_rmse"))
+
+
+@pytest.mark.parametrize(
+    ("values", "best"),
+    [((3.0, 1.0, 2.0), 1), ((NAN, 2.0, 1.0), 2), ((1.0, 1.0), 0), ((NAN, math.inf), 1)],
+)
+def test_the_best_round_is_that_of_the_least(values: Any, best: int) -> None:
+    history = rounds(*values)
+    assert best_round(history, "-val_rmse").round == best
+    assert best_round(rounds(*values), "val_rmse").round != best or len(set(values)) < 3
+
+
+def test_a_run_stops_without_a_lower_validation() -> None:
+    history = rounds(3.0, 1.0, 2.0, 2.5)
+    result = Result({}, {}, {}, history)
+    stop = early_stop(2, "-val_rmse")
+    assert [
+        stop(record, Result({}, {}, {}, history[: k + 1])) for k, record in enumerate(history)
+    ] == [
+        False,
+        False,
+        False,
+        True,
+    ]
+    assert not early_stop(4, "-val_rmse")(history[-1], result)
+
+
+def test_a_report_is_of_the_round_of_the_least() -> None:
+    history = rounds(3.0, 1.0, 2.0, **{"test_rmse/0": 0.5})
+    history[1] = replace(history[1], metrics={**history[1].metrics, "test_rmse/0": 0.25})
+    what: Any = {"recipe": "", "dataset": "", "clients": 1, "rounds": 3, "seed": 0, "config": {}}
+    made = report(Result({}, {}, {}, history), **what, select="-val_rmse")
+    assert made["best_round"] == 1
+    assert made["metrics"]["test_rmse"] == {"last": 3.0, "best_val": 2.0, "best_test": 0.25}
+    assert "mean_last5" not in made["metrics"]["val_rmse"]
+
+
+def test_a_client_validates_by_minus_its_error() -> None:
+    whole = numbers(40)
+    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
+    params = task.fedavg.initial()
+    own = clients[0]
+    score = tasks.node_scores(task.fedavg.model, target=REGRESSION)(params, own)
+    assert task.select == "-val_rmse" and task.validate(params, own) == -score["val_rmse"] < 0
+    nothing = own.replace(y=torch.full((20,), NAN))
+    assert math.isnan(task.validate(params, nothing))
+
+
+def test_tasks_of_nodes_learn_numbers() -> None:
+    whole = numbers(40, node_id=torch.arange(40))
+    parts = [torch.arange(24), torch.arange(16, 40)]
+    clients = data.partition_graph(whole, parts)
+    train, how = fgl.Training(), {"target": REGRESSION}
+    made: list[Any] = [
+        tasks.overlapping_node_task(whole, clients, gcn(1), train, l2=0.1, **how),  # type: ignore[arg-type]
+        tasks.sampled_node_task(whole, clients, gcn(1), torch.optim.Adam, fanouts=(2, 2), **how),  # type: ignore[arg-type]
+    ]
+    for task in made:
+        assert task.select == "-val_rmse"
+        metrics_ = fgl.run(task.fedavg, task, num_rounds=2, strict=True).history[-1].metrics
+        assert {"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"} <= set(metrics_)
+        assert task.validate(task.fedavg.initial(), clients[0]) < 0
+    assert "local_rmse" in fgl.run(made[0].fedavg, made[0], num_rounds=1).history[-1].metrics
+
+
+def test_adaptive_fine_tuning_moves_a_worse_error_back() -> None:
+    """FedVGAE's Algorithm 1 asks a task for its validation, of which more is better."""
+    fedvgae = script("examples/fedvgae.py").fedvgae
+    whole = numbers(40)
+    clients = data.partition_graph(whole, [torch.arange(20), torch.arange(20, 40)])
+    task = tasks.node_task(whole, clients, gcn(1), fgl.Training(), target=REGRESSION)
+    method = fedvgae(task.fedavg, task.validate, shared=["convs.0"], contrast=0.0)
+    initial = method.initial()
+    own_score = torch.tensor(task.validate(initial, clients[0]), dtype=torch.float64)
+    wild = {name: value + 10 for name, value in initial.items()}
+    for model, adjusted in ((initial, False), (wild, True)):
+        state = {"model": initial, "validation": own_score}
+        message = {"model": fgl.personalize.part(model, "convs.0")}
+        _, context = method.receive(message, state, clients[0])
+        assert bool(context["adjusted"]) == adjusted
+
+
+def test_whole_experiments_select_by_the_least(tmp_path: Any) -> None:
+    whole = numbers(60)
+    clients = data.partition_graph(whole, [torch.arange(30), torch.arange(30, 60)])
+    train = fgl.Training(partial(torch.optim.Adam, lr=0.05), num_steps=2)
+    task = tasks.node_task(whole, clients, gcn(1), train, target=REGRESSION)
+    file = tmp_path / "report.json"
+    made, result = fgl.experiment.Run(rounds=6, patience=3, json=str(file))(task.fedavg, task)
+    errors = [record.metrics["val_rmse"] for record in result.history]
+    assert errors[made["best_round"]] == min(errors)
+    assert (
+        made["metrics"]["test_rmse"]["best_val"]
+        == result.history[made["best_round"]].metrics["test_rmse"]
+    )
+    assert min(errors) < errors[0]
+
+
+# Numbers of classes as before.
+
+
+def test_classes_are_the_default() -> None:
+    own = graph(30)
+    clients = data.partition_graph(own, [torch.arange(15), torch.arange(15, 30)])
+    plain = tasks.node_task(own, clients, gcn(3), fgl.Training())
+    said = tasks.node_task(own, clients, gcn(3), fgl.Training(), target=CLASSES)
+    one, two = (fgl.run(task.fedavg, task, num_rounds=2) for task in (plain, said))
+    assert [r.metrics for r in one.history] == [r.metrics for r in two.history]
+    assert list(one.history[0].metrics) == [
+        "val_accuracy",
+        "val_loss",
+        "test_accuracy",
+        "test_macro_f1",
+    ]
+    assert plain.select == said.select == "val_accuracy"
+    score = tasks.node_scores(gcn(3))
+    assert list(score(plain.fedavg.initial(), own)) == ["val_accuracy", "test_accuracy"]
+    pairs = {0: (plain.fedavg.initial(), own)}
+    assert scored(gcn(3), score, pairs)[0] == score(plain.fedavg.initial(), own)
+
+
+# What needs classes says so.
+
+CLASS = r"Expected graph.y to be class labels, int64 \[num_examples\], but got torch.float32 \[40\]"
+
+
+def test_what_needs_classes_says_so() -> None:
+    own = numbers(40, node_id=torch.arange(40))
+    clients, net = [own], fgl.nn.VGAE(FEATURES, 8, 4, num_classes=3)
+    ego = fgl.nn.EgoSAGE(FEATURES, 8, 3, fanouts=(2, 2))
+    task = tasks.node_task(own, clients, gcn(1), fgl.Training(), target=REGRESSION)
+    generator = fgl.nn.NeighbourGenerator(FEATURES, 8, 3, latent=4, widths=(5, 6))
+    calls = [
+        lambda: own.labels,
+        lambda: fgl.transforms.attacks.flipped_labels(own),
+        lambda: fgl.pseudo.quality_of(clients),
+        lambda: data.class_capped_split(own),
+        lambda: data.major_label_partition(own, 2),
+        lambda: tasks.ego_node_task(clients, own, ego, torch.optim.Adam),
+        lambda: tasks.generator_task(clients, generator, fgl.Training()),
+        lambda: tasks.mended(task),
+        lambda: fgl.run(
+            tasks.own_node_task(clients, net, fgl.Training()).fedavg, clients, num_rounds=1
+        ),
+        lambda: fgl.run(script("examples/fgssl.py").fgssl(task.fedavg), clients, num_rounds=1),
+        lambda: fgl.run(script("examples/fedgl.py").fedgl(task.fedavg, 40), clients, num_rounds=1),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError, match=CLASS):
+            call()
+
+
+def test_a_failure_in_a_client_names_it() -> None:
+    task = tasks.own_node_task(
+        [numbers(40)], fgl.nn.VGAE(FEATURES, 8, 4, num_classes=3), fgl.Training()
+    )
+    with pytest.raises(TypeError, match=f"Round 0, client 0, .*{CLASS}"):
+        fgl.run(task.fedavg, task.clients, num_rounds=1)
+
+
+def test_fedego_needs_classes() -> None:
+    fedego = script("examples/fedego.py").fedego
+    model = fgl.nn.EgoSAGE(FEATURES, 8, 3, fanouts=(2, 2))
+    method = fedego(fgl.fedavg(model))
+    message = {"model": method.initial(), "head": {}, "distribution": torch.ones(3)}
+    with pytest.raises(TypeError, match=CLASS):
+        method.deploy(message, {}, numbers(40))
+
+
+def test_partitions_by_label_say_what_makes_labels_of_numbers() -> None:
+    y = torch.rand(40)
+    message = "y to be an int64 tensor, but got torch.float32: fgl.data.quantile_labels makes"
+    for call in (
+        lambda: data.dirichlet_partition(y, 3, alpha=1.0),
+        lambda: data.gpfl_partition(y, 3, alpha=1.0),
+        lambda: data.stratified_folds(y, 3),
+        lambda: data.balanced_classes(y),
+        lambda: data.fold_clients(molecules(8, seed=0), [torch.arange(8)], fold=0, num_folds=2),
+    ):
+        with pytest.raises(TypeError, match=message):
+            call()
+
+
+# Methods that need no classes.
+
+
+@pytest.mark.parametrize("target", [REGRESSION, ANSWERS], ids=["numbers", "answers"])
+def test_one_client_trains_as_a_plain_loop_of_torch_does(target: Target) -> None:
+    own = numbers(30, 2) if target == REGRESSION else yes_or_no(30, 2)
+    model = fgl.nn.GCN(FEATURES, 8, 2, dropout=0.0)
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), num_steps=2)
+    method = fgl.fedavg(model, train=train, target=target)
+    got = fgl.run(method, [own], num_rounds=3).outbox[0]["model"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    counts = ~own.y.isnan() & own.train_mask[:, None]
+    plain = F.mse_loss if target == REGRESSION else F.binary_cross_entropy_with_logits
+    for _ in range(6):
+        optimizer.zero_grad()
+        plain(model(own.x, own.adj)[counts], own.y[counts]).backward()
+        optimizer.step()
+    close(got, dict(model.state_dict()), atol=1e-5)
+
+
+@pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])
+def test_methods_train_with_numbers_in_the_loop_and_in_a_batch(name: str) -> None:
+    """`make conformance` asks more of them, of half-known answers too."""
+    ends = []
+    for at_once in (1, "all"):
+        method, task = case(name, "float targets", dropout=0.0, dtype=torch.float64)
+        how: Any = {"num_rounds": 2, "clients_at_once": at_once, "strict": True}
+        ends.append(fgl.run(method, task, **how))
+    one, two = ends
+    assert two.history[-1].one_by_one == ""
+    assert next(iter(one.history[-1].metrics)) == "val_rmse"
+    assert one.history[-1].metrics == pytest.approx(two.history[-1].metrics, abs=1e-5)
+    for client in range(K):
+        close(one.outbox[client], two.outbox[client])
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_secure_sum_of_numbers_is_the_sum(name: str, at_once: Any) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        method, task = case("fedavg", name, dropout=0.0)
+        method = replace(method, train=ADAM)  # minibatches depend on the number of the round
+        secret = secure_sum(method, threshold=3, unprotected=True)
+        how: Any = {"clients_at_once": at_once, "strict": True}
+        found = fgl.run(secret, task, num_rounds=secret.exchange, **how)
+        want = fgl.run(method, task, num_rounds=1, **how)
+    close(found.outbox[0]["model"], want.outbox[0]["model"], atol=1e-4)
+
+
+def test_dp_sgd_takes_numbers_that_are_all_known() -> None:
+    private = partial(
+        fgl.transforms.per_example_gaussian,
+        length=1.0,
+        noise_multiplier=1.0,
+        sample_rate=0.5,
+        expected_batch_size=6,
+        num_steps=2,
+        unprotected=True,
+    )
+    for columns in (None, 2):
+        own = numbers(12, columns, edge_index=torch.zeros(2, 0, dtype=torch.int64))
+        known = own.replace(y=own.y.nan_to_num(0.5))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            method = private(fgl.fedavg(gcn(columns or 1), target=REGRESSION))
+            fgl.run(method, [known] * 2, num_rounds=1, strict=True)
