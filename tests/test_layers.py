@@ -250,11 +250,16 @@ def test_values_that_differ_are_described_differently(one: Any, other: Any) -> N
     json.dumps(described(one))
 
 
+def own_net(graph: fgl.Graph) -> torch.nn.Module:
+    return fgl.nn.GCN(FEATURES, 8, CLASSES)
+
+
 # Other arguments than those of the conformance table are tried for each kind of value.
 GIVEN: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
     "adaptive_fedprox": {"fit": lambda params, graph: params},
-    "fedper": {"shared": ("convs.0",)},
+    "fedper": {"shared": ("convs.0",), "models": own_net},
+    "own_models": {"own": ("convs.0",), "models": own_net},
     "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
     "mix_updates": {"network": methods.uniform},
     "clipped": {"length": 1.0},

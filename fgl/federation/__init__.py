@@ -35,8 +35,8 @@ from .method.fedavg import (
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
 from .method.message import Message, Params, leaves, num_bytes
-from .method.models import Models
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
+from .method.models import Models
 from .method.ragged import Ragged
 from .round import means, num_participants
 from .run import run

@@ -93,9 +93,7 @@ def checked(method: Method) -> Method:
     return replace(method, **guarded, deploy=deploy)
 
 
-def check_whole(
-    method: Method, params: Any, graph: Graph, name: str, **more: Tensor
-) -> None:
+def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
     """Raise unless these are all tensors of a client's model.
 
     Where clients have models of their own it is the client's. Where a method only says what is

@@ -233,9 +233,7 @@ def _check_own(own: Collection[str], names: Collection[str]) -> None:
         raise TypeError(f"Expected own to be several names, but got the string {own!r}")
     for module in own:
         if not any(is_under(name, [module]) for name in names):
-            raise ValueError(
-                f"Expected own to name modules of {list(names)}, but got {module!r}"
-            )
+            raise ValueError(f"Expected own to name modules of {list(names)}, but got {module!r}")
 
 
 def _functions(method: Method) -> dict[str, Any]:

@@ -106,7 +106,9 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
     choices = [
-        choose(replace(method, model=method.model_of(some[0]), own=(), models=None), some, cache=cache)
+        choose(
+            replace(method, model=method.model_of(some[0]), own=(), models=None), some, cache=cache
+        )
         for some in kinds.values()
         if len(some) > 1
     ]
