@@ -164,6 +164,43 @@ def collections(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(*folds(dtype), model, COLLECTION)
 
 
+class OwnEnds(nn.Module):
+    """A layer as wide as a client's features, one that all share, a head of the client's classes."""
+
+    def __init__(self, features: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.enter, self.head = nn.Linear(features, 8), nn.Linear(8, classes)
+        self.body = fgl.nn.GCN(8, 8, 8, dropout=dropout)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.head(self.body(self.enter(x).relu(), adj))
+
+
+def differing(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients of other widths and classes, of whom two are alike."""
+    clients = []
+    for k, (size, width) in enumerate(((30, 0), (22, 3), (26, 0), (18, 5))):
+        own = cast(graph(size, seed=k), dtype)
+        x = torch.cat([own.x, own.x[:, :width].flip(1)], 1)  # type: ignore[index, list-item]
+        clients.append(own.replace(x=x, num_classes=CLASSES + width))
+    make = partial(OwnEnds, clients[1].num_features, CLASSES, dropout)
+    fedavg = fgl.fedavg(first(make, dtype), train=SGD)
+    score = tasks.node_scores(fedavg.model)
+    validate = tasks.scores.validation(score, "val_accuracy")
+    return Task(clients, fedavg, partial(tasks.evaluate_own, score), "val_accuracy", validate)
+
+
+def apart(task: Task) -> Method:
+    """FedPer of clients that differ."""
+    rate = task.fedavg.model.body.dropout
+
+    def models(own: fgl.Graph) -> nn.Module:
+        sizes = own.num_features, int(own.num_classes or 0)
+        return OwnEnds(*sizes, rate).to(own.x.dtype)
+
+    return fedper(task.fedavg, shared=["body"], models=models)
+
+
 def star_nodes(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, who read structure as well."""
     task = nodes(dropout, dtype)
@@ -218,6 +255,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "own": own_nodes,
     "links": links,
     "graphs": collections,
+    "clients that differ": differing,
     "star nodes": star_nodes,
     "star graphs": star_graphs,
     "float targets": float_targets,
@@ -366,6 +404,8 @@ ROWS: dict[str, Row] = {
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *NUMBERS), first=FIRST),
+    "fedper apart": Row(apart, ("clients that differ",)),
+    "fedprox of fedper apart": Row(lambda t: fedprox(apart(t), mu=0.5), ("clients that differ",)),
     "scaffold": Row(
         lambda t: scaffold(t.fedavg), (*ANY, *NUMBERS), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")

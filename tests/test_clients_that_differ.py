@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, end, same
+from federations import close, end, same, script
 from torch import nn
 
 import fgl
@@ -138,7 +138,8 @@ def test_personal_parts_never_travel(at_once: Any) -> None:
 def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any], Any]:
     """FedPer in loops: modules that train themselves, a mean of the layers in the middle."""
     own = [copy.deepcopy(module) for module in models]
-    common = {n: t for n, t in plain().model.state_dict().items() if n.startswith("conv.")}
+    state = plain(graphs[0].x.dtype).model.state_dict()
+    common = {name: t for name, t in state.items() if name.startswith("conv.")}
     for _ in range(rounds):
         for module, graph in zip(own, graphs, strict=True):
             module.load_state_dict(common, strict=False)
@@ -159,9 +160,8 @@ def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any
 
 @pytest.mark.parametrize("models", [net, net_or_deep])
 def test_it_is_fedper_by_hand(models: Any) -> None:
-    graphs, own = clients(), method(models)
+    graphs, own = clients(torch.float64), method(models, torch.float64)
     result = one_by_one(own, graphs, num_rounds=3)
-    assert own.models is not None
     modules, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 3)
     close(result.outbox[0]["model"], common, atol=1e-5)
     for k, module in enumerate(modules):
@@ -205,7 +205,7 @@ def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
     own = method(models)
     assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(1,), (0,)]
     result = fgl.run(own, graphs, num_rounds=2, clients_at_once="all")
-    modules, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
+    _, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
     close(result.outbox[0]["model"], common, atol=1e-5)
     text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
     start = [own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
@@ -274,7 +274,8 @@ def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
 def test_an_estimate_knows_all_kinds() -> None:
     wide = client(20, 4000, 3)
     small, large = (estimate(method(), [*clients(), each]) for each in (clients()[0], wide))
-    assert large.state - small.state == 4 * HIDDEN * (4000 - 9)  # 9: the widest of the others
+    head = HIDDEN + 1  # the widest of the others has 9 features, and a class more
+    assert large.state - small.state == 4 * (HIDDEN * (4000 - 9) - head)
     assert large.message - large.state == small.message - small.state
     assert large.sent == small.sent == sum(4 * t.numel() for t in method().common().values())
     assert large.step > small.step
@@ -297,9 +298,8 @@ def test_a_model_without_the_common_part_is_refused() -> None:
         r"^Expected client 2's model\['conv.convs.0.bias'\] to have shape \[6\], but got \[8\]",
     )
     refused(lambda graph: nn.Linear(graph.num_features, 2), "client 0's model to have keys .*miss")
-    refused(
-        lambda graph: "net", "^Expected client 0's model to be a module, but got str", TypeError
-    )
+    text = "^Expected client 0's model to be a module, but got str"
+    refused(lambda graph: "net", text, TypeError)
     refused(
         lambda graph: net(graph).double(),
         r"^Expected client 0's model\['conv.convs.0.bias'\] to be torch.float32, but got torch.f",
@@ -568,7 +568,8 @@ def test_a_client_elsewhere_needs_no_other_client(tmp_path: Path) -> None:
     """The code of a client on a machine of its own: its method knows its own sizes alone."""
     graphs, rounds = clients(), 3
     want = one_by_one(method(), graphs, num_rounds=rounds, seed=5)
-    outbox: Any = dict.fromkeys(range(len(graphs)), {"model": method().common()})
+    first: Any = {"model": method().common()}
+    outbox: Any = dict.fromkeys(range(len(graphs)), first)
     server: Any = dict(outbox[0])
     base = -1
     for index in range(rounds):
@@ -608,3 +609,66 @@ def test_local_training_alone() -> None:
     params, context = own.receive({"model": own.common()}, {}, graph)
     done = train(own, params, graph, context, seed=0)
     assert len(done.losses) == 3 and not done.params["head.weight"].equal(params["head.weight"])
+
+
+def test_the_cross_domain_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = script("examples/cross_domain.py")
+    sizes = dict(zip(example.NAMES, SIZES[:3], strict=True))
+
+    def papers(name: str) -> fgl.Graph:
+        own = client(*sizes[name])
+        return own.replace(val_mask=own.train_mask)
+
+    monkeypatch.setattr(example, "papers", papers)
+    example.main(num_rounds=2, seeds=(0, 1))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        [title, name] for title in ("FedPer", "alone") for name in example.NAMES
+    ]
+
+
+def test_embeddings_are_kept_at_home() -> None:
+    """A table with a row for each node, other numbers of nodes, pairs as examples."""
+
+    class Shop(nn.Module):
+        def __init__(self, nodes: int) -> None:
+            super().__init__()
+            self.nodes = nn.Embedding(nodes, HIDDEN)
+            self.conv = fgl.nn.GCN(HIDDEN, HIDDEN, HIDDEN, dropout=0.0)
+
+        def forward(self, x: Any, adj: Any, *, edge_label_index: Any) -> Any:
+            h = self.nodes(x[:, 0].long())
+            h = h + self.conv(h, adj)
+            return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(1)
+
+    def shop(nodes: int) -> fgl.Graph:
+        generator = torch.Generator().manual_seed(nodes)
+        pairs = torch.randint(nodes, (2, 30), generator=generator)
+        ids = torch.arange(nodes).float()[:, None]
+        edges = torch.randint(nodes, (2, 40), generator=generator)
+        return fgl.Graph(ids, edges, edge_label_index=pairs)
+
+    model = Shop(1)
+
+    def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
+        scores = fgl.federation.predict(model, params, graph).view(-1, 3)
+        return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
+
+    fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)
+    ends = []
+    for at_once in (1, "all"):
+        own = fedper(fedavg, shared=["conv"], models=lambda graph: Shop(graph.num_nodes))
+        shops = [shop(12), shop(15), shop(12)]
+        assert Batch(own, shops, 3, seed=0).groups(range(3)) == [(0, 2), (1,)]
+        ends.append(fgl.run(own, shops, num_rounds=4, clients_at_once=at_once))
+    loop, batch = ends
+    assert loop.history[-1].loss < loop.history[0].loss
+    assert [s["model"]["nodes.weight"].shape[0] for s in loop.client_states.values()] == [
+        12,
+        15,
+        12,
+    ]
+    for k in range(3):
+        close(loop.client_states[k], batch.client_states[k], atol=1e-5)

@@ -91,7 +91,7 @@ def others(names: Collection[str], common: Collection[str]) -> list[str]:
         out[alone[0]] = None
     if not out:
         raise ValueError(
-            "Expected shared to leave something to the clients, whose models differ, but got all of "
-            f"{list(names)}"
+            "Expected shared to leave something to the clients, whose models differ, "
+            f"but got all of {list(names)}"
         )
     return list(out)

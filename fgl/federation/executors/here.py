@@ -190,5 +190,6 @@ def _check_widths(clients: Sequence[Graph]) -> None:
         if width != widths[0]:
             raise ValueError(
                 f"Expected client {client} to have {widths[0]} features as client 0, "
-                f"but got {width}: fgl.methods.fedper(shared=..., models=...) has clients that differ"
+                f"but got {width}: fgl.methods.fedper(shared=..., models=...) takes clients that "
+                "differ"
             )

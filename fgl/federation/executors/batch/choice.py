@@ -105,10 +105,9 @@ def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None
     kinds: dict[Hashable, list[Graph]] = {}
     for graph in clients:
         kinds.setdefault(kind_of(method, graph), []).append(graph)
+    alone = replace(method, own=(), models=None)
     choices = [
-        choose(
-            replace(method, model=method.model_of(some[0]), own=(), models=None), some, cache=cache
-        )
+        choose(replace(alone, model=method.model_of(some[0])), some, cache=cache)
         for some in kinds.values()
         if len(some) > 1
     ]

@@ -38,7 +38,7 @@ def check_padding(
     padded = _padded(view.cohort, view.contexts, left)
     if reads(
         stand_in(view.method.model)
-    ).edge_index:  # of code that nobody here knows: always compared
+    ).edge_index:  # code that nobody here knows: always compared
         padded["edges"] = min(left, key=lambda client: view.cohort.graphs[client].num_edges)
     for kind, client in padded.items():
         if kind not in checked:

@@ -83,11 +83,8 @@ def train_cohort(
     """
     check_one_kind(method, cohort)
     first, how = cohort.graphs[0], method.train
-    layout, names, model = (
-        Layout(params[0], first),
-        trainable(method, first),
-        method.model_of(first),
-    )
+    layout, names = Layout(params[0], first), trainable(method, first)
+    model = method.model_of(first)
     once = {id(own): layout.turn(own) for own in params}
     stacks = _stack([once[id(own)] for own in params])
     leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
