@@ -165,7 +165,7 @@ def collections(dropout: float, dtype: torch.dtype) -> Task:
 
 
 class OwnEnds(nn.Module):
-    """A layer as wide as a client's features, one that all share, a head of the client's classes."""
+    """A layer of the client's width, one that all share, a head of the client's classes."""
 
     def __init__(self, features: int, classes: int, dropout: float) -> None:
         super().__init__()
