@@ -2,7 +2,7 @@
 
     python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
     python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
-    python examples/baseline.py scaffold graphs --dataset PROTEINS
+    python examples/baseline.py scaffold molecules --dataset esol
     python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
     python examples/baseline.py scaffold sampled-nodes --dataset cora --fanouts 10 5
     python examples/baseline.py fedper links --help
@@ -59,6 +59,7 @@ TASKS = {
     "own-nodes": tasks.OwnNodes,
     "links": tasks.Links,
     "graphs": tasks.Graphs,
+    "molecules": tasks.Molecules,
 }
 RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
 RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from federations import CLASSES, FEATURES, graph, script
 from torch import nn
+from torch_geometric import nn as pyg
 
 import fgl
 from fgl import client_network, methods, tasks
@@ -240,6 +241,50 @@ def half_known_answers(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, clients, model, COLLECTION, target=fgl.targets.ANSWERS)
 
 
+class Bonds(nn.Module):
+    """PyG's layers, as a user writes them."""
+
+    def __init__(self, features: int, out: int, pool: Any = None) -> None:
+        super().__init__()
+        self.one = pyg.GATv2Conv(features, 8, edge_dim=3)
+        self.two = pyg.TransformerConv(8, 8, edge_dim=3)
+        self.head, self.pool = nn.Linear(8, out), pool
+
+    def forward(self, x: Any, edge_index: Any, edge_attr: Any, batch: Any = None) -> Any:
+        x = self.one(x, edge_index, edge_attr).relu()
+        x = self.two(x, edge_index, edge_attr).relu()
+        return self.head(x if self.pool is None else self.pool(x, batch))
+
+
+def with_bonds(whole: fgl.Graph, dtype: torch.dtype) -> fgl.Graph:
+    """The same graph, whose edges have features."""
+    numbers = torch.arange(3.0 * whole.num_edges, dtype=dtype).sin().view(-1, 3)
+    x = whole.x.to_dense() if isinstance(whole.x, fgl.SparseMatrix) else whole.x
+    return whole.replace(x=x, edge_attr=numbers)
+
+
+def model_of_pyg(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `nodes`, whose edges have features, and PyG's layers."""
+    whole, parts = with_bonds(cast(graph(72), dtype), dtype), parts_of_nodes()
+    clients = fgl.data.partition_graph(whole, parts)
+    inner = first(partial(Bonds, FEATURES, CLASSES), dtype)
+    return tasks.node_task(whole, clients, fgl.nn.Embedded(inner, before="head"), SGD)
+
+
+def molecules(dropout: float, dtype: torch.dtype) -> Task:
+    """Companies whose molecules have features of bonds, and numbers for answers."""
+    graphs, y, scaffolds = fgl.data.small_molecules(48)
+    whole = fgl.Graph.join(graphs, y)
+    attr: Any = whole.edge_attr
+    whole = cast(whole, dtype).replace(edge_attr=attr.to(dtype), y=y.to(dtype))
+    parts = fgl.data.scaffold_partition(scaffolds, K)
+    whole = tasks.molecules.split_each(whole, parts)
+    make = partial(fgl.nn.GINE, 9, 8, 1, edge_dim=3, num_layers=2, dropout=dropout)
+    clients = [whole.select(part) for part in parts]
+    target = fgl.targets.REGRESSION
+    return tasks.graph_task(clients, clients, first(make, dtype), COLLECTION, target=target)
+
+
 TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
@@ -258,8 +303,10 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "clients that differ": differing,
     "star nodes": star_nodes,
     "star graphs": star_graphs,
+    "a PyG model": model_of_pyg,
     "float targets": float_targets,
     "half-known answers": half_known_answers,
+    "molecules": molecules,
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -270,6 +317,7 @@ SHARED = {  # what FedPer lets travel
     "own": ["conv1", "conv_mu"],
     "links": ["conv1"],
     "graphs": ["convs"],
+    "a PyG model": ["model.one"],
 }
 
 
@@ -379,7 +427,8 @@ ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs", "sampled")
 FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "sampled" every time
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
-NUMBERS = ("float targets", "half-known answers")  # of methods that need no classes
+# What users bring: of methods that need neither classes nor probe graphs.
+BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
 
 ROWS: dict[str, Row] = {
     # fgl.methods
@@ -387,27 +436,27 @@ ROWS: dict[str, Row] = {
         lambda t: t.fedavg,
         (
             *(*ANY, "gat", "sage", "sampled gcn", "sampled gat", "summed", "generators", "mended"),
-            *NUMBERS,
+            *BROUGHT,
         ),
         first=(
             *(*FIRST, "gat", "sage", "sampled", "sampled gcn", "summed", "generators", "mended"),
-            *NUMBERS,
+            *BROUGHT,
         ),
     ),
-    "local": Row(lambda t: local(t.fedavg), (*ANY, *NUMBERS), sends=False, first=FIRST),
-    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *NUMBERS)),
+    "local": Row(lambda t: local(t.fedavg), (*ANY, *BROUGHT), sends=False, first=FIRST),
+    "fedprox": Row(lambda t: fedprox(t.fedavg, mu=0.5), (*ANY, "summed", "mended", *BROUGHT)),
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
     "fedopt adam": Row(
-        lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), (*ANY, *NUMBERS), first=FIRST
+        lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), (*ANY, *BROUGHT), first=FIRST
     ),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
-    "fedper": Row(fedper_, (*ANY, *NUMBERS), first=FIRST),
+    "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
     "fedper apart": Row(apart, ("clients that differ",)),
     "fedprox of fedper apart": Row(lambda t: fedprox(apart(t), mu=0.5), ("clients that differ",)),
     "scaffold": Row(
-        lambda t: scaffold(t.fedavg), (*ANY, *NUMBERS), by_examples=False,
+        lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")
     ),
     "scaffold path": Row(
@@ -415,10 +464,10 @@ ROWS: dict[str, Row] = {
         by_examples=False,
     ),
     "fedselect": Row(
-        lambda t: fedselect(t.fedavg, every=1), (*ANY, "gat", *NUMBERS), first=("nodes", "graphs")
+        lambda t: fedselect(t.fedavg, every=1), (*ANY, "gat", *BROUGHT), first=("nodes", "graphs")
     ),
     "graphfl": Row(
-        lambda t: graphfl(t.fedavg, adapt_steps=2, query="all"), (*ANY, "gat", *NUMBERS),
+        lambda t: graphfl(t.fedavg, adapt_steps=2, query="all"), (*ANY, "gat", *BROUGHT),
         first=("nodes", "ego"),
     ),
     "graphfl drawn": Row(lambda t: graphfl(t.fedavg, adapt_steps=2), ANY, first=("nodes",)),
@@ -427,9 +476,9 @@ ROWS: dict[str, Row] = {
     "fedsage plus": Row(
         lambda t: fedsage_plus(t.fedavg), ("generators",), by_examples=False, sends=False
     ),
-    "moon": Row(lambda t: moon(t.fedavg, queue=2), (*WHOLE, "summed", "mended", NUMBERS[0])),
+    "moon": Row(lambda t: moon(t.fedavg, queue=2), (*WHOLE, "summed", "mended", *BROUGHT[::2])),
     "ring": Row(
-        lambda t: ring(t.fedavg), (*ANY, *NUMBERS), by_place=True, by_examples=False, first=FIRST
+        lambda t: ring(t.fedavg), (*ANY, *BROUGHT), by_place=True, by_examples=False, first=FIRST
     ),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
@@ -438,20 +487,20 @@ ROWS: dict[str, Row] = {
         first=FIRST
     ),
     "fedamp": Row(
-        lambda t: fedamp(t.fedavg, server_lr=0.5), (*ANY, "gat", *NUMBERS), by_examples=False,
+        lambda t: fedamp(t.fedavg, server_lr=0.5), (*ANY, "gat", *BROUGHT), by_examples=False,
         first=("nodes", "ego"),
     ),
     "heurfedamp": Row(  # two first steps of an Adam each round: each divides by gradients near 0
         lambda t: heurfedamp(t.fedavg), ANY, by_examples=False, first=("graphs",), near=1e-4
     ),
     "pfedgraph": Row(
-        lambda t: pfedgraph(t.fedavg), (*ANY, "gat", *NUMBERS), by_examples=False,
+        lambda t: pfedgraph(t.fedavg), (*ANY, "gat", *BROUGHT), by_examples=False,
         first=("nodes", "links"),
     ),
     "fedpub": Row(fedpub_, (*ANY, "gat"), by_examples=False, first=("nodes", "graphs")),
     "fedpub code": Row(partial(fedpub_, penalties=False), NODES, by_examples=False),
     "gcfl": Row(
-        lambda t: gcfl(t.fedavg, **SPLIT), (*ANY, *NUMBERS), by_examples=False,
+        lambda t: gcfl(t.fedavg, **SPLIT), (*ANY, *BROUGHT), by_examples=False,
         first=("nodes", "overlapping"),
     ),
     "gcfl plus": Row(
@@ -459,7 +508,7 @@ ROWS: dict[str, Row] = {
     ),
     "gcfl plus gradients": Row(
         lambda t: gcfl_plus(t.fedavg, seq_length=2, sequence="gradients", **SPLIT),
-        (*ANY, *NUMBERS), by_examples=False, first=("nodes", "own"),
+        (*ANY, *BROUGHT), by_examples=False, first=("nodes", "own"),
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     # examples/
@@ -576,7 +625,7 @@ ROWS: dict[str, Row] = {
     "fedprox of fedvgae": Row(lambda t: fedprox(fedvgae(t), mu=0.5), ("own", "links")),
     "fedprox of gpfl": Row(lambda t: fedprox(gpfl(t), mu=0.5), ("graphs",), by_examples=False),
     # transforms
-    "robust median of fedavg": Row(lambda t: robust(t.fedavg, median), (*ANY, "gat", *NUMBERS)),
+    "robust median of fedavg": Row(lambda t: robust(t.fedavg, median), (*ANY, "gat", *BROUGHT)),
     "robust krum of fedprox": Row(
         lambda t: robust(fedprox(t.fedavg, mu=0.5), partial(krum, bad=0)), NODES
     ),
@@ -597,15 +646,15 @@ ROWS: dict[str, Row] = {
         by_place=True,
     ),
     "clipped": Row(
-        lambda t: clipped(t.fedavg, length=0.1), (*ANY, *NUMBERS), by_examples=False, sends=False,
+        lambda t: clipped(t.fedavg, length=0.1), (*ANY, *BROUGHT), by_examples=False, sends=False,
         first=("nodes",),
     ),
     "local gaussian drawn": Row(
-        partial(rehearsed, local_gaussian), ("nodes", "graphs", *NUMBERS), by_examples=False,
+        partial(rehearsed, local_gaussian), ("nodes", "graphs", *BROUGHT), by_examples=False,
         sends=False, first=("nodes",),
     ),
     "central gaussian drawn": Row(
-        partial(rehearsed, central_gaussian), ("nodes", "graphs", *NUMBERS), by_examples=False,
+        partial(rehearsed, central_gaussian), ("nodes", "graphs", *BROUGHT), by_examples=False,
         sends=False, first=("nodes",),
     ),
     "central gaussian drawn of fedopt": Row(

@@ -28,6 +28,8 @@ RECIPES = [
     ("fedopt adam", "links"),
     ("fedprox", "float targets"),
     ("fedavg", "half-known answers"),
+    ("moon", "a PyG model"),
+    ("fedavg", "molecules"),
 ]
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.

@@ -220,7 +220,7 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
     ):
         load("NCI1")
     with pytest.raises(
-        ValueError, match=r"NCI1, PROTEINS, synthetic, or .* but got 'known', which load reads"
+        ValueError, match=r"NCI1, .*clintox, synthetic, or .* but got 'known', which load reads"
     ):
         fgl.data.load_graphs("known")
 
@@ -228,13 +228,15 @@ def test_a_name_of_the_other_function(offline: Path) -> None:
 def test_known_names() -> None:
     names = ["cora", "citeseer", "pubmed", "acm", "wiki", "dblp"]
     names += ["cora_full", "wiki_cs", "polblogs"]
+    names += ["minesweeper", "tolokers", "squirrel_filtered"]
     assert [*GRAPHS] == names
-    assert [*COLLECTIONS] == ["NCI1", "PROTEINS"]
+    molecules = ["esol", "freesolv", "tox21", "bace", "clintox"]
+    assert [*COLLECTIONS] == ["NCI1", "PROTEINS", *molecules]
     for name in names[:3]:
         assert [*GRAPHS[name].sha256] == [f"ind.{name}.{part}" for part in PARTS]
     rows = [*GRAPHS.values(), *COLLECTIONS.values()]
     every = [sha256 for row in rows for sha256 in row.sha256.values()]
-    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 1 + 1 + 4 + 5
+    assert len({*every}) == len(every) == 24 + 3 + 4 + 1 + 1 + 1 + 1 + 4 + 5 + 3 + 5
     assert all(len(sha256) == 64 for sha256 in every)
     assert all(bool(row.url) != bool(row.how) for row in rows)
 

@@ -283,6 +283,91 @@ def test_cora_full_has_features_of_ones_as_in_pyg(
     assert pairs(graph) == PAIRS
 
 
+EDGES = np.array([[0, 1], [1, 0], [3, 2], [2, 2], [3, 2]])
+SPLIT_MASKS = np.eye(4, dtype=bool)
+
+
+def heterophilous(**changes: Any) -> dict[str, Any]:
+    arrays = {"node_features": X, "node_labels": LABELS, "edges": EDGES}
+    arrays |= {
+        f"{r}_masks": SPLIT_MASKS[[i, i + 1]] for i, r in enumerate(("train", "val", "test"))
+    }
+    return {key: value for key, value in (arrays | changes).items() if value is not None}
+
+
+def test_heterophilous_graphs_have_several_splits(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tiny" / "raw", heterophilous())
+    for split, roles in ((None, [[0], [1], [2]]), (0, [[0], [1], [2]]), (1, [[1], [2], [3]])):
+        graph: Any = load("tiny", tmp_path, split=split)
+        masks = graph.train_mask, graph.val_mask, graph.test_mask
+        assert [mask.nonzero().flatten().tolist() for mask in masks] == roles
+    assert torch.equal(graph.x, torch.tensor(X)) and graph.y.tolist() == LABELS.tolist()
+    assert pairs(graph) == PAIRS  # both directions, no self-loop, no repeat
+    (folder / "tiny.npz").rename(folder / "tiny_directed.npz")
+    assert pairs(read_npz(folder, "tiny_directed")) == [(1, 0), (0, 1), (3, 2)]
+
+
+def test_a_split_of_files_that_hold_none(tmp_path: Path) -> None:
+    write(tmp_path / "tiny", npz())
+    with pytest.raises(ValueError, match=r"split to be left out for .*tiny\.npz, .* but got 1"):
+        load("tiny", tmp_path, split=1)
+    for name in ("synthetic", "arxiv-like"):
+        with pytest.raises(ValueError, match=f"split to be left out for {name}, .* but got 0"):
+            load(name, split=0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"node_features": X[0]}, r"node_features in .* to be numbers \['\*', '\*'\], but got"),
+        ({"node_features": X * np.nan}, r"features in .* to be finite as float32, but got 8 that"),
+        ({"node_labels": LABELS[:3]}, r"node_labels in .* to be integers \[4\], but got"),
+        ({"node_labels": LABELS - 1}, r"node_labels in .* to be at least 0, but got -1"),
+        ({"node_labels": None}, r"to hold node_labels, but got"),
+        ({"edges": EDGES.T}, r"edges in .* to be integers \['\*', 2\], but got int64 \[2, 5\]"),
+        ({"edges": EDGES + 1}, r"edges in .* to be in \[0, 4\), but got 4"),
+        ({"edges": EDGES * 0.5}, r"edges in .* to be integers .* but got float64"),
+        ({"val_masks": None}, r"to hold val_masks, but got"),
+        ({"val_masks": SPLIT_MASKS[:1]}, r"val_masks in .* to be bool or 0/1 \[2, 4\], but got"),
+        ({"test_masks": SPLIT_MASKS[:2] * 0.5}, r"test_masks in .* to be bool or 0/1 .* float64"),
+        ({"val_masks": SPLIT_MASKS[:2]}, r"to give a node one role, but got several for 0"),
+    ],
+    ids=range(12),
+)
+def test_malformed_heterophilous(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^Expected .*{message}"):
+        read_npz(write(tmp_path, heterophilous(**changes)), "tiny")
+
+
+@pytest.mark.parametrize("split", [-1, 2])
+def test_a_split_that_is_not_there(split: int, tmp_path: Path) -> None:
+    text = rf"split to be in \[0, 2\) for .*tiny\.npz, but got {split}"
+    with pytest.raises(ValueError, match=text):
+        read_npz(write(tmp_path, heterophilous()), "tiny", split=split)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        ("minesweeper", (10000, 2 * 39402, 7, 2)),
+        ("tolokers", (11758, 2 * 519000, 10, 2)),
+        ("squirrel_filtered", (2223, 2 * 46998, 2089, 5)),
+        ("squirrel_filtered_directed", (2223, 65718 - 140, 2089, 5)),  # without self-loops
+    ],
+)
+def test_public_heterophilous_graphs(name: str, sizes: tuple[int, ...]) -> None:
+    folder = data_folder(name)
+    first: Any = load(name)
+    last: Any = load(name, split=9)
+    assert (first.num_nodes, first.num_edges, first.num_features, first.num_classes) == sizes
+    roles = first.train_mask.int() + first.val_mask.int() + first.test_mask.int()
+    assert bool((roles == 1).all())
+    with np.load(folder / f"{name}.npz") as arrays:
+        assert torch.equal(last.train_mask, torch.from_numpy(arrays["train_masks"][9]))
+        assert torch.equal(last.test_mask, torch.from_numpy(arrays["test_masks"][9]))
+    assert not torch.equal(first.train_mask, last.train_mask)
+
+
 SPLITS = [[True, False, False], [False, True, False]]
 WIKI_CS: dict[str, Any] = {
     "features": [[0.5, 1], [2, 3], [0, -1]],

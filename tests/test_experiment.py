@@ -644,6 +644,7 @@ TINY = {
     "own-nodes": ["--hidden", "4", "--clients", "2"],
     "links": ["--hidden", "4", "--latent", "4", "--clients", "2"],
     "graphs": ["--hidden", "4", "--clients", "2"],
+    "molecules": ["--hidden", "4", "--clients", "2"],
 }
 
 
@@ -661,6 +662,8 @@ TINY = {
         ("gcfl", "graphs", ["--eps1", "0.1"]),
         ("gcfl-plus", "own-nodes", ["--sequence", "gradients"]),
         ("fedstar", "graphs", []),
+        ("scaffold", "molecules", ["--split", "scaffold"]),
+        ("centralized", "molecules", ["--partition", "random"]),
     ],
 )
 def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> None:
@@ -686,6 +689,12 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedstar links", "structure channel"),
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
+        ("fedavg molecules --dataset nowhere", "regression or answers for nowhere"),
+        (
+            "fedpub molecules",
+            "fedpub's probes to have what GINE reads, but got no ['edge_attr']",
+        ),
+        ("fedavg molecules --clients 200", "Expected num_clients to be in [1, "),
         ("fedavg graphs --device cud", "--device: Expected device to be one that torch has here"),
         ("fedavg links --device meta", "--device: Expected device to be one that torch has here"),
         ("fedavg nowhere", "Expected task to be one of louvain-nodes"),

@@ -21,6 +21,7 @@ SETTINGS = [
     tasks.OwnNodes,
     tasks.Links,
     tasks.Graphs,
+    tasks.Molecules,
 ]
 
 
@@ -108,6 +109,12 @@ def test_bounds_of_every_setting(setting: Any, name: str, bad: float) -> None:
         (tasks.Links, "kl", float("nan")),
         (tasks.Graphs, "alpha", 0),
         (tasks.Graphs, "batch_size", 0),
+        (tasks.Molecules, "batch_size", 0),
+        (tasks.Molecules, "layers", 0),
+        (tasks.Molecules, "partition", "louvain"),
+        (tasks.Molecules, "split", "public"),
+        (tasks.Molecules, "target", "classes"),
+        (tasks.Molecules, "model", "gat"),
         (Local, "lr", -1),
         (Local, "momentum", -1),
         (Local, "weight_decay", -1),

@@ -1,7 +1,7 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .borders import Borders, borders
-from .datasets import load, load_graphs
+from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, normalize_features
 from .features_on_disk import map_features
@@ -20,9 +20,12 @@ from .partitions import (
     partition_graph,
     quantile_labels,
     random_partition,
+    scaffold_partition,
     union_graph,
 )
+from .readers.molecules import Molecules
 from .readers.wiki_cs import read_wiki_cs
+from .scaffolds import murcko_scaffolds, scaffold_groups
 from .splits import (
     EdgeSplit,
     balanced_classes,
@@ -32,17 +35,19 @@ from .splits import (
     negative_edges,
     public_split,
     random_split,
+    scaffold_split,
     split,
     stratified_folds,
     subgraph_split,
 )
-from .synthetic import csbm, small_graphs
+from .synthetic import csbm, small_graphs, small_molecules
 
 __all__ = [
     "PROPORTIONS",
     "Borders",
     "EdgeSplit",
     "HiddenNodes",
+    "Molecules",
     "NeighbourSums",
     "balanced_classes",
     "borders",
@@ -59,10 +64,12 @@ __all__ = [
     "leiden_partition",
     "load",
     "load_graphs",
+    "load_molecules",
     "louvain_partition",
     "major_label_partition",
     "map_features",
     "metis_partition",
+    "murcko_scaffolds",
     "negative_edges",
     "neighbour_sums",
     "normalize_features",
@@ -73,7 +80,11 @@ __all__ = [
     "random_partition",
     "random_split",
     "read_wiki_cs",
+    "scaffold_groups",
+    "scaffold_partition",
+    "scaffold_split",
     "small_graphs",
+    "small_molecules",
     "split",
     "stratified_folds",
     "subgraph_split",

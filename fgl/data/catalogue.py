@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar, cast
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from ..graph import Graph
 from .readers.gml import read_gml
+from .readers.molecules import Molecules, read_molecules
 from .readers.npz import read_npz, read_saint
 from .readers.ogb import read_ogb
 from .readers.plaintext import read_acm, read_wiki
@@ -23,7 +22,6 @@ from .readers.wiki_cs import read_wiki_cs
 if TYPE_CHECKING:
     from ..sparse import SparseMatrix
 
-Collection = tuple[list[Graph], Tensor]
 Content = TypeVar("Content")
 Reader = Callable[..., Content]  # of a folder, a name, and what a reader of its kind can be told
 
@@ -46,11 +44,15 @@ GRAPH_DATA = f"{RAW}/EdisonLeeeee/GraphData/f8022c26b917346f2a461ffec0ec5ae24b36
 WIKI_CS = f"{RAW}/pmernyei/wiki-cs-dataset/f5207315d649377f936edb66d7d93f5342f01d81/dataset"
 # Not of one commit: which one the file of this checksum came with is not known.
 GRAPH2GAUSS = "https://github.com/abojchevski/graph2gauss/raw/master/data"
+HETEROPHILOUS = (
+    f"{RAW}/yandex-research/heterophilous-graphs/a431395582e929d88271309716bea4fe24ce6318/data"
+)
+MIX_KEY = f"{RAW}/josieyi/Mix-Key/7c633d3c09444d878cfb1c8d1ab724798e0b833c/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
 
 
-def _read_wiki_cs(folder: Path, _: str) -> Graph:
-    return read_wiki_cs(folder)
+def _read_wiki_cs(folder: Path, _: str, *, split: int = 0) -> Graph:
+    return read_wiki_cs(folder, split=split)
 
 
 def _read_cora_full(folder: Path, _: str) -> Graph:
@@ -152,9 +154,41 @@ GRAPHS: dict[str, Entry[Graph]] = {
         {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
         COMMUNITY,
     ),
+    "minesweeper": Entry(
+        read_npz,
+        {
+            "minesweeper.npz": ("e664c8dacf1e8ac466c2c09ed4b237bd2c5541f47a6eae9c6092cb87f16412b3"),
+        },
+        HETEROPHILOUS,
+    ),
+    "tolokers": Entry(
+        read_npz,
+        {"tolokers.npz": "dacf3ac94cec53d03cd2adb5255c08b33dee1656c33ca8164a464bd9450a1667"},
+        HETEROPHILOUS,
+    ),
+    "squirrel_filtered": Entry(
+        read_npz,
+        {
+            "squirrel_filtered.npz": (
+                "f06370ffb3116c5de8b7a600005400b2293c025e0ce2f6916d8201a825505ac7"
+            ),
+        },
+        HETEROPHILOUS,
+    ),
 }
 
-COLLECTIONS: dict[str, Entry[Collection]] = {
+MOLECULES: dict[str, Entry[Molecules]] = {
+    name: Entry(read_molecules, {f"{name}.csv": sha256}, MIX_KEY)
+    for name, sha256 in {
+        "esol": "f959a0821e852bc37a0609109daa6a981880d161ce71195b47bf9bc48dbd1199",
+        "freesolv": "390418d628e265ffed42fa0a979c0034d56f1304522e97845fa98ff324111d7c",
+        "tox21": "36a2dfdc5a27598db16c197be9dfd6f4e2c35d96c26bf08fa0371c67f795063c",
+        "bace": "d050b0c79a1b101532172ec503819633b73cca0f4d009c88ef6c6d20e5d85ef9",
+        "clintox": "e7c492cd96d8a021e0600b430cfadc858c04a7e9ed5002cdbe5afe326348636a",
+    }.items()
+}
+
+COLLECTIONS: dict[str, Entry[Any]] = {
     "NCI1": Entry(
         read_tu,
         {
@@ -190,6 +224,7 @@ COLLECTIONS: dict[str, Entry[Collection]] = {
         },
         f"{GRAPH_NN}/PROTEINS.zip",
     ),
+    **MOLECULES,
 }
 
 # A file in a folder NAME that tells the layout of its files.
@@ -201,4 +236,5 @@ GRAPH_LAYOUTS: dict[str, Reader[Graph]] = {
     "edge.csv.gz": read_ogb,
     "{name}.gml": read_gml,
 }
-COLLECTION_LAYOUTS: dict[str, Reader[Collection]] = {"{name}_A.txt": read_tu}
+MOLECULE_LAYOUTS: dict[str, Reader[Molecules]] = {"{name}.csv": read_molecules}
+COLLECTION_LAYOUTS: dict[str, Reader[Any]] = {"{name}_A.txt": read_tu, **MOLECULE_LAYOUTS}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import inspect
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,43 +17,55 @@ from . import catalogue
 from .catalogue import Content, Entry, Reader
 from .download import download, download_members, verify
 from .large import LIKE, large_graph
+from .readers.molecules import Molecules
 from .readers.paths import there
 from .synthetic import csbm, small_graphs
 
 
-def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool = False) -> Graph:
+def load(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    dense: bool = False,
+    split: int | None = None,
+) -> Graph:
     """A dataset by name.
 
     ``"synthetic"`` is `csbm` with its defaults; ``"arxiv-like"`` and ``"products-like"`` are
     `large_graph` with the sizes of ogbn-arxiv and ogbn-products. ``"cora"``, ``"citeseer"``,
-    ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"`` and ``"polblogs"`` are taken
-    from `root`, or downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
+    ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
+    ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are taken from `root`, or
+    downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
     `root`. Any other name is that of a folder in `root` whose files, in the folder or in ``raw``
-    below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark (``NAME.npz``),
+    below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
+    heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
     GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
     ``NAME.gml``, or OGB's (``edge.csv.gz`` and more, in ``raw``, and ``split`` beside it) for
     ogbn-arxiv and ogbn-products.
 
-    Edges are undirected, without self-loops and repeats. Features are as stored, not
+    Edges are undirected, without self-loops and repeats; directed in a heterophilous graph whose
+    name ends with ``_directed``. Features are as stored, not
     row-normalised, but those of cora_full are made 0 and 1, as in PyG.
     Where the files have none (polblogs), they are the degree, one-hot, 64 wide, the last column for
     63 and above. Masks are None, but for the files that hold a public split. For Planetoid these
-    are 20 training nodes per class, 500 for validation, 1000 for test; for Wiki-CS the first split,
-    of which `read_wiki_cs` reads the others. CiteSeer's 15 ids without a row get zero features and
-    class 0, as in PyG, and are in no mask.
+    are 20 training nodes per class, 500 for validation, 1000 for test; Wiki-CS has twenty
+    splits, a heterophilous graph the ten official ones: see `split`. CiteSeer's 15 ids without a
+    row get zero features and class 0, as in PyG, and are in no mask.
 
     Args:
         name: the dataset.
         root: a folder of datasets. By default the folder ``$FGL_DATA``, which is only read, and
             then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``), to which downloads go.
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
+        split: which of the splits that the files hold, from 0; default the first.
 
     Returns:
         The graph, x float32: a `SparseMatrix`, or a Tensor where the features in the file are
-        dense (GraphSAINT, Wiki-CS, ``attr_matrix`` in ``NAME.npz``).
+        dense (GraphSAINT, Wiki-CS, heterophilous graphs, ``attr_matrix`` in ``NAME.npz``).
 
     Raises:
-        ValueError: for an unknown name, a malformed file, or one with another checksum.
+        ValueError: for an unknown name, a malformed file, one with another checksum, or a split
+            that the files do not have.
         OSError: if a file is neither there nor can be downloaded.
 
     Example:
@@ -63,12 +76,13 @@ def load(name: str, root: str | os.PathLike[str] | None = None, *, dense: bool =
     Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
     the homes of the others are in ``fgl/data/catalogue.py``
     """
+    options = {} if split is None else {"split": split}
     if name == "synthetic":
-        graph = csbm()
+        graph = _accepting(csbm, name, options)()
     elif name in LIKE:
-        graph = large_graph(**LIKE[name])
+        graph = _accepting(large_graph, name, options)(**LIKE[name])
     else:
-        graph = _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS)
+        graph = _read(name, _places(root), catalogue.GRAPHS, catalogue.GRAPH_LAYOUTS, **options)
     if dense and isinstance(graph.x, SparseMatrix):
         graph = graph.replace(x=graph.x.to_dense())
     return graph
@@ -81,7 +95,7 @@ def load_graphs(
     attributes: bool = True,
     edge_labels: bool = False,
 ) -> tuple[list[Graph], Tensor]:
-    """A collection of graphs, each with a class, in the TU format.
+    """A collection of graphs, each with a class, in the TU format; or molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are taken from `root`, or downloaded to it, and checked by sha256.
     ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in `root`, such as Yeast,
@@ -89,7 +103,8 @@ def load_graphs(
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats.
+    without self-loops and repeats. Molecules are those of `load_molecules`, with numbers for
+    classes.
 
     Args:
         name: the collection.
@@ -131,7 +146,46 @@ def load_graphs(
     places = _places(root)
     options = {} if attributes else {"attributes": False}
     options |= {"edge_labels": True} if edge_labels else {}
-    return _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
+    found = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
+    return (found.graphs, found.y) if isinstance(found, Molecules) else found
+
+
+def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Molecules:
+    """Molecules as graphs, with what was measured of each, and their SMILES strings.
+
+    ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number each,
+    ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
+    are taken from `root`, or downloaded to it, and checked by sha256. Any other name is that of a
+    folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
+    ``smiles``, and a column of numbers for each target, empty where nobody knows it.
+
+    Atoms are nodes and bonds are edges in both directions; hydrogen is counted, not a node. The
+    nine features of an atom and the three of a bond are the integers of
+    ``torch_geometric.utils.from_smiles``, as floats. A molecule that rdkit cannot read (8 of
+    tox21's 7831) is left out, and a warning says how many were.
+
+    Args:
+        name: the molecules.
+        root: a folder of datasets, as for `load`.
+
+    Returns:
+        ``(graphs, y, smiles)``: the graphs, x float32 ``[num_nodes, 9]``, edge_attr float32
+        ``[num_edges, 3]``; y float32 ``[num_graphs]``, or ``[num_graphs, t]`` for t > 1 targets,
+        NaN where unknown; and a string for each graph.
+
+    Raises:
+        ValueError: for an unknown name, a malformed file, or one with another checksum.
+        OSError: if a file is neither there nor can be downloaded.
+        ImportError: where rdkit or PyG, the extra `molecules`, is not installed.
+
+    Example:
+        >>> load_molecules("NCI1")
+        Traceback (most recent call last):
+        ValueError: Expected name to be one of esol, freesolv, tox21, bace, clintox, or ...
+
+    Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
+    """
+    return _read(name, _places(root), catalogue.MOLECULES, catalogue.MOLECULE_LAYOUTS)
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:
@@ -152,11 +206,12 @@ def _read(
     places: list[Path],
     entries: Mapping[str, Entry[Content]],
     layouts: Mapping[str, Reader[Content]],
-    **options: bool,
+    **options: Any,
 ) -> Content:
     """What a dataset's reader makes of its files, which are downloaded if they are missing."""
     if name in entries:
-        return entries[name].read(_public(name, entries[name], places), name, **options)
+        read = _accepting(entries[name].read, name, options)
+        return read(_public(name, entries[name], places), name, **options)
     found = _found(places, layouts)
     if name.startswith("ogbn-") and name not in found and name.replace("-", "_") in found:
         found[name] = found[name.replace("-", "_")]  # as OGB's own library calls the folder
@@ -170,10 +225,23 @@ def _read(
             f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
     folder, read = found[name]
-    return read(folder, name, **options)
+    return _accepting(read, name, options)(folder, name, **options)
+
+
+def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
+    """The reader, if it takes what it shall be told."""
+    unknown = [option for option in options if option not in inspect.signature(read).parameters]
+    if unknown:
+        raise ValueError(
+            f"Expected {unknown[0]} to be left out for {name}, whose files leave no such choice, "
+            f"but got {options[unknown[0]]}"
+        )
+    return read
 
 
 def _names(entries: Mapping[str, Any]) -> str:
+    if entries is catalogue.MOLECULES:
+        return ", ".join(entries)
     like = LIKE if entries is catalogue.GRAPHS else {}
     return ", ".join([*entries, "synthetic", *like])
 
@@ -185,7 +253,7 @@ def _elsewhere(name: str, entries: Mapping[str, Any], where: str) -> str:
             ": it is not downloaded, for its checksums are not known; put the folders raw and "
             f"split of OGB's zip file into a folder {name} in {where}"
         )
-    if name in catalogue.COLLECTIONS:
+    if name in catalogue.COLLECTIONS and entries is not catalogue.COLLECTIONS:
         return ", which load_graphs reads"
     return ", which load reads" if name in catalogue.GRAPHS else ""
 

@@ -232,3 +232,52 @@ def small_graphs(
         edges = undirected(torch.cat([ring, chords], dim=1), n)
         graphs.append(Graph(torch.eye(num_features)[kind], edges))
     return graphs, y
+
+
+def small_molecules(
+    num_graphs: int = 120, *, seed: int = 0
+) -> tuple[list[Graph], Tensor, list[str]]:
+    """Made-up molecules: a ring, or none, with a chain, and a number that atoms and bonds decide.
+
+    The columns of features are those of ``torch_geometric.utils.from_smiles``, of which the atomic
+    number, the degree and whether an atom is in a ring are set, and the bonds' type. The number is
+    0.3 for every atom, minus 1 for a nitrogen, minus 1.5 for an oxygen, plus 1 for a double bond.
+
+    Args:
+        num_graphs: number of molecules.
+        seed: of rings, chains and bonds.
+
+    Returns:
+        The graphs, x ``[num_nodes, 9]`` and edge_attr ``[num_edges, 3]``; y float32
+        ``[num_graphs]``; and the scaffolds, which name the atoms of the ring.
+
+    Example:
+        >>> graphs, y, scaffolds = small_molecules(3)
+        >>> [graph.x.shape[1] for graph in graphs], y.shape, len(scaffolds)
+        ([9, 9, 9], torch.Size([3]), 3)
+    """
+    rng = torch.Generator().manual_seed(seed)
+    graphs, numbers, scaffolds = [], [], []
+    for _ in range(num_graphs):
+        size, nitrogens, length = (int(torch.randint(n, (1,), generator=rng)) for n in (7, 3, 6))
+        size = size + 2 if size else 0  # a ring of 3 to 8 atoms, or none
+        chain = torch.randint(6, 9, (length if size else length + 1,), generator=rng)
+        ring = torch.tensor([7] * min(nitrogens, size) + [6] * (size - min(nitrogens, size)))
+        atom = torch.cat([ring, chain])
+        node = torch.arange(len(atom))
+        ends = torch.stack([node[:-1], node[1:]])  # the chain hangs at the ring's last atom
+        if size:
+            ends = torch.cat([ends, torch.tensor([[size - 1], [0]])], dim=1)
+        double = torch.rand(ends.shape[1], generator=rng) < 0.3
+        edge_index = torch.cat([ends, ends.flip(0)], dim=1)
+        x = torch.zeros(len(atom), 9)
+        x[:, 0] = atom
+        x[:, 2] = edge_index[1].bincount(minlength=len(atom))
+        x[:size, 8] = 1
+        edge_attr = torch.zeros(edge_index.shape[1], 3)
+        edge_attr[:, 0] = 1 + double.repeat(2)
+        graphs.append(Graph(x, edge_index, edge_attr=edge_attr))
+        weight = 0.3 - (atom == 7).float() - 1.5 * (atom == 8).float()
+        numbers.append(float(weight.sum() + double.sum()))
+        scaffolds.append("".join("N" if kind == 7 else "C" for kind in ring.tolist()))
+    return graphs, torch.tensor(numbers), scaffolds

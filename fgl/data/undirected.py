@@ -1,4 +1,4 @@
-"""Undirected edge lists, without self-loops and repeats, in as little memory as a sort needs."""
+"""Edge lists without self-loops and repeats, undirected or not, in the memory of a sort."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def undirected(edges: Tensor, num_nodes: int) -> Tensor:
     both: Tensor = pair.new_empty(2, pair.numel())
     _split(pair, num_nodes, both[1], both[0])
     return both
+
+
+def directed(edges: Tensor, num_nodes: int) -> Tensor:
+    """Every edge once in its direction, by target, then source; no self-loops."""
+    source, target = _without_loops(edges)
+    pair = target.mul(num_nodes).add_(source).unique()
+    ends: Tensor = pair.new_empty(2, pair.numel())
+    _split(pair, num_nodes, ends[1], ends[0])
+    return ends
 
 
 def pairs(edges: Tensor, num_nodes: int) -> Tensor:

@@ -223,7 +223,7 @@ class Graph(Facts):
             num_classes=self.num_classes,
             edge_label_index=pairs,
             backend=self.backend,
-            **{"node_id": nodes, **kept},  # type: ignore[arg-type]
+            **{"node_id": nodes, **kept},
         )
 
     def append(

@@ -24,11 +24,11 @@ class Facts:
 
     @property
     def num_nodes(self) -> int:
-        return self.x.shape[0]
+        return int(self.x.shape[0])
 
     @property
     def num_features(self) -> int:
-        return self.x.shape[1]
+        return int(self.x.shape[1])
 
     @property
     def num_edges(self) -> int:

@@ -81,7 +81,8 @@ class RGCNConv(nn.Module):
         source = matrix.pattern.col * self.num_relations + edge_type
         share = relation_share(matrix, edge_type, self.num_relations, h.dtype)
         messages = gather_rows(h, source) * share[:, None]
-        return matrix.incidence.astype(h.dtype) @ messages + of_itself + self.bias
+        of_neighbours = matrix.incidence.astype(h.dtype) @ messages
+        return of_neighbours + of_itself + self.bias
 
 
 @torch.no_grad()

@@ -5,6 +5,7 @@ from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
 from .mended import generator_task, mend, mended
+from .molecules import Molecules
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
@@ -19,6 +20,7 @@ __all__ = [
     "Graphs",
     "Links",
     "Local",
+    "Molecules",
     "Nodes",
     "OverlappingNodes",
     "OwnNodes",

@@ -37,7 +37,7 @@ def evaluate_graphs(
     Of class labels all clients at once, beside a control: it answers everything with the class that
     most of a client's training graphs have, of equals the smallest. Of another target by the mean
     over the clients that have the metric, and by the pooled one: of all clients' test graphs
-    together, each answered by its own client's model.
+    together, each answered by its own client's model, or by the only one's (a centralized run).
 
     Args:
         method: its model is called as ``model(*graph.inputs)`` and returns logits, or what the
@@ -55,7 +55,8 @@ def evaluate_graphs(
     Raises:
         TypeError: for numbers in ``y`` where no target says what they are.
         ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
-            not as many as `tests`; and, when called, if a model is not whole.
+            not as many as `tests`, nor one under another target; and, when called, if a model is
+            not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -70,11 +71,12 @@ def evaluate_graphs(
         raise ValueError("Expected tests and clients to have labels, but got none")
     if any(graph.batch is None for graph in (*tests, *clients)):
         raise ValueError("Expected tests and clients to be collections, but got no batch")
-    if len(clients) != len(tests):
-        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
     for graph in (*tests, *clients):
         checked_y(target, graph.y)
     how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
+    central = len(clients) == 1 and how is _evaluate_answers
+    if len(clients) != len(tests) and not central:
+        raise ValueError(f"Expected clients to be {len(tests)} as tests, but got {len(clients)}")
     return how(method, tests, clients, target)
 
 
@@ -99,7 +101,9 @@ def _evaluate_answers(
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         with in_mode(model, False):
-            outputs = [said(used[k], graph, clients[k]) for k, graph in enumerate(tests)]
+            whose = [k if k in used else 0 for k in range(len(tests))]
+            asked = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
+            outputs = [said(*each) for each in asked]
             val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]

@@ -30,6 +30,7 @@ def graph_task(
     train: Training,
     *,
     target: Target = CLASSES,
+    whole: Graph | None = None,
 ) -> Task:
     """Classify graphs; a client is scored with the model that it deploys, on its own test graphs.
 
@@ -41,6 +42,8 @@ def graph_task(
         model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
         train: local training.
         target: what the values of ``graph.y`` are; default class labels.
+        whole: all clients' training graphs as one collection, for centralized training under
+            another target than class labels.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -57,7 +60,7 @@ def graph_task(
     method = bounded(fedavg(model, train=train, target=target), clients)
     selects = target.metrics != CLASSES.metrics and any(map(has_validation, clients))
     select = target.select if selects else ""
-    return Task(clients, method, scores, select, validate)
+    return Task(clients, method, scores, select, validate, whole)
 
 
 @setting

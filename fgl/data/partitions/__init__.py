@@ -8,6 +8,7 @@ from .metis import metis_partition
 from .overlapping import PROPORTIONS, overlapping_partition
 from .quantiles import quantile_labels
 from .random import random_partition
+from .scaffold import scaffold_partition
 
 __all__ = [
     "PROPORTIONS",
@@ -21,5 +22,6 @@ __all__ = [
     "partition_graph",
     "quantile_labels",
     "random_partition",
+    "scaffold_partition",
     "union_graph",
 ]

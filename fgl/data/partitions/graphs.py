@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import torch
@@ -18,13 +18,14 @@ from ..features_on_disk import map_features
 def partition_graph(
     graph: Graph, parts: Sequence[Tensor], *, folder: str | os.PathLike[str] | None = None
 ) -> list[Graph]:
-    """The clients' graphs: induced subgraphs, each with `node_id`.
+    """The clients' graphs: induced subgraphs, each with `node_id`, or graphs of a collection.
 
     Edges between clients are lost; parts may overlap.
 
     Args:
-        graph: the whole graph.
-        parts: int64 node ids, one tensor per client, without repeats.
+        graph: the whole graph, or a collection.
+        parts: int64 ids of nodes, or of a collection's graphs, one tensor per client, without
+            repeats.
         folder: where each client's features go, to a file of its own (``0.x``, ``1.x``, ...), of
             which they are mapped: see `map_features`. Default: they stay in memory.
 
@@ -37,6 +38,8 @@ def partition_graph(
         >>> [(client.num_edges, client.node_id.tolist()) for client in clients]
         [(1, [1, 2]), (0, [0])]
     """
+    if graph.batch is not None:
+        return _stored((graph.select(part) for part in parts), folder)
     owner = torch.full((graph.num_nodes,), -1, dtype=torch.int32, device=graph.device)
     for client, part in enumerate(parts):
         check_index("nodes", part, (None,), graph.num_nodes)
@@ -47,9 +50,14 @@ def partition_graph(
         edges, size = _edges_inside(graph.edge_index, owner, len(parts))
         inside = edges.split(size.tolist())
         cuts = (graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True))
+    return _stored(cuts, folder)
+
+
+def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:
+    """The graphs, their features in files where there is a folder for them."""
     if folder is None:
-        return list(cuts)
-    return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(cuts)]
+        return list(graphs)
+    return [map_features(own, Path(folder, f"{client}.x")) for client, own in enumerate(graphs)]
 
 
 def _edges_inside(edge_index: Tensor, owner: Tensor, num_parts: int) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Readers of numpy's archives, in the layouts of gnn-benchmark and of GraphSAINT."""
+"""Readers of numpy's archives: gnn-benchmark's, those of the heterophilous graphs, GraphSAINT's."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..features import one_hot_degree
-from ..undirected import undirected
+from ..undirected import directed, undirected
 from .matrices import (
     checked_array,
     checked_csr,
@@ -27,24 +27,38 @@ from .parsing import read_json
 from .paths import need
 
 CSR = ("data", "indices", "indptr", "shape")
+ROLES = ("train_masks", "val_masks", "test_masks")
+HETEROPHILOUS = ("node_features", "node_labels", "edges", *ROLES)
 
 
-def read_npz(folder: Path, name: str) -> Graph:
+def read_npz(folder: Path, name: str, *, split: int | None = None) -> Graph:
     """``NAME.npz`` of gnn-benchmark: ``adj_*`` and ``attr_*`` are CSR matrices, and ``labels``.
 
-    Features may be dense instead (``attr_matrix``), or missing: then they are the node's degree,
-    one-hot, 64 wide, the last column for 63 and above. The graph is undirected, without self-loops
-    and repeats; weights of edges are not used. Other arrays in the file are not read, nor is any
-    array that would need pickle.
+    An archive with ``node_features`` has the layout of the heterophilous graphs: dense features,
+    ``node_labels``, ``edges [m, 2]``, and a row a split in ``train_masks``, ``val_masks`` and
+    ``test_masks``, of which `split` chooses one, by default the first. Its graph is directed where
+    `name` ends with ``_directed``.
+
+    In the layout of gnn-benchmark features may be dense instead (``attr_matrix``), or missing: then
+    they are the node's degree, one-hot, 64 wide, the last column for 63 and above. The graph is
+    undirected, without self-loops and repeats; weights of edges are not used. Other arrays in the
+    file are not read, nor is any array that would need pickle.
 
     Raises:
-        ValueError: for a missing or malformed file.
+        ValueError: for a missing or malformed file, or a split that it does not have.
 
-    Source: https://github.com/shchur/gnn-benchmark
+    Source: https://github.com/shchur/gnn-benchmark;
+    https://github.com/yandex-research/heterophilous-graphs
     """
     (path,) = need(folder, [f"{name}.npz"])
     keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
-    arrays = _load(path, [*keys, "attr_matrix", "labels"])
+    arrays = _load(path, [*keys, "attr_matrix", "labels", *HETEROPHILOUS])
+    if "node_features" in arrays:
+        return _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
+    if split is not None:
+        raise ValueError(
+            f"Expected split to be left out for {path}, which holds none, but got {split}"
+        )
     edges, n = _edges(path, arrays, "adj_")
     x: Tensor | SparseMatrix
     if any(f"attr_{part}" in arrays for part in CSR):
@@ -58,6 +72,30 @@ def read_npz(folder: Path, name: str) -> Graph:
         x = one_hot_degree(edges, n)
     labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
     return Graph(x, edges, y=labels)
+
+
+def _heterophilous(
+    path: Path, arrays: dict[str, NDArray[Any]], is_directed: bool, split: int
+) -> Graph:
+    """The graph of such an archive, with one of its splits."""
+    features, labels, edges, *roles = (_one(path, arrays, key) for key in HETEROPHILOUS)
+    x = checked_array(f"node_features in {path}", features, "biuf", (None, None))
+    n, what = len(x), f"edges in {path}"
+    ends = checked_edges(what, checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n)
+    masks = [
+        checked_array(f"{key} in {path}", role, "biu", (len(roles[0]), n)).astype(bool)
+        for key, role in zip(ROLES, roles, strict=True)
+    ]
+    if not 0 <= split < len(roles[0]):
+        raise ValueError(
+            f"Expected split to be in [0, {len(roles[0])}) for {path}, but got {split}"
+        )
+    return Graph(
+        dense_features(path, x),
+        directed(ends, n) if is_directed else undirected(ends, n),
+        y=checked_labels(f"node_labels in {path}", labels, n),
+        **masks_of(path, [torch.from_numpy(mask[split]) for mask in masks], n),  # type: ignore[arg-type]
+    )
 
 
 def read_saint(folder: Path, name: str) -> Graph:

@@ -1,8 +1,9 @@
-"""Splits into train, validation and test: of nodes, of edges, and folds of graphs."""
+"""Splits into train, validation and test: of nodes, edges and molecules, and folds of graphs."""
 
 from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds
 from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
+from .scaffold import scaffold_split
 
 __all__ = [
     "CLASS_CAPPED",
@@ -14,6 +15,7 @@ __all__ = [
     "negative_edges",
     "public_split",
     "random_split",
+    "scaffold_split",
     "split",
     "stratified_folds",
     "subgraph_split",

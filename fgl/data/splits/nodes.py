@@ -120,16 +120,21 @@ def random_split(graph: Graph, *, train: float = 0.6, val: float = 0.2, seed: in
         >>> int(graph.train_mask.sum()), int(graph.val_mask.sum()), int(graph.test_mask.sum())
         (5, 3, 2)
     """
-    if not (train >= 0 and val >= 0 and train + val <= 1):
-        raise ValueError(
-            f"Expected train and val to be at least 0 and their sum at most 1, "
-            f"but got {train} and {val}"
-        )
+    check_shares(train, val)
     n = graph.num_examples
     first = round(train * n)
     second = round((train + val) * n)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return _with_masks(graph, order[:first], order[first:second], order[second:])
+
+
+def check_shares(train: float, val: float) -> None:
+    """Raise a ValueError unless they are shares of something."""
+    if not (train >= 0 and val >= 0 and train + val <= 1):
+        raise ValueError(
+            f"Expected train and val to be at least 0 and their sum at most 1, "
+            f"but got {train} and {val}"
+        )
 
 
 def public_split(graph: Graph) -> Graph:

@@ -271,7 +271,7 @@ class _Member(Graph):
         return entries
 
     @property
-    def reading(self) -> SunkReading:
+    def reading(self) -> SunkReading:  # type: ignore[override]
         cohort, batched = self.cohort, self.cohort.graphs[0].batch is not None
         edges = cohort.parts[MESSAGES](self.client)
         graphs = cohort.num_examples if batched else None

@@ -1,0 +1,65 @@
+"""Scaffolds of molecules: rings and what links them, and the molecules that share one."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+
+def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
+    """The Bemis-Murcko scaffold of every molecule: its rings and the chains between them.
+
+    Args:
+        smiles: SMILES strings.
+
+    Returns:
+        A SMILES string each, without chirality; ``""`` for a molecule that has no ring.
+
+    Raises:
+        ImportError: where rdkit is not installed.
+        ValueError: for a string that rdkit cannot read.
+
+    Example:
+        >>> murcko_scaffolds([])
+        []
+
+    Source: Bemis & Murcko 1996, https://doi.org/10.1021/jm9602928
+    """
+    if not smiles:
+        return []
+    try:
+        from rdkit import Chem, rdBase
+        from rdkit.Chem.Scaffolds import MurckoScaffold
+    except ImportError as error:
+        raise ImportError(
+            "Expected rdkit to be installed to find scaffolds, but got none: "
+            "pip install -e '.[molecules]' in a checkout"
+        ) from error
+    scaffolds = []
+    with rdBase.BlockLogs():
+        for row, text in enumerate(smiles):
+            molecule = Chem.MolFromSmiles(text)
+            if molecule is None:
+                raise ValueError(
+                    f"Expected smiles[{row}] to be a molecule, but got {text[:60]!r}, "
+                    "which rdkit cannot read"
+                )
+            scaffolds.append(MurckoScaffold.MurckoScaffoldSmiles(mol=molecule))
+    return scaffolds
+
+
+def scaffold_groups(scaffolds: Sequence[Hashable]) -> list[list[int]]:
+    """Which molecules share a scaffold, the largest group first.
+
+    Of groups of one size that comes first whose first molecule comes last, as in DeepChem.
+
+    Args:
+        scaffolds: one a molecule, strings or other ids.
+
+    Example:
+        >>> scaffold_groups(["a", "b", "b", "c"])
+        [[1, 2], [3], [0]]
+    """
+    groups: dict[Hashable, list[int]] = {}
+    for molecule, scaffold in enumerate(scaffolds):
+        groups.setdefault(scaffold, []).append(molecule)
+    return sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)

@@ -1,0 +1,148 @@
+"""Molecules of several companies: a number, or answers of yes and no, of every molecule."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .. import data
+from ..checks import check_choice, check_count
+from ..federation import Training, fold_in, graph_minibatches
+from ..graph import MASKS, Graph
+from ..nn import GIN, GINE
+from ..targets import ANSWERS, REGRESSION, Target
+from .graphs import graph_task
+from .settings import Setting, random_parts, setting
+from .task import Local, Task
+
+TARGETS = {"regression": REGRESSION, "answers": ANSWERS}
+# What the columns of the known datasets are.
+KINDS = {"synthetic": "regression", "esol": "regression", "freesolv": "regression"}
+KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
+
+
+@setting
+class Molecules(Setting):
+    """Molecules of several companies, of which each has rings of its own, or a random share.
+
+    80 % of the molecules train, 10 % validate and 10 % are tested. ``"synthetic"`` is
+    `fgl.data.small_molecules`.
+
+    Example:
+        >>> task = Molecules(clients=4, hidden=8).load(seed=0)
+        >>> len(task.clients), task.select
+        (4, '-val_rmse')
+    """
+
+    clients: int = 10
+    partition: Literal["scaffold", "random"] = "scaffold"
+    """Who holds what: all molecules of a scaffold go to one client, or each anywhere."""
+    split: Literal["random", "scaffold"] = "random"
+    """What is tested: a share of each client's molecules, or scaffolds that nobody trained on."""
+    target: Literal["dataset", "regression", "answers"] = "dataset"
+    """What is learned: numbers, or answers of yes and no; of a known dataset it is known."""
+    batch_size: int = 64
+    """Molecules per step."""
+    model: Literal["gine", "gin"] = "gine"
+    """The network of the clients; gin does not read bonds."""
+    layers: int = 3
+    """How many convolutions the network has."""
+    hidden: int = 64
+    dropout: float = 0.0
+    local: Local = Local("adam", lr=1e-3, weight_decay=0.0, steps=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("partition", self.partition, ("scaffold", "random"))
+        check_choice("split", self.split, ("random", "scaffold"))
+        check_choice("target", self.target, ("dataset", *TARGETS))
+        check_choice("model", self.model, ("gine", "gin"))
+        check_count(clients=self.clients, batch_size=self.batch_size, layers=self.layers)
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides the initial model, and a random partition and split."""
+        target = self._target()
+        return self.of(*self.clients_of(seed), target=target, seed=seed)
+
+    def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
+        """The clients' collections, and all of them as one; both have the three masks."""
+        graph, scaffolds = self._collection()
+        if self.split == "scaffold":
+            graph = data.scaffold_split(graph, scaffolds)
+            parts = self._parts_of_split(graph, scaffolds, seed)
+        else:
+            parts = self._parts(graph, scaffolds, self.clients, seed)
+            graph = split_each(graph, parts, seed=seed)
+        return [graph.select(part) for part in parts], graph
+
+    def of(self, clients: Sequence[Graph], whole: Graph, *, target: Target, seed: int = 0) -> Task:
+        """The task of these clients; `seed` decides the initial model."""
+        sizes: Any = whole.num_features, self.hidden, whole.num_outputs
+        options: dict[str, Any] = {"num_layers": self.layers, "dropout": self.dropout}
+        if self.model == "gine":
+            options["edge_dim"] = whole.entries("edge_attr").shape[1]
+        model = self.seeded(seed, GINE if self.model == "gine" else GIN, *sizes, **options)
+        draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
+        train = Training(self.local.optimizer_factory(), batches=draw, keep_optimizer=True)
+        return graph_task(clients, clients, model, train, target=target, whole=whole)
+
+    def _target(self) -> Target:
+        kind = KINDS.get(self.dataset) if self.target == "dataset" else self.target
+        if kind is None:
+            raise ValueError(
+                f"Expected target to be regression or answers for {self.dataset}, "
+                "whose columns are not known, but got dataset"
+            )
+        return TARGETS[kind]
+
+    def _collection(self) -> tuple[Graph, list[str]]:
+        """All molecules, and their scaffolds where these are asked for."""
+        scaffolds: list[str] = []
+        if self.dataset == "synthetic":
+            graphs, y, scaffolds = data.small_molecules()
+        else:
+            graphs, y, smiles = data.load_molecules(self.dataset)
+            if "scaffold" in (self.partition, self.split):
+                scaffolds = data.murcko_scaffolds(smiles)
+        return Graph.join(graphs, y).to(self.device), scaffolds
+
+    def _parts(
+        self, graph: Graph, scaffolds: Sequence[str], num_clients: int, seed: int
+    ) -> list[Tensor]:
+        if self.partition == "random":
+            return random_parts(graph, num_clients, seed=seed)
+        parts = data.scaffold_partition(scaffolds, num_clients)
+        return [part.to(graph.device) for part in parts]
+
+    def _parts_of_split(self, graph: Graph, scaffolds: Sequence[str], seed: int) -> list[Tensor]:
+        """As `_parts`, of those that train; others, whose scaffolds nobody has, at random."""
+        train, *others = (getattr(graph, name).nonzero().squeeze(1) for name in MASKS)
+        own = [scaffolds[molecule] for molecule in train.tolist()]
+        dealt = [
+            [train[part] for part in self._parts(graph.select(train), own, self.clients, seed)]
+        ]
+        for index, rest in enumerate(others):
+            parts = random_parts(graph.select(rest), self.clients, seed=fold_in(seed, index))
+            dealt.append([rest[part] for part in parts])
+        return [torch.cat(own).sort().values for own in zip(*dealt, strict=True)]
+
+
+def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph:
+    """The collection, in which 80 % of each part at random train and 10 % validate.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(20, 1), none, batch=torch.arange(20))
+        >>> graph = split_each(graph, [torch.arange(10), torch.arange(10, 20)])
+        >>> graph.train_mask[:10].sum(), graph.test_mask[:10].sum()
+        (tensor(8), tensor(1))
+    """
+    masks = torch.zeros(len(MASKS), graph.num_examples, dtype=torch.bool, device=graph.device)
+    for part in parts:
+        own = data.random_split(graph.select(part), train=0.8, val=0.1, seed=seed)
+        masks[:, part] = torch.stack([getattr(own, name) for name in MASKS])
+    return graph.replace(**dict(zip(MASKS, masks, strict=True)))

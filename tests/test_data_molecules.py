@@ -1,0 +1,332 @@
+"""Molecules: read from SMILES strings, split and dealt out by scaffold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import defaultdict
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl.data import load_graphs, load_molecules, murcko_scaffolds, scaffold_groups
+from fgl.data.readers import molecules as reader
+from fgl.data.readers.molecules import read_molecules
+
+ATOMS = {"C": 6, "N": 7, "O": 8}
+
+
+def chain(text: str) -> Any:
+    """A reader of SMILES that knows atoms in a row; anything else it cannot read."""
+    if text == "odd":
+        raise ValueError("an atom without a number")
+    atoms = [ATOMS[letter] for letter in text] if set(text) <= set(ATOMS) else []
+    x = torch.zeros(len(atoms), 9, dtype=torch.int64)
+    x[:, 0] = torch.tensor(atoms, dtype=torch.int64)
+    ends = torch.stack([torch.arange(len(atoms))[:-1], torch.arange(len(atoms))[1:]])
+    edge_index = torch.cat([ends, ends.flip(0)], dim=1)
+    edge_attr = torch.ones(edge_index.shape[1], 3, dtype=torch.int64)
+    return SimpleNamespace(x=x, edge_index=edge_index, edge_attr=edge_attr)
+
+
+def write(folder: Path, text: str | bytes) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    content = text.encode() if isinstance(text, str) else text
+    (folder / "tiny.csv").write_bytes(content)
+    return folder
+
+
+def test_molecules_are_graphs_with_their_targets(tmp_path: Path) -> None:
+    text = 'a,smiles,"b, c"\r\n1,CNO,0.5\r\n,C,-2e1\r\n\r\nnan, OO ,\r\n'
+    graphs, y, smiles = read_molecules(write(tmp_path, text), "tiny", parse=chain)
+    assert smiles == ["CNO", "C", "OO"]
+    assert [graph.num_nodes for graph in graphs] == [3, 1, 2]
+    assert graphs[0].edge_index.tolist() == [[0, 1, 1, 2], [1, 2, 0, 1]]
+    assert {graph.x.dtype for graph in graphs} == {torch.float32}
+    assert graphs[0].x[:, 0].tolist() == [6, 7, 8]
+    none = torch.nan
+    expected = torch.tensor([[1, 0.5], [none, -20], [none, none]])
+    assert torch.equal(y.isnan(), expected.isnan()) and y.dtype == torch.float32
+    assert torch.equal(y.nan_to_num(), expected.nan_to_num())
+    alone: Any = graphs[1].edge_attr  # one atom has no bond
+    assert alone.shape == (0, 3) and alone.dtype == torch.float32
+    joined = fgl.Graph.join(graphs, y)
+    assert (joined.num_graphs, joined.num_outputs) == (3, 2)
+    assert joined.entries("edge_attr").shape == (6, 3)
+
+
+def test_one_target_is_one_number_a_molecule(tmp_path: Path) -> None:
+    _, y, _ = read_molecules(write(tmp_path, "smiles,a\nC,1\nN,\n"), "tiny", parse=chain)
+    assert y.shape == (2,) and y[0] == 1 and y[1].isnan()
+
+
+def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
+    folder = write(tmp_path, "smiles,a\nC,1\n?,2\nodd,3\nNN,4\n")
+    text = r"2 of 4 molecules in .*tiny\.csv cannot .* left out, the first in line 3: '\?'"
+    with pytest.warns(UserWarning, match=text):
+        graphs, y, smiles = read_molecules(folder, "tiny", parse=chain)
+    assert (len(graphs), y.tolist(), smiles) == (2, [1, 4], ["C", "NN"])
+    with pytest.raises(ValueError, match=r"to hold molecules, but got none to read, line 2: '\?'"):
+        read_molecules(write(tmp_path, "smiles,a\n?,1\n"), "tiny", parse=chain)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", r"a column smiles and one or more targets, but got 'nothing'"),
+        ("smile,a\nC,1\n", r"a column smiles and one or more targets, but got 'smile, a'"),
+        ("smiles\nC\n", r"a column smiles and one or more targets, but got 'smiles'"),
+        ("smiles,smiles\nC,C\n", r"a column smiles and one or more targets, but got"),
+        ("smiles,a\n", r"tiny\.csv to hold molecules, but got none"),
+        ("smiles,a\nC,1\nC\n", r"line 3, to have 2 fields, but got 1"),
+        ("smiles,a\nC,1,2\n", r"line 2, to have 2 fields, but got 3"),
+        ("smiles,a\nC,yes\n", r"line 2, to have numbers beside smiles, .* but got 'yes'"),
+        ("smiles,a\n\nC,1e999\n", r"line 3, to have numbers beside smiles, .* but got '1e999'"),
+        ("smiles,a\nC,inf\n", r"line 2, to have numbers beside smiles, .* but got 'inf'"),
+        (b"smiles,a\n\xff,1\n", r"tiny\.csv to be a table with commas, but got .*utf-8"),
+        ('smiles,a\n"C,1\n', r"tiny\.csv to be a table with commas, but got unexpected end"),
+    ],
+    ids=range(12),
+)
+def test_malformed_tables(text: str | bytes, message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=f"^Expected .*{message}"):
+        read_molecules(write(tmp_path, text), "tiny", parse=chain)
+
+
+def test_a_missing_table(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"to hold 1 file, but got none named \['tiny.csv'\]"):
+        read_molecules(tmp_path, "tiny", parse=chain)
+
+
+def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "tiny" / "raw", "smiles,a\nCO,1\n")
+    monkeypatch.setattr(reader, "_from_smiles", lambda: chain)
+    assert load_molecules("tiny", tmp_path).smiles == ["CO"]
+    graphs, y = load_graphs("tiny", tmp_path)
+    assert (len(graphs), y.tolist()) == (1, [1])
+    with pytest.raises(ValueError, match="attributes to be left out for tiny, .* but got False"):
+        load_graphs("tiny", tmp_path, attributes=False)
+    with pytest.raises(ValueError, match="edge_labels to be left out for tiny, .* but got True"):
+        load_graphs("tiny", tmp_path, edge_labels=True)
+    with pytest.raises(ValueError, match="one of esol, .*clintox, or a folder .* with NAME.csv"):
+        load_molecules("NCI1", tmp_path)
+    with pytest.raises(ValueError, match="but got 'cora', which load reads"):
+        load_molecules("cora", tmp_path)
+    with pytest.raises(ValueError, match="but got 'NCI1', which load_graphs reads"):
+        load_molecules("NCI1", tmp_path)
+
+
+@pytest.mark.parametrize("missing", ["rdkit", "torch_geometric.utils"])
+def test_a_missing_package_is_named(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, missing, None)
+    folder = write(tmp_path, "smiles,a\nC,1\n")
+    text = r"Expected rdkit and torch_geometric .* but got none: pip install -e '\.\[molecules\]'"
+    with pytest.raises(ImportError, match=text):
+        read_molecules(folder, "tiny")
+    if missing == "rdkit":
+        with pytest.raises(ImportError, match=r"Expected rdkit .* pip install -e '\.\[molecules"):
+            murcko_scaffolds(["C"])
+
+
+# With rdkit.
+
+
+def test_strings_are_read_as_pyg_reads_them(tmp_path: Path) -> None:
+    pytest.importorskip("rdkit")
+    from torch_geometric.utils import from_smiles
+
+    strings = ["c1ccccc1O", "C", "C/C=C/C", "[Na+].[Cl-]"]
+    text = "smiles,a\n" + "".join(f"{each},{i}\n" for i, each in enumerate([*strings, "C(C"]))
+    with pytest.warns(UserWarning, match=r"1 of 5 molecules .* line 6: 'C\(C'"):
+        graphs, y, _ = read_molecules(write(tmp_path, text), "tiny")
+    assert y.tolist() == [0, 1, 2, 3]
+    for graph, each in zip(graphs, strings, strict=True):
+        data = from_smiles(each)
+        assert torch.equal(graph.x, data.x.float())
+        assert torch.equal(graph.edge_index, data.edge_index)
+        assert torch.equal(graph.edge_attr, data.edge_attr.float())  # type: ignore[arg-type]
+
+
+def test_scaffolds_are_rings_and_what_links_them() -> None:
+    pytest.importorskip("rdkit")
+    smiles = ["CCO", "Oc1ccccc1", "CC1=CC=CC=C1", "C1CC1CCc1ccccc1", "N[C@H]1CCCC[C@@H]1C"]
+    found = murcko_scaffolds(smiles)
+    assert found == ["", "c1ccccc1", "c1ccccc1", "c1ccc(CCC2CC2)cc1", "C1CCCCC1"]
+    with pytest.raises(ValueError, match=r"smiles\[1\] to be a molecule, but got 'C\(', which"):
+        murcko_scaffolds(["C", "C("])
+
+
+COUNTS = {  # molecules in the file, those that rdkit reads, columns
+    "esol": (1128, 1128, None),
+    "freesolv": (642, 642, None),
+    "tox21": (7831, 7823, 12),
+    "bace": (1513, 1513, None),
+    "clintox": (1478, 1478, 2),
+}
+
+
+def folder_of(name: str) -> Path:
+    root = os.environ.get("FGL_DATA")
+    if not root or not Path(root, name).is_dir():
+        pytest.skip(f"FGL_DATA does not name a folder with {name}")
+    return Path(root, name, "raw")
+
+
+@pytest.mark.parametrize("name", COUNTS)
+def test_counts_of_the_files(name: str) -> None:
+    total, _, columns = COUNTS[name]
+    known: Any = fgl.data.catalogue.COLLECTIONS[name]
+    assert list(known.sha256) == [f"{name}.csv"]
+    blank = SimpleNamespace(
+        x=torch.ones(1, 9), edge_index=torch.zeros(2, 0).long(), edge_attr=torch.ones(0, 3)
+    )
+    graphs, y, smiles = read_molecules(folder_of(name), name, parse=lambda text: blank)
+    assert len(graphs) == len(smiles) == total
+    assert y.shape == ((total,) if columns is None else (total, columns))
+    answers = set(y[~y.isnan()].tolist())
+    assert (answers == {0, 1}) == (name not in ("esol", "freesolv"))
+    assert bool(y.isnan().any()) == (name == "tox21")
+
+
+@pytest.mark.parametrize(
+    "name", ["esol", "freesolv", pytest.param("clintox", marks=pytest.mark.slow)]
+)
+def test_public_molecules(name: str) -> None:
+    pytest.importorskip("rdkit")
+    folder_of(name)
+    graphs, y, smiles = load_molecules(name)
+    assert len(graphs) == len(y) == COUNTS[name][1]
+    assert {graph.num_features for graph in graphs} == {9}
+    assert any(graph.num_edges == 0 for graph in graphs)
+    split = fgl.data.scaffold_split(fgl.Graph.join(graphs, y), murcko_scaffolds(smiles))
+    sizes = {"esol": (902, 113, 113), "freesolv": (513, 64, 65), "clintox": (1182, 148, 148)}
+    masks: Any = split.train_mask, split.val_mask, split.test_mask
+    assert tuple(int(mask.sum()) for mask in masks) == sizes[name]
+
+
+@pytest.mark.slow
+def test_tox21_says_what_it_leaves_out() -> None:
+    pytest.importorskip("rdkit")
+    folder_of("tox21")
+    with pytest.warns(UserWarning, match="8 of 7831 molecules"):
+        graphs, y, _ = load_molecules("tox21")
+    assert len(graphs) == len(y) == COUNTS["tox21"][1]
+
+
+# Scaffolds, whoever found them.
+
+
+def collection(n: int) -> fgl.Graph:
+    return fgl.Graph(torch.ones(n, 1), torch.zeros(2, 0).long(), batch=torch.arange(n))
+
+
+def draw(n: int, kinds: int, seed: int) -> list[int]:
+    generator = torch.Generator().manual_seed(seed)
+    return (torch.rand(n, generator=generator).square() * kinds).long().tolist()
+
+
+def twin_split(scaffolds: list[Any], train: float, val: float) -> list[set[int]]:
+    """Sets in loops: of the groups that are left, always the largest, then the latest."""
+    left = defaultdict(list)
+    for molecule, scaffold in enumerate(scaffolds):
+        left[scaffold].append(molecule)
+    roles: list[set[int]] = [set(), set(), set()]
+    while left:
+        best = max(left, key=lambda scaffold: (len(left[scaffold]), left[scaffold][0]))
+        group = left.pop(best)
+        if len(roles[0]) + len(group) <= train * len(scaffolds):
+            roles[0] |= set(group)
+        elif len(roles[0]) + len(roles[1]) + len(group) <= (train + val) * len(scaffolds):
+            roles[1] |= set(group)
+        else:
+            roles[2] |= set(group)
+    return roles
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("n", "kinds"), [(1, 1), (30, 5), (100, 60), (57, 57)])
+def test_scaffold_split_is_its_twin(n: int, kinds: int, seed: int) -> None:
+    scaffolds = draw(n, kinds, seed)
+    for train, val in ((0.8, 0.1), (0.5, 0.25), (1.0, 0.0), (0.0, 0.0)):
+        split = fgl.data.scaffold_split(collection(n), scaffolds, train=train, val=val)
+        masks: Any = split.train_mask, split.val_mask, split.test_mask
+        found = [set(mask.nonzero().flatten().tolist()) for mask in masks]
+        assert found == twin_split(scaffolds, train, val)
+        assert sum(map(len, found)) == n
+        owners = [{scaffolds[i] for i in each} for each in found]
+        assert not (owners[0] & owners[1] or owners[0] & owners[2] or owners[1] & owners[2])
+
+
+def test_names_of_scaffolds_do_not_matter() -> None:
+    scaffolds = draw(40, 12, 1)
+    one = fgl.data.scaffold_split(collection(40), scaffolds)
+    two = fgl.data.scaffold_split(collection(40), [f"ring {each}" for each in scaffolds])
+    assert torch.equal(one.train_mask, two.train_mask)  # type: ignore[arg-type]
+    assert torch.equal(one.val_mask, two.val_mask)  # type: ignore[arg-type]
+
+
+def test_groups_are_the_largest_first() -> None:
+    assert scaffold_groups([]) == []
+    assert scaffold_groups(["", "b", "", "c", "b", ""]) == [[0, 2, 5], [1, 4], [3]]
+
+
+@pytest.mark.parametrize("clients", [1, 2, 7])
+def test_every_scaffold_has_one_client(clients: int) -> None:
+    scaffolds = draw(100, 40, 3)
+    parts = fgl.data.scaffold_partition(scaffolds, clients)
+    assert sorted(torch.cat(parts).tolist()) == list(range(100))
+    assert all(part.tolist() == sorted(part.tolist()) for part in parts)
+    owners = [{scaffolds[i] for i in part.tolist()} for part in parts]
+    assert sum(map(len, owners)) == len(set(scaffolds))
+    sizes = [0] * clients  # the twin: one group after the other to the smallest client
+    for group in scaffold_groups(scaffolds):
+        client = sizes.index(min(sizes))
+        assert set(group) <= set(parts[client].tolist())
+        sizes[client] += len(group)
+    assert sizes == [len(part) for part in parts]
+    again = fgl.data.scaffold_partition(scaffolds, clients)
+    assert all(map(torch.equal, parts, again))
+
+
+def test_bounds_of_scaffolds() -> None:
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 2\], .* but got 3"):
+        fgl.data.scaffold_partition(["a", "b", "a"], 3)
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 2\], .* but got 0"):
+        fgl.data.scaffold_partition(["a", "b", "a"], 0)
+    with pytest.raises(TypeError, match="num_clients"):
+        fgl.data.scaffold_partition(["a", "b"], 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="scaffolds to be 3, one a molecule, but got 2"):
+        fgl.data.scaffold_split(collection(3), ["a", "b"])
+    with pytest.raises(ValueError, match="at least 0 and their sum at most 1, but got 0.8 and 0.3"):
+        fgl.data.scaffold_split(collection(2), ["a", "b"], val=0.3)
+
+
+def test_made_up_molecules_are_what_they_say() -> None:
+    graphs, y, scaffolds = fgl.data.small_molecules(200, seed=2)
+    assert any(graph.num_edges == 0 for graph in graphs)
+    for graph, number, scaffold in zip(graphs, y.tolist(), scaffolds, strict=True):
+        x: Any = graph.x
+        attr: Any = graph.edge_attr
+        weights = {6: 0.3, 7: -0.7, 8: -1.2}
+        expected = sum(weights[int(kind)] for kind in x[:, 0])
+        double = {
+            tuple(sorted(pair))
+            for pair, kind in zip(graph.edge_index.t().tolist(), attr[:, 0].tolist(), strict=True)
+            if kind == 2
+        }
+        assert number == pytest.approx(expected + len(double), abs=1e-4)
+        assert int(x[:, 8].sum()) == len(scaffold)
+        letters = {6: "C", 7: "N"}
+        assert "".join(letters[int(kind)] for kind in x[: len(scaffold), 0]) == scaffold
+        assert len(graph.edge_index.t().unique(dim=0)) == graph.num_edges
+        rings = graph.num_edges // 2 - graph.num_nodes + 1  # of a connected graph
+        assert rings == (1 if scaffold else 0)
+    again = fgl.data.small_molecules(200, seed=2)
+    assert torch.equal(again[1], y) and again[2] == scaffolds
+    assert not torch.equal(fgl.data.small_molecules(200, seed=3)[1], y)

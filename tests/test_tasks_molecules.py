@@ -1,0 +1,125 @@
+"""Molecules of companies: who holds what, what is tested, and what is learned of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl import tasks
+from fgl.tasks import Molecules
+
+
+def small(**values: Any) -> Molecules:
+    return Molecules(**{"clients": 4, "hidden": 8, "layers": 2, **values})
+
+
+def scaffolds_of(client: fgl.Graph, role: str = "") -> set[tuple[float, ...]]:
+    """The rings of a client's made-up molecules: the atoms in them."""
+    chosen = range(client.num_graphs)
+    if role:
+        mask: Any = getattr(client, role)
+        chosen = mask.nonzero().flatten().tolist()
+    x: Any = client.x
+    owner: Any = client.batch
+    return {tuple(x[(owner == k) & (x[:, 8] == 1), 0].tolist()) for k in chosen}
+
+
+@pytest.mark.parametrize("split", ["random", "scaffold"])
+@pytest.mark.parametrize("partition", ["random", "scaffold"])
+def test_every_molecule_has_one_client_and_one_role(partition: Any, split: Any) -> None:
+    task = small(partition=partition, split=split).load(seed=1)
+    whole: Any = task.whole
+    assert sum(own.num_graphs for own in task.clients) == whole.num_graphs == 120
+    numbers = torch.cat([own.y for own in task.clients])  # type: ignore[misc]
+    assert torch.equal(numbers.sort().values, whole.y.sort().values)
+    for own in [*task.clients, whole]:
+        roles = sum(mask.int() for mask in (own.train_mask, own.val_mask, own.test_mask))
+        assert bool((roles == 1).all()) and bool(own.test_mask.any())
+        assert 0.5 * own.num_graphs < own.num_train < own.num_graphs
+    role = "train_mask" if split == "scaffold" else ""
+    owners = [scaffolds_of(own, role) for own in task.clients]
+    apart = sum(map(len, owners)) == len(set.union(*owners))
+    assert apart == (partition == "scaffold")
+    trained = scaffolds_of(whole, "train_mask")
+    assert (split == "scaffold") == (not trained & scaffolds_of(whole, "test_mask"))
+
+
+def test_a_seed_decides_what_is_drawn_and_nothing_else() -> None:
+    for partition, split in (("scaffold", "random"), ("random", "scaffold")):
+        one, two, other = (
+            small(partition=partition, split=split).load(seed=seed).clients for seed in (1, 1, 2)
+        )
+        same = [torch.equal(a.train_mask, b.train_mask) for a, b in zip(one, two, strict=True)]  # type: ignore[arg-type]
+        assert all(same)
+        alike = [torch.equal(a.y, b.y) for a, b in zip(one, other, strict=True)]  # type: ignore[arg-type]
+        assert all(alike) == (partition == "scaffold")
+    parts = [own.y for own in small(split="random").load(seed=1).clients]
+    again = [own.y for own in small(split="random").load(seed=2).clients]
+    assert all(map(torch.equal, parts, again))  # nothing of a partition by scaffold is drawn
+
+
+def test_gine_reads_bonds_and_gin_does_not() -> None:
+    gine, gin = (small(model=model).load().fedavg.model for model in ("gine", "gin"))
+    assert isinstance(gine, fgl.nn.GINE) and isinstance(gin, fgl.nn.GIN)
+    assert len(gine.convs) == len(gin.convs) == 2
+    graph = small().load().clients[0]
+    other = graph.replace(edge_attr=graph.edge_attr + 1)  # type: ignore[operator]
+    with torch.no_grad():
+        gine.eval()
+        outputs = [
+            fgl.federation.predict(gine, dict(gine.state_dict()), each) for each in (graph, other)
+        ]
+    assert not torch.allclose(*outputs)
+
+
+def test_molecules_are_learned() -> None:
+    """Better than the mean of all, of a number that atoms and bonds decide."""
+    task = small(hidden=16, local=tasks.Local("adam", lr=5e-3, weight_decay=0.0, steps=4)).load()
+    history = fgl.run(task.fedavg, task, num_rounds=15).history
+    assert set(history[-1].metrics) == {
+        *("val_rmse", "test_rmse", "test_mae", "test_r2"),
+        *("pooled_test_rmse", "pooled_test_mae", "pooled_test_r2"),
+    }
+    assert history[-1].metrics["pooled_test_r2"] > 0.5
+
+
+def test_centralized_molecules_are_scored_on_every_clients_own() -> None:
+    task = small().load()
+    central = tasks.centralized(task)
+    assert [own.num_graphs for own in central.clients] == [120]
+    params = {"model": dict(task.fedavg.initial())}
+    scores = [
+        each.evaluate(each.fedavg)(dict.fromkeys(range(len(each.clients)), params), {})
+        for each in (task, central)
+    ]
+    for name in ("test_rmse", "pooled_test_rmse", "test_r2"):
+        assert scores[0][name] == pytest.approx(scores[1][name])
+    assert fgl.run(central.fedavg, central, num_rounds=1).history[0].metrics["test_rmse"] > 0
+
+
+def test_what_the_columns_are_must_be_said_of_an_unknown_dataset() -> None:
+    with pytest.raises(ValueError, match="Expected target to be regression or answers for lipo"):
+        small(dataset="lipo").load()
+
+
+def test_answers_of_molecules(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of Tox21: several answers, of which some are unknown."""
+    graphs, y, scaffolds = fgl.data.small_molecules()
+    answers = torch.stack([(y > y.median()).float(), (y > 0).float()], dim=1)
+    answers[::5, 1] = torch.nan
+    found = fgl.data.Molecules(graphs, answers, scaffolds)
+    monkeypatch.setattr(fgl.data, "load_molecules", lambda name: found)
+    monkeypatch.setattr(fgl.data, "murcko_scaffolds", lambda smiles: smiles)
+    for split in ("random", "scaffold"):
+        task = small(dataset="tox21", split=split, clients=3).load()
+        assert task.select == "val_auc" and task.fedavg.model.readout.out_features == 2
+        metrics = fgl.run(task.fedavg, task, num_rounds=1).history[0].metrics
+        assert {"test_auc", "pooled_test_auc", "pooled_test_ap"} <= set(metrics)
+
+
+def test_more_companies_than_scaffolds() -> None:
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 19\], the number of scaffold"):
+        small(clients=30).load()
