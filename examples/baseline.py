@@ -39,13 +39,12 @@ def fedgcn(fedavg):
     return tasks.of_network(fedavg, "fedgcn")
 
 
-PLAIN = ["local", "fedprox", "moon", "graphfl", "gcfl_plus", "fedstar", "ring"]
+PLAIN = ["local", "fedprox", "moon", "graphfl", "gcfl_plus", "fedstar", "ring", "fedamp"]
 METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
 METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
-METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedamp": methods.fedamp}
+METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedper": partial(methods.fedper, models=None)}
 METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub"]}
 METHODS |= {  # some options are no flags
-    "fedper": partial(methods.fedper, models=None),
     "fedopt": partial(methods.fedopt, momentum=None),
     "scaffold": partial(methods.scaffold, lr=None),
     "fedselect": partial(methods.fedselect, passes=(True, False)),

@@ -184,22 +184,17 @@ def differing(dropout: float, dtype: torch.dtype) -> Task:
         own = cast(graph(size, seed=k), dtype)
         x = torch.cat([own.x, own.x[:, :width].flip(1)], 1)  # type: ignore[index, list-item]
         clients.append(own.replace(x=x, num_classes=CLASSES + width))
-    make = partial(OwnEnds, clients[1].num_features, CLASSES, dropout)
-    fedavg = fgl.fedavg(first(make, dtype), train=SGD)
-    score = tasks.node_scores(fedavg.model)
-    validate = tasks.scores.validation(score, "val_accuracy")
-    return Task(clients, fedavg, partial(tasks.evaluate_own, score), "val_accuracy", validate)
-
-
-def apart(task: Task) -> Method:
-    """FedPer of clients that differ."""
-    rate = task.fedavg.model.body.dropout
 
     def models(own: fgl.Graph) -> nn.Module:
         sizes = own.num_features, int(own.num_classes or 0)
-        return OwnEnds(*sizes, rate).to(own.x.dtype)
+        return OwnEnds(*sizes, dropout).to(own.x.dtype)
 
-    return fedper(task.fedavg, shared=["body"], models=models)
+    fedavg = fgl.fedavg(first(partial(OwnEnds, 1, 1, dropout), dtype), train=SGD)
+    method = fedper(fedavg, shared=["body"], models=models)
+    method = replace(method, max_examples=max(own.num_nodes for own in clients))
+    score = tasks.node_scores(method.model)
+    validate = tasks.scores.validation(score, "val_accuracy")
+    return Task(clients, method, partial(tasks.evaluate_own, score), "val_accuracy", validate)
 
 
 def star_nodes(dropout: float, dtype: torch.dtype) -> Task:
@@ -427,6 +422,7 @@ ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs", "sampled")
 FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "sampled" every time
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
+DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
 
@@ -453,8 +449,9 @@ ROWS: dict[str, Row] = {
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
-    "fedper apart": Row(apart, ("clients that differ",)),
-    "fedprox of fedper apart": Row(lambda t: fedprox(apart(t), mu=0.5), ("clients that differ",)),
+    "fedper apart": Row(lambda t: t.fedavg, DIFFER),
+    "fedprox of fedper apart": Row(lambda t: fedprox(t.fedavg, mu=0.5), DIFFER),
+    "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),
     "scaffold": Row(
         lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")

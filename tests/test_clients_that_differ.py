@@ -54,7 +54,7 @@ class Deep(nn.Module):
 
 
 def net(graph: fgl.Graph) -> nn.Module:
-    return Net(graph.num_features, int(graph.num_classes or 0)).to(graph.x.dtype)  # type: ignore[union-attr]
+    return Net(graph.num_features, int(graph.num_classes or 0)).to(graph.x.dtype)
 
 
 def net_or_deep(graph: fgl.Graph) -> nn.Module:
@@ -147,7 +147,8 @@ def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any
             for _ in range(3):
                 optimizer.zero_grad()
                 out = module(graph.x, graph.adj)[graph.train_mask]
-                nn.functional.cross_entropy(out, graph.y[graph.train_mask]).backward()
+                y: Any = graph.y
+                nn.functional.cross_entropy(out, y[graph.train_mask]).backward()
                 optimizer.step()
         counts = [int(graph.train_mask.sum()) for graph in graphs]  # type: ignore[union-attr]
         states = [module.state_dict() for module in own]
@@ -387,7 +388,7 @@ def test_arguments_of_own_models() -> None:
     both = "Expected own to be names of modules and models a function of a graph, both or none"
     for given in ({"own": ["first"]}, {"models": net}, {"own": "first", "models": net}):
         with pytest.raises(ValueError, match=both):
-            own_models(plain(), **given)  # type: ignore[arg-type]
+            own_models(plain(), **given)
     with pytest.raises(ValueError, match="Expected draw to be left out beside models"):
         own_models(plain(), own=["first"], models=net, draw=True)
     kept = own_models(plain(), own=["first", "head"], models=net, before=True)
@@ -450,7 +451,7 @@ def test_other_methods_go_around_it(name: str) -> None:
     for k in range(len(SIZES)):
         close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
         names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
-        first = own.models.first(graphs[k])
+        first = own.models.first(graphs[k])  # type: ignore[union-attr]
         assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
 
 
@@ -557,7 +558,7 @@ def test_collections_are_scored_too() -> None:
     own = fedper(
         fgl.fedavg(Graphs(3, 2), train=ADAM),
         shared=["gin"],
-        models=lambda graph: Graphs(graph.num_features, graph.num_classes),
+        models=lambda graph: Graphs(graph.num_features, int(graph.num_classes or 0)),
     )
     evaluate = fgl.tasks.evaluate_graphs(own, graphs, graphs)
     metrics = fgl.run(own, graphs, num_rounds=2, evaluate=evaluate).history[-1].metrics
@@ -593,7 +594,7 @@ def test_server_and_clients_agree_whatever_is_their_own() -> None:
     def built(features: int, classes: int) -> Method:
         torch.manual_seed(3)
         model = Net(features, classes)
-        model.conv.load_state_dict(plain().model.conv.state_dict())  # type: ignore[union-attr, operator]
+        model.conv.load_state_dict(plain().model.conv.state_dict())  # type: ignore[union-attr]
         return fedper(fgl.fedavg(model, train=ADAM), shared=["conv"], models=net)
 
     server, at_client = agreement(built(1, 1)), agreement(built(9, 4))

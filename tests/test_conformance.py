@@ -346,8 +346,12 @@ def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -
     half = replace(method, deploy=lambda *given: dict(list(method.deploy(*given).items())[1:]))
     with pytest.raises(ValueError, match="missing"):
         score(half, result)
-    other = {name: torch.zeros_like(value) for name, value in method.common().items()}
-    zero, plain = (replace(each, deploy=lambda *given: other) for each in (method, made.fedavg))
+
+    def other(message: Any, state: Any, own: fgl.Graph) -> Any:
+        whole = method.model_of(own).state_dict()
+        return {name: torch.zeros_like(value) for name, value in whole.items()}
+
+    zero, plain = (replace(each, deploy=other) for each in (method, made.fedavg))
     assert score(zero, result) == pytest.approx(score(plain, result), nan_ok=True)
 
 

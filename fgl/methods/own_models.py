@@ -28,8 +28,8 @@ from ..federation import (
 from ..graph import Graph
 
 # They ask a copy of the model, or know its parameters by name.
-ONE_ARCHITECTURE = ("moon", "graphfl", "fedpub", "fedselect", "fedsage_plus")
-ONE_ARCHITECTURE += ("per_example_gaussian",)
+ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
+ONE_ARCHITECTURE += ["per_example_gaussian"]
 
 
 @layer
