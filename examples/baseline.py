@@ -39,10 +39,10 @@ def fedgcn(fedavg):
     return tasks.of_network(fedavg, "fedgcn")
 
 
-PLAIN = ["local", "fedprox", "moon", "fedper", "graphfl", "gcfl_plus", "fedstar", "ring", "fedhgn"]
+PLAIN = ["local", "fedprox", "moon", "graphfl", "gcfl_plus", "fedstar", "ring", "fedamp", "fedhgn"]
 METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
 METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
-METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedamp": methods.fedamp}
+METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedper": partial(methods.fedper, models=None)}
 METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub"]}
 METHODS |= {  # some options are no flags
     "fedopt": partial(methods.fedopt, momentum=None),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -80,6 +82,38 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
     return Reads(edge_index, names, needed, others if edge_index else ())
 
 
+_standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
+
+
+@contextmanager
+def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
+    """Meanwhile `predict` calls `own` where it is given `model`: a client's own architecture.
+
+    Example:
+        >>> model, own = torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)
+        >>> with standing_in(model, own):
+        ...     stand_in(model) is own
+        True
+    """
+    token = _standing.set((model, own))
+    try:
+        yield
+    finally:
+        _standing.reset(token)
+
+
+def stand_in(model: nn.Module) -> nn.Module:
+    """What `predict` calls where it is given this model, which usually is the model.
+
+    Example:
+        >>> model = torch.nn.Linear(1, 1)
+        >>> stand_in(model) is model
+        True
+    """
+    pair = _standing.get()
+    return pair[1] if pair is not None and pair[0] is model else model
+
+
 def predict(
     model: nn.Module,
     params: Mapping[str, Tensor],
@@ -97,7 +131,7 @@ def predict(
     of `adj`. What has a default may be missing in the graph.
 
     Args:
-        model: the architecture.
+        model: the architecture, or the one that stands for it: see `standing_in`.
         params: its parameters and buffers, by name.
         graph: what it reads.
         tie_weights: whether parameters that are tied in the model are tied here.
@@ -117,6 +151,7 @@ def predict(
         >>> predict(model, dict(model.named_parameters()), graph).shape
         torch.Size([2, 3])
     """
+    model = stand_in(model)
     read = reads(model)
     if not read.names:
         return functional_call(model, params, graph.inputs, options, tie_weights=tie_weights)  # type: ignore[arg-type]

@@ -165,6 +165,38 @@ def collections(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(*folds(dtype), model, COLLECTION)
 
 
+class OwnEnds(nn.Module):
+    """A layer of the client's width, one that all share, a head of the client's classes."""
+
+    def __init__(self, features: int, classes: int, dropout: float) -> None:
+        super().__init__()
+        self.enter, self.head = nn.Linear(features, 8), nn.Linear(8, classes)
+        self.body = fgl.nn.GCN(8, 8, 8, dropout=dropout)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.head(self.body(self.enter(x).relu(), adj))
+
+
+def differing(dropout: float, dtype: torch.dtype) -> Task:
+    """Clients of other widths and classes, of whom two are alike."""
+    clients = []
+    for k, (size, width) in enumerate(((30, 0), (22, 3), (26, 0), (18, 5))):
+        own = cast(graph(size, seed=k), dtype)
+        x = torch.cat([own.x, own.x[:, :width].flip(1)], 1)  # type: ignore[index, list-item]
+        clients.append(own.replace(x=x, num_classes=CLASSES + width))
+
+    def models(own: fgl.Graph) -> nn.Module:
+        sizes = own.num_features, int(own.num_classes or 0)
+        return OwnEnds(*sizes, dropout).to(own.x.dtype)
+
+    fedavg = fgl.fedavg(first(partial(OwnEnds, 1, 1, dropout), dtype), train=SGD)
+    method = fedper(fedavg, shared=["body"], models=models)
+    method = replace(method, max_examples=max(own.num_nodes for own in clients))
+    score = tasks.node_scores(method.model)
+    validate = tasks.scores.validation(score, "val_accuracy")
+    return Task(clients, method, partial(tasks.evaluate_own, score), "val_accuracy", validate)
+
+
 def star_nodes(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, who read structure as well."""
     task = nodes(dropout, dtype)
@@ -285,6 +317,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "own": own_nodes,
     "links": links,
     "graphs": collections,
+    "clients that differ": differing,
     "star nodes": star_nodes,
     "star graphs": star_graphs,
     "a PyG model": model_of_pyg,
@@ -414,6 +447,7 @@ ANY = ("nodes", "overlapping", "ego", "own", "links", "graphs", "sampled")
 FIRST = ANY[:-1]  # for most methods: FedAvg, FedProx and SCAFFOLD are run on "sampled" every time
 WHOLE = ("nodes", "gat", "overlapping", "own", "links")  # the loss sees all nodes at once
 NODES = ("nodes",)
+DIFFER = ("clients that differ",)  # who have FedPer for FedAvg
 # What users bring: of methods that need neither classes nor probe graphs.
 BROUGHT = ("float targets", "half-known answers", "a PyG model", "molecules")
 OTHERS = ("signs of pairs", "next edges", "types")  # other examples, other edges
@@ -444,6 +478,9 @@ ROWS: dict[str, Row] = {
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
     "fedper": Row(fedper_, (*ANY, *BROUGHT), first=FIRST),
+    "fedper apart": Row(lambda t: t.fedavg, DIFFER),
+    "fedprox of fedper apart": Row(lambda t: fedprox(t.fedavg, mu=0.5), DIFFER),
+    "scaffold of fedper apart": Row(lambda t: scaffold(t.fedavg), DIFFER, by_examples=False),
     "scaffold": Row(
         lambda t: scaffold(t.fedavg), (*ANY, *BROUGHT, *OTHERS), by_examples=False,
         first=("nodes", "ego", "graphs", "sampled")

@@ -177,7 +177,7 @@ def by_hand(
     start: Result | None = None,
 ) -> Result:
     """What `fgl.run` should do, call by call, in any order, with the seeds that are documented."""
-    message: Any = {"model": method.initial()}
+    message: Any = {"model": method.common()}
     outbox: Any = dict.fromkeys(range(len(clients)), message)
     server, states, history = message, {}, []
     if start is not None:

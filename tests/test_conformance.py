@@ -337,7 +337,8 @@ def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -
         assert not selects or not have_models or math.isfinite(metrics[selects])
         models = deployed(method, made.clients)(each.outbox, each.client_states)
         for client, params in models.items():
-            fgl.federation.check_model(params, method.model.state_dict(), f"client {client}'s")
+            whole = method.model_of(made.clients[client]).state_dict()
+            fgl.federation.check_model(params, whole, f"client {client}'s")
             assert all(value.isfinite().all() for value in params.values())
             found = made.validate(params, made.clients[client])
             inside = found <= 0 if made.select.startswith("-") else 0 <= found <= 1
@@ -345,8 +346,12 @@ def test_what_is_deployed_is_whole_and_is_what_is_scored(name: str, task: str) -
     half = replace(method, deploy=lambda *given: dict(list(method.deploy(*given).items())[1:]))
     with pytest.raises(ValueError, match="missing"):
         score(half, result)
-    other = {name: torch.zeros_like(value) for name, value in method.initial().items()}
-    zero, plain = (replace(each, deploy=lambda *given: other) for each in (method, made.fedavg))
+
+    def other(message: Any, state: Any, own: fgl.Graph) -> Any:
+        whole = method.model_of(own).state_dict()
+        return {name: torch.zeros_like(value) for name, value in whole.items()}
+
+    zero, plain = (replace(each, deploy=other) for each in (method, made.fedavg))
     assert score(zero, result) == pytest.approx(score(plain, result), nan_ok=True)
 
 
@@ -373,7 +378,7 @@ def test_loss_runs_under_vmap(name: str, task: str) -> None:
     """K models at once on one graph: losses and gradients are those of the loop."""
     method, made = case(name, task, dropout=0.0)
     net, own = method.model, made.clients[2]
-    start, context = receive_as_a_run(method, {"model": method.initial()}, {}, own)
+    start, context = receive_as_a_run(method, {"model": method.common()}, {}, own)
     torch.manual_seed(1)
     several = [{k: v + 0.1 * torch.randn_like(v) for k, v in start.items()} for _ in range(2)]
     several.append(start)

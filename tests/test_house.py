@@ -72,6 +72,7 @@ FEDERATION = [
     "method.inbox",
     "method",
     "method.describe",
+    "method.models",
     "method.layers",
     "method.method",
     "method.compose",

@@ -128,6 +128,7 @@ OTHER: dict[str, Any] = {
     "ragged": frozenset({"rows"}),
     "max_examples": 10.0,
     "max_change": 10.0,
+    "own": ("convs.1",),
 }
 
 
@@ -136,6 +137,7 @@ def test_another_field_is_another_run(name: str, tmp_path: Path) -> None:
     """Of every field of a method and of its training: none is left out by hand."""
     train = {each.name for each in fields(Training)}
     rest = {each.name for each in fields(fgl.Method)} - {"model", "personal", "train", "layers"}
+    rest -= {"models"}  # a place tells the shapes of each client's own
     assert set(OTHER) == train | rest
     method = replace(PLAIN, train=Training(num_steps=1))
     fgl.run(method, graphs(), num_rounds=1, checkpoint=tmp_path)
@@ -248,11 +250,16 @@ def test_values_that_differ_are_described_differently(one: Any, other: Any) -> N
     json.dumps(described(one))
 
 
+def own_net(graph: fgl.Graph) -> torch.nn.Module:
+    return fgl.nn.GCN(FEATURES, 8, CLASSES)
+
+
 # Other arguments than those of the conformance table are tried for each kind of value.
 GIVEN: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.1},
     "adaptive_fedprox": {"fit": lambda params, graph: params},
-    "fedper": {"shared": ("convs.0",)},
+    "fedper": {"shared": ("convs.0",), "models": own_net},
+    "own_models": {"own": ("convs.0",), "models": own_net},
     "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
     "mix_updates": {"network": methods.uniform},
     "clipped": {"length": 1.0},

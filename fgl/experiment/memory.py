@@ -149,6 +149,7 @@ def estimate(
         True
     """
     here = Here(clients, clients_at_once)
+    here.check(method)
     graphs, evaluate = here.graphs, evaluate or here.evaluate(method)
     check_number("participation", participation, above=0, at_most=1)
     if method.exchange > 1:  # the first round of an exchange says nothing of the others
@@ -197,14 +198,32 @@ def available(device: torch.device | str = "cpu") -> int | None:
 
 
 def _parts(method: Method, clients: Sequence[Graph], present: int, at_once: int) -> dict[str, int]:
-    """An estimate but for its scoring, of so many clients in a round and at once."""
+    """An estimate but for its scoring, of so many clients in a round and at once.
+
+    Of clients whose models differ, the most that a kind of them needs.
+    """
     at_once = min(at_once, present)
+    kinds: dict[Any, list[Graph]] = {}
+    for graph in clients:
+        kind = () if method.models is None else method.models.kind(graph)
+        kinds.setdefault(kind, []).append(graph)
+    number = len(clients)
+    each = [_of_kind(method, some, number, present, at_once) for some in kinds.values()]
+    most = {name: max(parts[name] for parts in each) for name in each[0]}
+    return {**most, "kept": sum(parts["kept"] for parts in each)}
+
+
+def _of_kind(
+    method: Method, clients: Sequence[Graph], number: int, present: int, at_once: int
+) -> dict[str, int]:
+    """The parts of an estimate, as if all clients were of this kind."""
+    at_once = min(at_once, len(clients))
     largest = max(clients, key=_size)
     if method.train.batches is None:  # in the second step everything is there
         steps = min(2, num_steps(method.train))
         method = replace(method, train=replace(method.train, num_steps=steps))
     shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
-    counts = len(clients), present, at_once
+    counts = number, present, at_once
     tried = [_dry(method, _part(largest, share), *counts) for share in shares]
     made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
     kept = int(made["kept"] * _of_the_largest(clients, at_once))
@@ -237,7 +256,7 @@ def _dry(method: Method, graph: Graph, number: int, present: int, at_once: int) 
 def _round(method: Method, graphs: list[Graph], number: int, present: int) -> dict[str, int]:
     """What a round of these clients takes; the server hears `present` and answers `number`."""
     count, who = len(graphs), range(len(graphs))
-    outbox: Any = Broadcast({"model": method.initial()}, count)
+    outbox: Any = Broadcast({"model": method.common()}, count)
     how: Any = {"seed": 0}
     executor = Loop(method, graphs, **how) if count == 1 else Batch(method, graphs, count, **how)
     devices = [graphs[0].device] if graphs[0].device.type == "cuda" else []
@@ -254,7 +273,7 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
             inbox = Inbox(several, some, Broadcast(outbox[0], some))
             try:
                 with stage(0, 0, None, "aggregate"), LiveBytes() as server:
-                    new, _ = method.aggregate(inbox, {"model": method.initial()})
+                    new, _ = method.aggregate(inbox, {"model": method.common()})
                 break
             except Exception:  # as of a rule that withstands so many bad ones among all alone
                 if some == present:
@@ -275,7 +294,7 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
     """What scoring takes."""
     if evaluate is None:
         return 0
-    start: Any = Broadcast({"model": method.initial()}, number)
+    start: Any = Broadcast({"model": method.common()}, number)
     scoring, still = LiveBytes(), in_mode(method.model, False)
     with torch.random.fork_rng([]), still, stage(0, 0, None, "evaluate"), scoring:
         if not evaluate(start, {}):  # those alone are scored who have taken part

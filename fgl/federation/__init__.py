@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from ..predict import predict
+from ..predict import predict, stand_in, standing_in
 from .evaluate import deployed, evaluate_on, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
@@ -11,13 +11,14 @@ from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here, Place
 from .executors.loop import Loop, Score
-from .gate.guard import checked, pair
+from .gate.guard import check_whole, checked, pair
 from .gate.uploads import Absent
 from .history import Result, Round
 from .method.checks import check_keys, check_message, check_model, first_not_finite
 from .method.compose import (
     check_averages,
     check_model_alone,
+    check_one_architecture,
     layer,
     refuse,
     unsealed,
@@ -35,6 +36,7 @@ from .method.fedavg import (
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
 from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
+from .method.models import Models
 from .method.ragged import Ragged
 from .round import means, num_participants
 from .run import run
@@ -84,6 +86,7 @@ __all__ = [
     "Loss",
     "Message",
     "Method",
+    "Models",
     "OptimizerFactory",
     "Params",
     "Place",
@@ -106,6 +109,8 @@ __all__ = [
     "check_message",
     "check_model",
     "check_model_alone",
+    "check_one_architecture",
+    "check_whole",
     "checked",
     "choose",
     "deploy_received",
@@ -134,6 +139,8 @@ __all__ = [
     "scored",
     "send_model",
     "stage",
+    "stand_in",
+    "standing_in",
     "supervised",
     "together",
     "train",

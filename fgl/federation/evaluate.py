@@ -10,10 +10,10 @@ from torch import nn
 
 from ..graph import Graph
 from ..metrics import on_host
-from ..predict import predict
+from ..predict import predict, standing_in
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone
 from .executors.loop import Score
-from .method.checks import check_model
+from .gate.guard import check_whole
 from .method.message import Message, Params
 from .method.method import Evaluate, Method, State
 from .round import means
@@ -43,15 +43,16 @@ def deployed(
         >>> deployed(fgl.fedavg(model), [None])(outbox, {})[0] is outbox[0]["model"]
         True
     """
-    template = {name: tensor.detach() for name, tensor in method.model.state_dict().items()}
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used: dict[int, Params] = {}
         whole: set[int] = set()
         for client, message in outbox.items():
-            params = method.deploy(message, states.get(client, {}), clients[client])
+            graph = clients[client]
+            with method.at(graph):
+                params = method.deploy(message, states.get(client, {}), graph)
             if id(params) not in whole:
-                check_model(params, template, f"client {client}'s model")
+                check_whole(method, params, graph, f"client {client}'s model")
                 whole.add(id(params))
             used[client] = params
         return used
@@ -60,7 +61,10 @@ def deployed(
 
 
 def scored(
-    model: nn.Module, score: Score, pairs: Mapping[Key, tuple[Params, Graph]]
+    model: nn.Module,
+    score: Score,
+    pairs: Mapping[Key, tuple[Params, Graph]],
+    own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
     """What a score says of parameters on graphs; the same pair is scored once.
 
@@ -68,6 +72,8 @@ def scored(
         model: the architecture, in evaluation mode meanwhile.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
         pairs: parameters and a graph, by any key.
+        own: the architectures that stand for the model, by the same keys: those of clients that
+            differ; default none.
 
     Returns:
         The metrics of each pair, as numbers of the processor; all come there in one copy.
@@ -80,9 +86,10 @@ def scored(
     """
     metrics: dict[tuple[int, int], dict[str, Any]] = {}
     with in_mode(model, False), torch.no_grad():
-        for params, graph in pairs.values():
+        for key, (params, graph) in pairs.items():
             if (id(params), id(graph)) not in metrics:
-                metrics[id(params), id(graph)] = dict(score(params, graph))
+                with standing_in(model, model if own is None else own[key]):
+                    metrics[id(params), id(graph)] = dict(score(params, graph))
     numbers = dict(zip(metrics, on_host(*metrics.values()), strict=True))
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
 
@@ -142,7 +149,8 @@ def evaluate_on(
         used: Any = models(outbox, states)
         graphs = dict.fromkeys(used, graph) if isinstance(graph, Graph) else dict(enumerate(graph))
         pairs = {k: (used[k if k in used else 0], own) for k, own in graphs.items()}
-        metrics = scored(model, scores, pairs).values()
+        asked = {k: method.model_of(clients[k if k in used else 0]) for k in pairs}
+        metrics = scored(model, scores, pairs, asked).values()
         return means(map(scored_alone, metrics) if local else metrics)
 
     return evaluate

@@ -9,6 +9,7 @@ from .nearest_features import nearest_features
 from .node_contrast import node_contrast
 from .pair_scores import pair_scores
 from .proximal import distance_per_entry, proximal
+from .ranking import ranking
 from .reconstruction_loss import dense_reconstruction, reconstruction_loss, sampled_reconstruction
 from .structure_distillation import structure_distillation
 from .unit_rows import unit_rows
@@ -26,6 +27,7 @@ __all__ = [
     "node_contrast",
     "pair_scores",
     "proximal",
+    "ranking",
     "reconstruction_loss",
     "sampled_reconstruction",
     "soft_cross_entropy",

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
+
+from torch import nn
 
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
@@ -13,15 +15,28 @@ from .own_models import own_models
 
 
 @layer
-def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
+def fedper(
+    fedavg: Method,
+    *,
+    shared: Sequence[str],
+    models: Callable[[Graph], nn.Module] | None = None,
+) -> Method:
     """FedAvg of some layers: what is under `shared` travels, the rest is each client's own.
 
+    With `models` clients may differ: in the width of their features, in their classes, in all that
+    is not `shared`. The names, shapes and dtypes of what is shared agree.
+
     Args:
-        fedavg: what clients train, and how they are weighted.
+        fedavg: what clients train, and how they are weighted. With `models` its model only says
+            what is shared, with which numbers a federation starts; its loss calls the client's own.
         shared: names of modules, e.g. ``("convs.0",)``.
+        models: ``graph -> module``, each client's model, made once for each. Its first tensors are
+            drawn with a seed that the shared ones decide. Default: all have that of `fedavg`.
 
     Raises:
-        ValueError: if nothing is under one of these names, or none is given.
+        TypeError: if `shared` is a string, or `models` no function.
+        ValueError: if nothing is under one of these names, or none is given; with `models` also if
+            everything is, or `fedavg` was made by a method that knows one architecture.
 
     Example:
         >>> method = fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",))
@@ -29,6 +44,9 @@ def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
         >>> params, context = method.receive({"model": method.initial()}, {}, graph)
         >>> list(method.send(params, context, {}, graph)[0]["model"])
         ['convs.0.bias', 'convs.0.lin.weight']
+        >>> wide = lambda graph: fgl.nn.GCN(4, 8, graph.num_classes)
+        >>> list(fedper(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), shared=("convs.0",), models=wide).own)
+        ['convs.1']
 
     Source: Arivazhagan et al. 2019, https://arxiv.org/abs/1912.00818
     """
@@ -36,7 +54,9 @@ def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
         raise TypeError(f"Expected shared to be several names, but got the string {shared!r}")
     if not shared:
         raise ValueError("Expected shared to name a layer, but got none")
-    part(fedavg.initial(), *shared)  # raises where there is no such layer
+    common = part(fedavg.initial(), *shared)  # raises where there is no such layer
+    if models is not None:
+        return own_models(fedavg, own=others(fedavg.initial(), common), models=models)
     base = own_models(fedavg)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -45,3 +65,33 @@ def fedper(fedavg: Method, *, shared: Sequence[str]) -> Method:
         return {**message, "model": part(model, *shared)}, state
 
     return replace(base, send=send)
+
+
+def others(names: Collection[str], common: Collection[str]) -> list[str]:
+    """The outermost modules that hold nothing of what is common.
+
+    Args:
+        names: of all tensors.
+        common: of those that travel.
+
+    Raises:
+        ValueError: if all are common.
+
+    Example:
+        >>> others(["in.w", "in.b", "convs.0.w", "convs.1.w"], ["convs.0.w"])
+        ['in', 'convs.1']
+    """
+    out: dict[str, None] = {}
+    for name in names:
+        if name in common:
+            continue
+        ends = [i for i, letter in enumerate(name) if letter == "."] + [len(name)]
+        paths = [name[:end] for end in ends]
+        alone = [p for p in paths if not any(each.startswith(f"{p}.") for each in common)]
+        out[alone[0]] = None
+    if not out:
+        raise ValueError(
+            "Expected shared to leave something to the clients, whose models differ, "
+            f"but got all of {list(names)}"
+        )
+    return list(out)

@@ -12,7 +12,17 @@ from torch import Tensor
 
 from ..checks import check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
-from ..federation import Inbox, Message, Method, Params, State, check_averages, layer, predict
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_one_architecture,
+    layer,
+    predict,
+)
 from ..graph import Graph
 from ..predict import check_reads
 from .mix_models import mix_models
@@ -69,6 +79,7 @@ def fedpub(
     """
     check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
     check_averages(fedavg, "fedpub")
+    check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}

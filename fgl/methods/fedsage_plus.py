@@ -12,7 +12,17 @@ from torch.func import functional_call
 
 from .. import aggregate as server
 from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, Ragged, State, check_keys, layer
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    check_keys,
+    check_one_architecture,
+    layer,
+)
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import nearest_features
@@ -73,6 +83,7 @@ def fedsage_plus(
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
     check_weight(weight=weight)
+    check_one_architecture(fedavg, "fedsage_plus")
     base, model = own_models(fedavg), fedavg.model
     draw: Any = model.draw
 

@@ -16,6 +16,7 @@ from ..federation import (
     Method,
     Params,
     State,
+    check_one_architecture,
     layer,
     local_steps,
     refuse,
@@ -64,6 +65,7 @@ def fedselect(
     """
     check_share(top=top, cap=cap)
     check_count(every=every)
+    check_one_architecture(fedavg, "fedselect")
     if not passes:
         raise ValueError("Expected passes to be at least one, but got none")
     why = "it counts local steps, of which each entry moves in one pass alone"

@@ -18,6 +18,7 @@ from ..federation import (
     Ragged,
     State,
     check_model_alone,
+    check_one_architecture,
     in_mode,
     layer,
     local_steps,
@@ -82,6 +83,7 @@ def graphfl(
     check_choice("query", query, ("half", "all", "validation"))
     _check_model(fedavg)
     check_model_alone(fedavg, "graphfl")
+    check_one_architecture(fedavg, "graphfl")
     names = trainable(fedavg)
 
     def step(params: Params, graph: Graph, context: Any) -> Params:

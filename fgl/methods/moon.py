@@ -10,7 +10,17 @@ import torch
 from torch import Tensor
 
 from ..checks import check_count, check_number, check_weight
-from ..federation import Message, Method, Params, Ragged, State, check_model_alone, layer, predict
+from ..federation import (
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    check_model_alone,
+    check_one_architecture,
+    layer,
+    predict,
+)
 from ..graph import Graph
 from ..losses import model_contrast
 from ..nn import observed
@@ -50,6 +60,7 @@ def moon(
     if not contrast:
         return fedavg
     check_model_alone(fedavg, "moon")
+    check_one_architecture(fedavg, "moon")
     frozen = copy.deepcopy(fedavg.model).eval()
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings

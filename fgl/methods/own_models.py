@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,31 +15,52 @@ from ..federation import (
     Inbox,
     Message,
     Method,
+    Models,
     Params,
     State,
     changed_messages,
     check_model_alone,
     layer,
+    refuse,
+    stand_in,
+    standing_in,
 )
 from ..graph import Graph
 
+# They ask a copy of the model, or know its parameters by name.
+ONE_ARCHITECTURE = ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"]
+ONE_ARCHITECTURE += ["per_example_gaussian"]
+
 
 @layer
-def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> Method:
+def own_models(
+    fedavg: Method,
+    *,
+    draw: bool = False,
+    before: bool = False,
+    own: Collection[str] = (),
+    models: Callable[[Graph], nn.Module] | None = None,
+) -> Method:
     """Every client keeps the model that it trained, and uses that one.
 
     A message may hold a part of a model: the rest is the client's own.
 
     Args:
-        fedavg: what clients train, send and aggregate.
+        fedavg: what clients train, send and aggregate. With `models` its model only says what all
+            clients have in common, and its loss calls the client's own.
         draw: whether every client draws an initial model of its own, and starts from it until the
             server has aggregated once; default the common initial model.
         before: whether a client's state also keeps the model that its last round started from,
             under ``"adopted"``.
+        own: names of modules that are each client's own and never travel, where clients differ.
+        models: ``graph -> module``, each client's model: it has what is not `own`, in these shapes.
+            Its first tensors are drawn with a seed that the common initial model decides. Default:
+            all clients have the model of `fedavg`.
 
     Raises:
         TypeError: if a model is to be drawn that cannot be, see `drawn`.
-        ValueError: if clients train more than the model.
+        ValueError: if clients train more than the model, `own` names what the model has not, or one
+            of `own` and `models` is given without the other, or beside `draw`.
 
     Example:
         >>> method = own_models(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -47,28 +69,34 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
         {'weight': tensor([[1.]]), 'bias': tensor([1.])}
     """
     check_model_alone(fedavg, "own_models")
+    if models is not None or own:
+        _check_differ(fedavg, own, models, draw)
+        fedavg = with_models(fedavg, own, Models(models, fedavg.model, own))  # type: ignore[arg-type]
     initial = fedavg.initial()
     if draw:
         with torch.random.fork_rng([]):
             drawn(fedavg.model)  # raises where it cannot be drawn
 
-    def own(state: State) -> Params:
+    def first(graph: Graph) -> Params:
+        return initial if fedavg.models is None else fedavg.models.first(graph)
+
+    def kept_by(state: State, graph: Graph) -> Params:
         if "model" in state:
             kept = state["model"]
             return dict(kept)
-        return drawn(fedavg.model) if draw else initial
+        return drawn(fedavg.model) if draw else first(graph)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         sent = message.get("model", {})
         if draw and same(sent, initial):  # nothing is aggregated yet
             sent = {}
-        whole = {**message, "model": {**own(state), **sent}}
+        whole = {**message, "model": {**kept_by(state, graph), **sent}}
         return fedavg.receive(whole, state, graph)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, state = fedavg.send(params, context, state, graph)
         if before:  # without what is personal
-            state = {**state, "adopted": {name: context["start"][name] for name in initial}}
+            state = {**state, "adopted": {name: context["start"][name] for name in first(graph)}}
         return message, {**state, "model": params}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -78,10 +106,62 @@ def own_models(fedavg: Method, *, draw: bool = False, before: bool = False) -> M
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         sent = {} if draw or "model" in state else message.get("model", {})
-        return fedavg.deploy({**message, "model": {**own(state), **sent}}, state, graph)
+        return fedavg.deploy({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)
     return replace(method, aggregate=aggregate) if draw else method
+
+
+def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:
+    if models is None or not own or isinstance(own, str):
+        raise ValueError(
+            "Expected own to be names of modules and models a function of a graph, both or none, "
+            f"but got own={own!r} and models={models!r}"
+        )
+    if not callable(models):
+        raise TypeError(f"Expected models to be a function of a graph, but got {models!r}")
+    if draw:
+        raise ValueError("Expected draw to be left out beside models, which draw, but got True")
+    refuse(fedavg, ONE_ARCHITECTURE, "own_models", "it knows one architecture alone")
+
+
+def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
+    """The method, whose clients have models of their own: what is not common stays with them.
+
+    Example:
+        >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))
+        >>> models = Models(lambda graph: model, model, ["0"])
+        >>> method = with_models(fgl.fedavg(model), ["0"], models)
+        >>> list(method.common())
+        ['1.weight', '1.bias']
+    """
+    plain = fedavg
+
+    def at(graph: Graph) -> AbstractContextManager[None]:
+        """The client's own model, unless the machine has said already who is at work."""
+        known = stand_in(plain.model) is not plain.model
+        return nullcontext() if known else standing_in(plain.model, models(graph))
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        with at(graph):
+            return plain.loss(params, graph, context)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        with standing_in(plain.model, models(graph)):
+            return plain.receive(message, state, graph)
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        with standing_in(plain.model, models(graph)):
+            message, state = plain.send(params, context, state, graph)
+        sent = {name: value for name, value in message["model"].items() if name in models.common}
+        return {**message, "model": sent}, state
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        with standing_in(plain.model, models(graph)):
+            return plain.deploy(message, state, graph)
+
+    functions: dict[str, Any] = {"loss": loss, "receive": receive, "send": send, "deploy": deploy}
+    return replace(plain, **functions, own=tuple(own), models=models)
 
 
 def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:

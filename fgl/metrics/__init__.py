@@ -4,7 +4,7 @@ from .answers import mean_auc, mean_average_precision
 from .classes import accuracy, class_counts, f1_of, hit_counts, hit_rows, macro_f1, share
 from .host import on_host
 from .numbers import mae, r2, rmse
-from .ranking import auc, auc_and_average_precision, average_precision
+from .ranking import auc, auc_and_average_precision, average_precision, hit_rate
 
 __all__ = [
     "accuracy",
@@ -14,6 +14,7 @@ __all__ = [
     "class_counts",
     "f1_of",
     "hit_counts",
+    "hit_rate",
     "hit_rows",
     "macro_f1",
     "mae",

@@ -1,11 +1,13 @@
-"""Metrics of a ranking: area under the ROC curve, average precision."""
+"""Metrics of a ranking: area under the ROC curve, average precision, hit rate."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 
+from ..checks import check_count, check_length
 from ..transfer import to_host
+from .classes import share
 
 
 def auc(scores: Tensor, y: Tensor) -> float:
@@ -74,6 +76,49 @@ def auc_and_average_precision(scores: Tensor, y: Tensor) -> tuple[float, float]:
     """
     counts = _by_threshold(scores, y)
     return _area(*counts), _precision(*counts)
+
+
+def hit_rate(scores: Tensor, others: Tensor, *, k: int, mask: Tensor | None = None) -> float:
+    """Share of the rows whose own score is among the k largest of the row.
+
+    ``1/n sum_i [ #{j : o_ij >= s_i} < k ]``: an equal score counts against the row.
+
+    Args:
+        scores: float ``[n]``, of what was chosen; a row with a NaN is a miss.
+        others: float ``[n, m]``, of the candidates that were not; minus infinity for one that is
+            left out.
+        k: length of the list, at least 1.
+        mask: bool ``[n]``, the rows that count; default all.
+
+    Returns:
+        Between 0 and 1; ``nan`` where no row counts.
+
+    Raises:
+        TypeError: if `mask` is not bool.
+        ValueError: if a shape disagrees, or `k` is not positive.
+
+    Example:
+        >>> others = torch.tensor([[0.1, 0.2], [0.8, 0.9]])
+        >>> hit_rate(torch.tensor([0.5, 0.5]), others, k=1)
+        0.5
+
+    Source: He et al. 2017, https://arxiv.org/abs/1708.05031, section 4.1
+    """
+    check_count(k=k)
+    if scores.dim() != 1 or others.dim() != 2:
+        raise ValueError(
+            f"Expected scores and others to have shapes [n] and [n, m], but got "
+            f"{list(scores.shape)} and {list(others.shape)}"
+        )
+    check_length(len(scores), mask=mask)
+    if len(others) != len(scores):
+        raise ValueError(f"Expected others to have {len(scores)} rows, but got {len(others)}")
+    if mask is not None and mask.dtype != torch.bool:
+        raise TypeError(f"Expected mask to be bool, but got {mask.dtype}")
+    counts = torch.ones_like(scores, dtype=torch.bool) if mask is None else mask
+    clean = ~(scores.isnan() | others.isnan().any(1))
+    hit = ((others >= scores[:, None]).sum(1) < k) & clean & counts
+    return share(*to_host(torch.stack([hit.sum(), counts.sum()])))
 
 
 def _area(hits: Tensor, seen: Tensor) -> float:

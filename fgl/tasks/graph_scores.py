@@ -15,14 +15,16 @@ from ..federation import (
     Inbox,
     Message,
     Method,
+    Params,
     State,
     deployed,
     in_mode,
     means,
     predict,
+    scored,
 )
 from ..graph import Graph
-from ..metrics import hit_rows, on_host
+from ..metrics import hit_counts, hit_rows, on_host
 from ..sparse import Member
 from ..targets import CLASSES, Target, checked_y, scored_alone
 
@@ -91,13 +93,18 @@ def _evaluate_answers(
     held_out: dict[int, Any] = {k: graph.y for k, graph in validated.items()}
     first = target.metrics[target.first]
 
+    def said(params: Params, graph: Graph, client: Graph) -> Any:
+        with method.at(client):
+            return predict(model, params, graph)
+
     @torch.no_grad()
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used: Any = models(outbox, states)
         with in_mode(model, False):
-            asked = [(used[k if k in used else 0], graph) for k, graph in enumerate(tests)]
-            outputs = [predict(model, params, graph) for params, graph in asked]
-            val = {k: predict(model, used[k], graph) for k, graph in validated.items()}
+            whose = [k if k in used else 0 for k in range(len(tests))]
+            asked = [(used[k], graph, clients[k]) for k, graph in zip(whose, tests, strict=True)]
+            outputs = [said(*each) for each in asked]
+            val = {k: said(used[k], graph, clients[k]) for k, graph in validated.items()}
         scores = [{f"val_{target.first}": first(val[k], held_out[k], None)} for k in val]
         scores += [target.measure("test_", *pair) for pair in zip(outputs, answers, strict=True)]
         pooled = target.measure("pooled_test_", torch.cat(outputs), torch.cat(answers))
@@ -114,10 +121,12 @@ def _evaluate_classes(
     model, models = method.model, deployed(method, clients)
     tests = [_masked(graph, "test_mask", k) for k, graph in enumerate(tests)]
     train = [_masked(graph, "train_mask", k) for k, graph in enumerate(clients)]
-    cohort = Cohort(tests)
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
+    if method.models is not None:
+        return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
+    cohort = Cohort(tests)
 
     def hit_share(index: Tensor, params: Any) -> Tensor:
         graph = cohort.graph(Member(index))
@@ -134,6 +143,25 @@ def _evaluate_classes(
             stack = Inbox({k: {"model": used[k]} for k in range(len(tests))}, len(tests))
             shares = vmap(hit_share)(cohort.index, stack.stack("model"))
         return {"test_accuracy": float(shares.double().mean()), "majority_accuracy": majority}
+
+    return evaluate
+
+
+def _one_by_one(
+    method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
+) -> Evaluate:
+    """Clients whose models differ, which no batch can hold."""
+    models = deployed(method, clients)
+
+    def score(params: Params, graph: Graph) -> dict[str, Any]:
+        y: Any = graph.y
+        return {"test_accuracy": hit_counts(predict(method.model, params, graph), y)}
+
+    def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
+        used = models(outbox, states)
+        pairs = {k: (used[k], test) for k, test in enumerate(tests)}
+        asked = {k: method.model_of(graph) for k, graph in enumerate(clients)}
+        return {**means(scored(method.model, score, pairs, asked).values()), **control}
 
     return evaluate
 

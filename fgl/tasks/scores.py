@@ -19,7 +19,8 @@ from ..federation import (
     Params,
     Score,
     State,
-    check_model,
+    check_one_architecture,
+    check_whole,
     deployed,
     in_mode,
     means,
@@ -107,7 +108,7 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
         if split.trains_only:
             return {}
         with in_mode(model, False):
-            z = functional_call(model, params, (graph.x, graph.adj))
+            z = predict(model, params, graph)
         held_out = {"val_": (split.val_edges, split.val_negatives)}
         if test:
             held_out[""] = (split.test_edges, split.test_negatives)
@@ -179,7 +180,6 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         ['scored_clients', 'test_accuracy', 'val_accuracy']
     """
     model, models = method.model, deployed(method, clients)
-    template = model.state_dict()
 
     def evaluate(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[str, float]:
         used = models(outbox, states)
@@ -187,10 +187,11 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         if any("adopted" in state for state in states.values()):
             for k, graph in enumerate(clients):
                 started = states.get(k, {}).get("adopted", used[k])
-                check_model(started, template, f"client {k}'s adopted model")
+                check_whole(method, started, graph, f"client {k}'s adopted model")
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
-        for (k, ending), own in scored(model, score, pairs).items():
+        asked = {key: method.model_of(clients[key[0]]) for key in pairs}
+        for (k, ending), own in scored(model, score, pairs, asked).items():
             metrics[k] |= {f"{name}{ending}": value for name, value in own.items()}
         names = {name for own in metrics for name in own}
         if not names:
@@ -227,6 +228,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
         ['local_f1', 'global_f1', 'val_f1', 'val_loss', 'local_unseen_f1', 'scored_clients',
          'unseen_clients', 'local_f1/0', 'global_f1/0', 'local_unseen_f1/0']
     """
+    check_one_architecture(method, "evaluate_ego")
     model, models = method.model, deployed(method, clients)
     named = all(graph.node_id is not None for graph in clients)
     masks = zip(clients, unseen_nodes(clients) if named else [], strict=named)

@@ -122,9 +122,14 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Features of another floating type than all parameters would fail in the first layer."""
-        known = {p.dtype for p in method.model.parameters() if p.is_floating_point()}
+        """Features of another width or floating type would fail in the first layer."""
+        if not method.own:
+            _check_widths(self.graphs)
         for client, graph in enumerate(self.graphs):
+            own = method.model
+            if method.models is not None:
+                own = method.models(graph, f"client {client}'s model")
+            known = {p.dtype for p in own.parameters() if p.is_floating_point()}
             if known and graph.x.dtype not in known:
                 wanted = " or ".join(sorted(map(str, known)))
                 raise TypeError(
@@ -145,7 +150,12 @@ class Here:
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         sizes = [[graph.num_nodes, graph.num_edges, graph.num_train] for graph in self.graphs]
+        own = {}
+        if method.models is not None:  # before the data, which are others too where these are
+            models = enumerate(map(method.models.described, self.graphs))
+            own = {"clients' own": {f"client {client}": said for client, said in models}}
         return {
+            **own,
             "clients": sizes,
             "clients_at_once": self.number_at_once(method),
             "clients' data": fingerprint(self.graphs),
@@ -163,7 +173,7 @@ class Here:
 
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless these are graphs of one number of features, at least one of them."""
+    """Raise unless these are graphs, at least one of them."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
@@ -171,10 +181,15 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
             raise TypeError(
                 f"Expected client {client} to be a Graph, but got {type(graph).__name__}"
             )
+
+
+def _check_widths(clients: Sequence[Graph]) -> None:
+    """Raise unless the graphs have one number of features."""
     widths = [graph.num_features for graph in clients]
     for client, width in enumerate(widths):
         if width != widths[0]:
             raise ValueError(
                 f"Expected client {client} to have {widths[0]} features as client 0, "
-                f"but got {width}"
+                f"but got {width}: fgl.methods.fedper(shared=..., models=...) takes clients that "
+                "differ"
             )

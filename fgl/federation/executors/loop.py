@@ -84,7 +84,8 @@ class Loop:
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
                 params = self.method.deploy(outbox[client], state, graph)
-                said: Any = self._score(params, graph)
+                with self.method.at(graph):
+                    said: Any = self._score(params, graph)
                 check_names("score", said)
                 for name, value in said.items():
                     for each in value if isinstance(value, tuple) else (value,):

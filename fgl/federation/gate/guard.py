@@ -17,6 +17,7 @@ from ..method.compose import check_seals
 from ..method.inbox import Inbox
 from ..method.message import Message, Params, leaves
 from ..method.method import Method, State
+from ..method.models import is_under
 from ..method.ragged import Ragged
 from .distances import check_jump
 
@@ -55,18 +56,18 @@ def checked(method: Method) -> Method:
         ValueError: Expected message['model'] to have keys ['weight', 'bias'], but got missing ...
     """
     check_seals(method)
-    template = method.model.state_dict()
+    template = method.common()
     _check_accept(method.accept)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        with unchanged(message, state):
+        with unchanged(message, state), method.at(graph):
             made = method.receive(message, state, graph)
         params, context = pair(made, "receive", "params, context")
-        check_model(params, {**template, **method.personal}, "receive's params")
+        check_whole(method, params, graph, "receive's params", **method.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        with unchanged(context, state):
+        with unchanged(context, state), method.at(graph):
             made = method.send(params, context, state, graph)
         message, new = pair(made, "send", "message, state")
         check_message(message)
@@ -83,13 +84,38 @@ def checked(method: Method) -> Method:
         return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        with unchanged(message, state):
+        with unchanged(message, state), method.at(graph):
             params = method.deploy(message, state, graph)
-        check_model(params, template, "deploy's params")
+        check_whole(method, params, graph, "deploy's params")
         return params
 
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     return replace(method, **guarded, deploy=deploy)
+
+
+def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
+    """Raise unless these are all tensors of a client's model.
+
+    Where clients have models of their own it is the client's. Where a method only says what is
+    `own`, these parts may be any.
+
+    Args:
+        method: says what the client's model is.
+        params: the client's.
+        graph: the client's.
+        name: what an error calls them.
+        more: further tensors that there are.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> check_whole(method, method.initial(), None, "params")
+    """
+    if method.models is not None or not method.own:
+        check_model(params, {**method.model_of(graph).state_dict(), **more}, name)
+        return
+    known = params if isinstance(params, Mapping) else {}
+    own = {key: t for key, t in known.items() if isinstance(key, str) and is_under(key, method.own)}
+    check_model(params, {**method.common(), **own, **more}, name)
 
 
 @contextmanager

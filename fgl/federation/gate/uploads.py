@@ -76,7 +76,7 @@ def sift(
         >>> print(*found.refused.values(), sep="; ")
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
-    template = method.model.state_dict()
+    template = method.common()
     forms: dict[int, Form] = {}
     whole: dict[int, Message] = {}
     refused: dict[int, Exception] = {}

@@ -169,6 +169,26 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
+def check_one_architecture(method: Method, outer: str) -> None:
+    """Raise if clients have models of their own, whose parts `outer` would take for the server's.
+
+    Args:
+        method: what `outer` is given.
+        outer: the name of the method that asks.
+
+    Raises:
+        ValueError: if the method has `models`.
+
+    Example:
+        >>> check_one_architecture(fgl.fedavg(torch.nn.Linear(1, 1)), "moon")
+    """
+    if method.models is not None:
+        raise ValueError(
+            f"Expected {outer} to be given a method whose clients have one architecture, but got "
+            f"{method}, whose clients have models of their own"
+        )
+
+
 def unsealed(method: Method) -> Method:
     """The method without its seals: for who plays an attacker, or watches in a test.
 
@@ -241,7 +261,7 @@ def check_averages(method: Method, outer: str) -> None:
 
 @torch.no_grad()
 def _averages(method: Method) -> bool:
-    initial = method.initial()
+    initial = method.common()
     numbers = [value for value in initial.values() if value.is_floating_point()]
     if not numbers:
         return True

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from ... import aggregate as server
 from ...graph import Graph
-from ...predict import predict
+from ...predict import predict, stand_in
 from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
 from .inbox import Broadcast, Inbox
 from .message import Message, Params
 from .method import Loss, Method, Receive, State, Training
+from .models import check_untied
 
 
 @layer
@@ -83,23 +84,21 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         torch.Size([])
     """
 
-    names = [name for name, _ in model.named_parameters(remove_duplicate=False)]
-    once = [name for name, _ in model.named_parameters()]
-    if len(names) != len(once):
-        tied = [name for name in names if name not in once]
-        raise ValueError(f"Expected the model's parameters to be untied, but got {tied} tied")
-
-    shapes: dict[str, torch.Size] = {}
+    check_untied(model)
+    known: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
         # A method whose model was replaced may still have this loss, which has the first model.
-        if not shapes:  # a lazy layer has none before
-            shapes.update((name, t.shape) for name, t in model.state_dict().items())
+        called = stand_in(model)
+        if called not in known:  # a lazy layer has no shapes before
+            shapes = {name: t.shape for name, t in called.state_dict().items()}
+            known[called] = [name for name, _ in called.named_parameters()], shapes
+        names, shapes = known[called]
         missing = [name for name in names if name not in params]
         others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
         if missing or others:
             raise ValueError(
-                f"Expected params to be all of the {type(model).__name__} that this loss is made "
+                f"Expected params to be all of the {type(called).__name__} that this loss is made "
                 f"of, but got {others} of another shape or name, and {missing} missing"
             )
         y = checked_y(target, graph.y)
@@ -129,7 +128,8 @@ def adopt_model(model: nn.Module) -> Receive:
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Message]:
         _check_has_model(message)
-        check_model(message["model"], template)
+        own = stand_in(model)
+        check_model(message["model"], template if own is model else own.state_dict())
         params = message["model"]
         return params, message
 

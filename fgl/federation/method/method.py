@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,10 +14,12 @@ from torch import Tensor, nn
 
 from ...checks import check_count, check_number
 from ...graph import Graph
+from ...predict import standing_in
 from .describe import hides
 from .inbox import Inbox
 from .layers import FUNCTIONS, HOOKS, Layer, written
 from .message import Message, Params
+from .models import Models, is_under, without
 
 State = Message
 Loss = Callable[[Params, Graph, Any], Tensor]
@@ -132,9 +135,15 @@ class Method:
             the factor c at most. ``math.inf`` for no bound.
         layers: the builders that made this method, innermost first, each with its settings; see
             `fgl.federation.layer`.
+        own: names of modules of the model that are each client's own, of its own shapes, or not
+            there: an input layer, a head. They never travel: the first message lacks them, and an
+            upload that has them is refused. Clients may then have other features and classes.
+        models: the clients' own models, made of their graphs; see `fgl.methods.own_models`.
 
     Raises:
-        ValueError: if `exchange` is not positive, or `personal` has a name of the model.
+        TypeError: if `own` is a string.
+        ValueError: if `exchange` is not positive, `personal` has a name of the model, `own` names
+            what the model has not, or `models` are given without `own`.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -159,9 +168,14 @@ class Method:
     max_examples: float = math.inf
     max_change: float = 300.0
     layers: tuple[Layer, ...] = field(default=(), compare=False)
+    own: Collection[str] = ()
+    models: Models | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange)
+        _check_own(self.own, list(self.model.state_dict()))
+        if self.models is not None and not self.own:
+            raise ValueError("Expected own to name a module beside models, but got none")
         taken = [name for name in self.personal if name in self.model.state_dict()]
         if taken:
             raise ValueError(
@@ -198,6 +212,28 @@ class Method:
     def initial(self) -> Params:
         """A copy of the model's own tensors, with which a federation starts."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
+
+    def common(self) -> Params:
+        """The model's own tensors that travel: all, but for what is each client's `own`."""
+        return without(self.model.state_dict(), self.own)
+
+    def model_of(self, graph: Graph) -> nn.Module:
+        """A client's model: its own, where clients have models of their own."""
+        return self.model if self.models is None else self.models(graph)
+
+    def at(self, graph: Graph) -> AbstractContextManager[None]:
+        """Meanwhile a client's own model is called in the place of the method's."""
+        if self.models is None:
+            return nullcontext()
+        return standing_in(self.model, self.models(graph))
+
+
+def _check_own(own: Collection[str], names: Collection[str]) -> None:
+    if isinstance(own, str):
+        raise TypeError(f"Expected own to be several names, but got the string {own!r}")
+    for module in own:
+        if not any(is_under(name, [module]) for name in names):
+            raise ValueError(f"Expected own to name modules of {list(names)}, but got {module!r}")
 
 
 def _functions(method: Method) -> dict[str, Any]:

@@ -34,17 +34,18 @@ def identity(
     """
     model = method.model
     return {
+        **({"own": described(method.own)} if method.own else {}),
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
-        "model": {name: list(t.shape) for name, t in model.state_dict().items()},
-        "initial_model": _digest([{"model": method.initial(), "personal": dict(method.personal)}]),
+        "model": {name: list(t.shape) for name, t in method.common().items()},
+        "initial_model": _digest([{"model": method.common(), "personal": dict(method.personal)}]),
         "architecture": _architecture(method),
         "buffers": {name: described(value) for name, value in _unsaved(model)},
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
-        **_fields(method, but=("model", "personal", "train", "layers")),
+        **_fields(method, but=("model", "personal", "train", "layers", "own", "models")),
         "config": dict(config or {}),
         **_settings(method),
         "layers": [layer.name for layer in method.layers],
@@ -52,7 +53,14 @@ def identity(
 
 
 def _architecture(method: Method) -> Any:
-    """As it was when FedAvg was made: a module may count its calls."""
+    """As it was when FedAvg was made: a module may count its calls.
+
+    Of a model of which a part is each client's own, those modules that hold what is common.
+    """
+    if method.own:
+        common = method.common()
+        holders = {name.rpartition(".")[0] for name in common}
+        return {path: said for path, said in architecture(method.model).items() if path in holders}
     for layer in method.layers:
         if layer.left.get("model") is method.model and "model" in layer.settings:
             return layer.settings["model"]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ...graph import Graph
+from ...predict import stand_in
 from ..method.message import Params
 from ..method.method import Adjust, Method, OptimizerFactory, Settle
 from ..seeds import set_seed
@@ -74,7 +75,7 @@ def train(
         2
     """
     how = method.train
-    with training(method.model, graph.device, seed):
+    with method.at(graph), training(method.model_of(graph), graph.device, seed):
         steps = local_steps(how, graph, context)
         done = minimise(
             method.loss,
@@ -82,7 +83,7 @@ def train(
             heard(steps),
             optimizer=how.optimizer,
             state=optimizer,
-            names=trainable(method),
+            names=trainable(method, graph),
             max_grad_norm=how.max_grad_norm,
             adjust=how.adjust,
             settle=how.settle,
@@ -204,14 +205,19 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
         )
 
 
-def trainable(method: Method) -> set[str]:
+def trainable(method: Method, graph: Graph | None = None) -> set[str]:
     """Names of the tensors that are trained: parameters of the model, and personal ones.
+
+    Args:
+        method: its model, or what stands for it.
+        graph: a client's, whose own model it is then; default none.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
         ['bias', 'weight']
     """
-    names = {name for name, p in method.model.named_parameters() if p.requires_grad}
+    model = stand_in(method.model) if graph is None else method.model_of(graph)
+    names = {name for name, p in model.named_parameters() if p.requires_grad}
     return names | set(method.personal)
 
 
@@ -224,6 +230,12 @@ def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Para
         >>> list(gradient(method, method.initial(), graph, {}))[:1]
         ['convs.0.bias']
     """
+    inside = stand_in(method.model) is not method.model  # then `graph` may be a minibatch
+    with nullcontext() if inside else method.at(graph):
+        return _gradient(method, params, graph, context)
+
+
+def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
     names = trainable(method)
     leaves = {k: v.detach().clone().requires_grad_(k in names) for k, v in params.items()}
     wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}

@@ -16,6 +16,7 @@ from ...federation import (
     Params,
     Ragged,
     State,
+    check_one_architecture,
     layer,
     trainable,
     training_examples,
@@ -100,6 +101,7 @@ def per_example_gaussian(
     check_number("sample_rate", sample_rate, above=0, at_most=1)
     check_number("expected_batch_size", expected_batch_size, above=0)
     check_count(num_steps=num_steps)
+    check_one_architecture(method, "per_example_gaussian")
     check_method(method)
     names, sigma = trainable(method), length * noise_multiplier
     initial = {**method.initial(), **method.personal}

@@ -16,7 +16,7 @@ from ...training.optimizer import SCALARS
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
-from .train_cohort import train_cohort
+from .train_cohort import kind_of, train_cohort
 
 
 class Batch(Loop):
@@ -53,19 +53,23 @@ class Batch(Loop):
     ) -> None:
         super().__init__(method, clients, seed=seed, states=states, score=score)
         self.clients_at_once, self._or_alone = clients_at_once, or_alone
-        self._checked: set[str] = set()  # kinds of padding that a loss was compared with
+        self._checked: dict[Any, set[str]] = {}  # by model, kinds of padding that were compared
         self._checked_in = -1  # the round in which they were
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Clients of about the same size, whose optimisers are as old, in groups of equal count."""
+        """Clients of about the same size, whose optimisers are as old, in groups of equal count.
+
+        Clients that have models of their own share a group where these are of one kind.
+        """
         if self.one_by_one:
             self.padding = 0.0
             return super().groups(who)
         alike: dict[Any, list[int]] = {}
         ages = _ages({client: self.states.get(client, {}) for client in who})
         for client in sorted(who, key=lambda client: self.clients[client].num_nodes):
-            alike.setdefault(ages[client], []).append(client)
+            kind = kind_of(self.method, self.clients[client])
+            alike.setdefault((ages[client], kind), []).append(client)
         groups: list[tuple[int, ...]] = []
         for members in alike.values():
             count = -(-len(members) // self.clients_at_once)
@@ -95,7 +99,7 @@ class Batch(Loop):
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         made: dict[int, Trained] = {}
-        for rows in _alike([one.context for one in ready]):
+        for rows in _alike(self.method, ready):
             some = [ready[row] for row in rows]
             alone = len(some) == 1
             done = super()._minimised(index, some) if alone else self._together(index, some)
@@ -116,21 +120,25 @@ class Batch(Loop):
             [one.context for one in ready],
             seeds=[fold_in(self.seed, index, client) for client in members],
             optimizers=[kept_optimizer(self.method, one.state) for one in ready],
-            checked=self._checked,
+            checked=self._checked.setdefault(kind_of(self.method, ready[0].graph), set()),
         )
 
 
-def _alike(contexts: Sequence[Any]) -> list[list[int]]:
-    """Positions of contexts with the same keys, on both levels."""
+def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
+    """Positions of clients whose contexts have the same keys, on both levels.
+
+    Where parts of the model are clients' own, parameters have the same shapes too.
+    """
     found: dict[Any, list[int]] = {}
-    for row, context in enumerate(contexts):
+    for row, one in enumerate(ready):
         keys: Any = ()
-        if isinstance(context, Mapping):
+        if isinstance(one.context, Mapping):
             keys = tuple(
                 (key, tuple(value) if isinstance(value, Mapping) else None)
-                for key, value in context.items()
+                for key, value in one.context.items()
             )
-        found.setdefault(keys, []).append(row)
+        shapes = [(name, value.shape) for name, value in one.params.items() if method.own]
+        found.setdefault((keys, tuple(shapes)), []).append(row)
     return list(found.values())
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from torch import nn
@@ -15,7 +16,7 @@ from ....sparse import SparseMatrix
 from ...method.method import Method
 from ...training.train import trainable
 from .cohort import check_kind
-from .train_cohort import check_optimizer
+from .train_cohort import check_optimizer, kind_of
 
 CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work on, by device
 STEP = 4  # of a parameter: itself, its gradient, two numbers of Adam
@@ -52,6 +53,9 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     they do so from three fifths on; below it at least ten share a batch. There products of dense
     weights take the time, which the cache helps less.
 
+    Clients that have models of their own are batched with those whose models are of one kind: the
+    answer is the smallest of the kinds that have several clients.
+
     The same inputs are given the same answer on every machine: the cache is a number that stands
     here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
     then trains one client after the other, see `Round.one_by_one`.
@@ -77,6 +81,8 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     """
     if cache is not None:
         check_number("cache", cache, above=0)
+    if method.models is not None:
+        return _choose_of_kinds(method, clients, cache)
     refused = _refused(method, clients)
     if refused:
         return Choice(1, refused)
@@ -92,6 +98,20 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     at_once = math.ceil(len(clients) / batches)
     fewest = GRAPHS if small_graphs else 1
     return Choice(min(max(at_once, fewest), len(clients)), why)
+
+
+def _choose_of_kinds(method: Method, clients: Sequence[Graph], cache: int | None) -> Choice:
+    """The smallest choice of the kinds of clients that have company."""
+    kinds: dict[Hashable, list[Graph]] = {}
+    for graph in clients:
+        kinds.setdefault(kind_of(method, graph), []).append(graph)
+    alone = replace(method, own=(), models=None)
+    choices = [
+        choose(replace(alone, model=method.model_of(some[0])), some, cache=cache)
+        for some in kinds.values()
+        if len(some) > 1
+    ]
+    return min(choices, default=Choice(1, "no two clients have models of one kind"))
 
 
 def _refused(method: Method, clients: Sequence[Graph]) -> str:

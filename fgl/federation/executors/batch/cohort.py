@@ -298,9 +298,9 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
     """Clients can only be stacked if they have the same fields and sizes of classes, features."""
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
-    want = _kind(graphs[0])
+    want = kind_of_graph(graphs[0])
     for client, graph in zip(clients, graphs, strict=True):
-        got = _kind(graph)
+        got = kind_of_graph(graph)
         for name, value in want.items():
             if got[name] != value:
                 raise ValueError(
@@ -309,7 +309,8 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
                 )
 
 
-def _kind(graph: Graph) -> dict[str, Any]:
+def kind_of_graph(graph: Graph) -> dict[str, Any]:
+    """What graphs must have in common to be stacked."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], "edge_label_index", "batch")
     return {
         "fields": [name for name in names if graph.has(name)],

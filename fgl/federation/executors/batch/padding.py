@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ....predict import reads
+from ....predict import reads, stand_in
 from ...method.message import Params, leaves
 from ...method.ragged import Ragged
 from ...seeds import set_seed
@@ -36,7 +36,9 @@ def check_padding(
     if not view.is_new:
         return
     padded = _padded(view.cohort, view.contexts, left)
-    if reads(view.method.model).edge_index:  # of code that nobody here knows: always compared
+    if reads(
+        stand_in(view.method.model)
+    ).edge_index:  # code that nobody here knows: always compared
         padded["edges"] = min(left, key=lambda client: view.cohort.graphs[client].num_edges)
     for kind, client in padded.items():
         if kind not in checked:
@@ -85,7 +87,8 @@ def _compare(view: View, start: Params, client: int) -> None:
     kind = graph.device.type
     devices = [graph.device] if kind == "cuda" else []
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
-    with in_mode(method.model, False), torch.no_grad(), torch.random.fork_rng(devices), exact:
+    model = stand_in(method.model)
+    with in_mode(model, False), torch.no_grad(), torch.random.fork_rng(devices), exact:
         set_seed(0)
         near = {name: _beside(p) if name in names else p for name, p in start.items()}
         found = None

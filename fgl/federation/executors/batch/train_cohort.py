@@ -5,12 +5,13 @@ Optimisers are element-wise, so one of them on stacked parameters ``[K, ...]`` i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn, optim
 
+from ....graph import Graph
 from ....progress import shown
 from ....sparse.pattern import scalar
 from ...method.message import Params
@@ -25,7 +26,7 @@ from ...training.optimizer import (
     step_settled,
 )
 from ...training.train import Trained, check_has_gradient, check_reached, trainable, training
-from .cohort import ONE_BY_ONE, Cohort
+from .cohort import ONE_BY_ONE, Cohort, kind_of_graph
 from .padding import check_padding
 from .steps import StepPlan, View
 
@@ -80,12 +81,15 @@ def train_cohort(
         >>> len(trained), len(trained[0].losses)
         (2, 2)
     """
-    layout, names, how = Layout(params[0], cohort.graphs[0]), trainable(method), method.train
+    check_one_kind(method, cohort)
+    first, how = cohort.graphs[0], method.train
+    layout, names = Layout(params[0], first), trainable(method, first)
+    model = method.model_of(first)
     once = {id(own): layout.turn(own) for own in params}
     stacks = _stack([once[id(own)] for own in params])
     leaves = {name: stack.requires_grad_() for name, stack in stacks.items() if name in names}
     plan = StepPlan(how, cohort, contexts, seeds)
-    _check_model(method.model, cohort)
+    _check_model(model, cohort)
     stepper = _optimizer(how, params[0], leaves)
     load_state(stepper, leaves, _stack([layout.turn(state) for state in optimizers or [{}]]))
     last = max(plan.counts)
@@ -94,7 +98,7 @@ def train_cohort(
     view = View(method, layout)
     checked = set() if checked is None else checked
     heard = shown(f"local training of {len(cohort)} clients", last, unit="steps")
-    with training(method.model, cohort.graphs[0].device, seeds[0]), heard as advance:
+    with method.at(first), training(model, first.device, seeds[0]), heard as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
             kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
@@ -122,6 +126,29 @@ def train_cohort(
         )
         for k, count in enumerate(plan.counts)
     ]
+
+
+def kind_of(method: Method, graph: Graph) -> Hashable:
+    """What clients must have in common to train as one batch, where they have models of their own.
+
+    Example:
+        >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
+        ()
+    """
+    if method.models is None:
+        return ()
+    return method.models.kind(graph), str(kind_of_graph(graph))
+
+
+def check_one_kind(method: Method, cohort: Cohort) -> None:
+    """Raise a ValueError if clients of a cohort have models of other shapes, or other modules."""
+    kinds = [kind_of(method, graph) for graph in cohort.graphs]
+    for client, kind in zip(cohort.clients, kinds, strict=True):
+        if kind != kinds[0]:
+            raise ValueError(
+                f"Expected client {client} to have a model of the architecture of client "
+                f"{cohort.clients[0]}'s, but got another{ONE_BY_ONE}"
+            )
 
 
 def _step(

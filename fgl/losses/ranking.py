@@ -1,0 +1,50 @@
+"""Bayesian personalised ranking: what somebody chose scores above what nobody showed them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+from .weighted_mean import weighted_mean
+
+
+def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
+    """Mean over pairs of scores of how far a chosen item is from standing above another (BPR).
+
+    ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
+
+    Args:
+        positive: float ``[n]``, scores p of what was chosen.
+        negative: float ``[n]`` or ``[n, k]``, scores of what was not, for the same rows.
+        mask: bool ``[n]``, the rows that count; default all.
+
+    Returns:
+        Scalar; 0, with a gradient, where no row counts.
+
+    Raises:
+        ValueError: if a shape disagrees.
+
+    Example:
+        >>> ranking(torch.tensor([2.0, 0.0]), torch.tensor([0.0, 0.0]))
+        tensor(0.4100)
+
+    Source: Rendle et al. 2009, https://arxiv.org/abs/1205.2618, section 4.1
+    """
+    if positive.dim() != 1:
+        raise ValueError(f"Expected positive to have shape [n], but got {list(positive.shape)}")
+    if negative.dim() not in (1, 2) or negative.shape[:1] != positive.shape:
+        raise ValueError(
+            f"Expected negative to have shape [{len(positive)}] or [{len(positive)}, k], "
+            f"but got {list(negative.shape)}"
+        )
+    if mask is not None and mask.shape != positive.shape:
+        raise ValueError(
+            f"Expected mask to have shape [{len(positive)}], but got {list(mask.shape)}"
+        )
+    others = negative if negative.dim() == 2 else negative[:, None]
+    ahead = positive[:, None] - others
+    if mask is not None:  # 0 times the NaN of a row that is not there is not 0
+        ahead = torch.where(mask.bool()[:, None], ahead, 0)
+    weight = None if mask is None else mask.bool()[:, None].expand_as(ahead)
+    return weighted_mean(-logsigmoid(ahead), weight)

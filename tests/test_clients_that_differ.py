@@ -1,0 +1,675 @@
+"""Clients that differ: other features, classes and architectures, with a part in common."""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import close, end, same, script
+from torch import nn
+
+import fgl
+from fgl.experiment import estimate
+from fgl.federation import Batch, Method, choose, train
+from fgl.federation.executors.remote.client import Note, StateFolder, agreement, answer
+from fgl.federation.method.message import leaves
+from fgl.methods import fedopt, fedper, fedprox, local, own_models, scaffold
+from fgl.transforms import clipped, robust
+
+HIDDEN = 6
+ADAM = fgl.Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
+
+
+class Net(nn.Module):
+    """A layer of the client's width, a layer that all share, a head of the client's classes."""
+
+    def __init__(self, features: int, classes: int, *, act: Any = torch.relu) -> None:
+        super().__init__()
+        self.first = nn.Linear(features, HIDDEN)
+        self.conv = fgl.nn.GCN(HIDDEN, HIDDEN, HIDDEN, dropout=0.0)
+        self.head = nn.Linear(HIDDEN, classes)
+        self.act = act
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.head(self.act(self.conv(self.act(self.first(x)), adj)))
+
+
+class Deep(nn.Module):
+    """Another architecture with the same common part, under the same name."""
+
+    def __init__(self, features: int, classes: int) -> None:
+        super().__init__()
+        self.enter = nn.Sequential(nn.Linear(features, 9), nn.Tanh(), nn.Linear(9, HIDDEN))
+        self.conv = fgl.nn.GCN(HIDDEN, HIDDEN, HIDDEN, dropout=0.0)
+        self.head = nn.Linear(HIDDEN, classes)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.head(self.conv(self.enter(x), adj))
+
+
+def net(graph: fgl.Graph) -> nn.Module:
+    return Net(graph.num_features, int(graph.num_classes or 0)).to(graph.x.dtype)
+
+
+def net_or_deep(graph: fgl.Graph) -> nn.Module:
+    kind: Any = Deep if graph.num_nodes > 22 else Net
+    made: nn.Module = kind(graph.num_features, graph.num_classes).to(graph.x.dtype)
+    return made
+
+
+def client(
+    nodes: int, features: int, classes: int, dtype: torch.dtype = torch.float32
+) -> fgl.Graph:
+    generator = torch.Generator().manual_seed(nodes)
+    return fgl.Graph(
+        torch.randn(nodes, features, generator=generator).to(dtype),
+        torch.randint(nodes, (2, 3 * nodes), generator=generator),
+        y=torch.randint(classes, (nodes,), generator=generator),
+        num_classes=classes,
+        train_mask=torch.arange(nodes) % 3 > 0,
+        test_mask=torch.arange(nodes) % 3 == 0,
+    )
+
+
+SIZES = [(20, 5, 3), (24, 9, 4), (18, 5, 3), (22, 9, 4), (26, 7, 2)]
+
+
+def clients(dtype: torch.dtype = torch.float32) -> list[fgl.Graph]:
+    return [client(*sizes, dtype) for sizes in SIZES]
+
+
+def plain(dtype: torch.dtype = torch.float32) -> Method:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return fgl.fedavg(Net(5, 3).to(dtype), train=ADAM)
+
+
+def method(models: Any = net, dtype: torch.dtype = torch.float32) -> Method:
+    return fedper(plain(dtype), shared=["conv"], models=models)
+
+
+one_by_one = partial(fgl.run, clients_at_once=1)
+COMMON = ["conv.convs.0.bias", "conv.convs.0.lin.weight", "conv.convs.1.bias"]
+COMMON += ["conv.convs.1.lin.weight"]
+
+
+def test_what_is_own_is_what_is_not_shared() -> None:
+    assert method().own == ("first", "head")
+    assert sorted(method().common()) == COMMON
+    assert fedper(plain(), shared=["conv.convs.1", "head.bias"], models=net).own == (
+        "first",
+        "conv.convs.0",
+        "head.weight",
+    )
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_personal_parts_never_travel(at_once: Any) -> None:
+    """Neither in the first message nor in any other, in either direction."""
+    crossed: list[Any] = []
+    own = method()
+
+    def send(*given: Any) -> Any:
+        message, state = own.send(*given)
+        crossed.append(message)
+        return message, state
+
+    def receive(message: Any, state: Any, graph: Any) -> Any:
+        crossed.append(message)
+        return own.receive(message, state, graph)
+
+    watched = replace(own, send=send, receive=receive)
+    result = fgl.run(watched, clients(), num_rounds=2, clients_at_once=at_once)
+    assert len(crossed) == 2 * 2 * len(SIZES)
+    crossed += [*result.outbox.values(), result.server_state]
+    paths = {path for message in crossed for path, _ in leaves(message)}
+    assert paths == {*(f"model/{name}" for name in COMMON), "num_examples"}
+    size = 4 * 2 * (HIDDEN * HIDDEN + HIDDEN)
+    assert result.history[0].bytes_down == len(SIZES) * size
+    assert result.history[0].bytes_up == len(SIZES) * (size + 8)
+
+
+def by_hand(graphs: list[fgl.Graph], models: Any, rounds: int) -> tuple[list[Any], Any]:
+    """FedPer in loops: modules that train themselves, a mean of the layers in the middle."""
+    own = [copy.deepcopy(module) for module in models]
+    state = plain(graphs[0].x.dtype).model.state_dict()
+    common = {name: t for name, t in state.items() if name.startswith("conv.")}
+    for _ in range(rounds):
+        for module, graph in zip(own, graphs, strict=True):
+            module.load_state_dict(common, strict=False)
+            optimizer = torch.optim.Adam(module.parameters(), lr=0.02)
+            for _ in range(3):
+                optimizer.zero_grad()
+                out = module(graph.x, graph.adj)[graph.train_mask]
+                y: Any = graph.y
+                nn.functional.cross_entropy(out, y[graph.train_mask]).backward()
+                optimizer.step()
+        counts = [int(graph.train_mask.sum()) for graph in graphs]  # type: ignore[union-attr]
+        states = [module.state_dict() for module in own]
+        common = {
+            name: sum(n * s[name] for n, s in zip(counts, states, strict=True)) / sum(counts)
+            for name in common
+        }
+    return own, common
+
+
+@pytest.mark.parametrize("models", [net, net_or_deep])
+def test_it_is_fedper_by_hand(models: Any) -> None:
+    graphs, own = clients(torch.float64), method(models, torch.float64)
+    result = one_by_one(own, graphs, num_rounds=3)
+    modules, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 3)
+    close(result.outbox[0]["model"], common, atol=1e-5)
+    for k, module in enumerate(modules):
+        close(result.client_states[k]["model"], dict(module.state_dict()), atol=1e-5)
+
+
+@pytest.mark.parametrize("models", [net, net_or_deep])
+def test_a_batch_of_equal_clients_is_the_loop(models: Any) -> None:
+    ends = []
+    for at_once in (1, "all", 2):
+        own, graphs = method(models, torch.float64), clients(torch.float64)
+        score = fgl.evaluate_on(own, graphs, graphs)
+        how: Any = {"num_rounds": 3, "evaluate": score, "participation": 0.8}
+        ends.append(fgl.run(own, graphs, clients_at_once=at_once, **how))
+    for other in ends[1:]:
+        for k in range(len(SIZES)):
+            close(other.outbox[k], ends[0].outbox[k], atol=1e-6)
+            close(other.client_states.get(k, {}), ends[0].client_states.get(k, {}), atol=1e-6)
+        for one, two in zip(ends[0].history, other.history, strict=True):
+            assert one.metrics == pytest.approx(two.metrics, abs=1e-6)
+            assert one.loss == pytest.approx(two.loss, abs=1e-6)
+            assert not two.one_by_one
+
+
+def test_groups_are_of_clients_that_are_equal() -> None:
+    everybody = range(len(SIZES))
+    assert Batch(method(), clients(), 5, seed=0).groups(everybody) == [(0, 2), (1, 3), (4,)]
+    batch = Batch(method(net_or_deep), clients(), 5, seed=0)  # 1 and 4 are deep, of other widths
+    assert batch.groups(everybody) == [(0, 2), (3,), (1,), (4,)]
+    assert choose(method(), clients()).clients_at_once == 2
+    alone = choose(method(), clients()[3:])
+    assert str(alone) == "clients_at_once=1: no two clients have models of one kind"
+
+
+def test_models_of_equal_shapes_and_other_functions_are_not_confused() -> None:
+    def models(graph: fgl.Graph) -> nn.Module:
+        act = torch.tanh if graph.num_nodes == 18 else torch.relu
+        return Net(graph.num_features, 3, act=act)
+
+    graphs = [client(20, 5, 3), client(18, 5, 3)]
+    own = method(models)
+    assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(1,), (0,)]
+    result = fgl.run(own, graphs, num_rounds=2, clients_at_once="all")
+    _, common = by_hand(graphs, [own.model_of(graph) for graph in graphs], 2)
+    close(result.outbox[0]["model"], common, atol=1e-5)
+    text = "Expected client 1 to have a model of the architecture of client 0's, but got another"
+    start = [own.models.first(graph) for graph in graphs]  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match=text):
+        fgl.federation.train_cohort(
+            own, start, fgl.federation.Cohort(graphs), [{}, {}], seeds=[0, 1]
+        )
+
+
+def test_the_first_tensors_are_a_function_of_the_initial_model() -> None:
+    one, two = method(), method()
+    graphs = clients()
+    for graph in graphs:
+        assert same(one.models.first(graph), two.models.first(graph))  # type: ignore[union-attr]
+    before = torch.get_rng_state()
+    first = fedper(plain(), shared=["conv"], models=net).models.first(clients()[0])  # type: ignore[union-attr]
+    assert torch.get_rng_state().equal(before)
+    torch.manual_seed(1)
+    other = fedper(fgl.fedavg(Net(5, 3)), shared=["conv"], models=net)
+    assert not same(first, other.models.first(graphs[0]))  # type: ignore[union-attr]
+    alike = one.model_of(graphs[0]) is one.model_of(graphs[2])
+    assert alike and one.model_of(graphs[0]) is not one.model_of(graphs[1])
+
+
+def test_first_tensors_that_come_of_a_client_s_data_are_its_own() -> None:
+    def models(graph: fgl.Graph) -> nn.Module:
+        made = Net(graph.num_features, 3)
+        with torch.no_grad():
+            made.head.bias.fill_(float(graph.num_nodes))
+        return made
+
+    own, graphs = method(models), [client(20, 5, 3), client(18, 5, 3)]
+    assert [float(own.models.first(g)["head.bias"][0]) for g in graphs] == [20, 18]  # type: ignore[union-attr]
+    assert Batch(own, graphs, 2, seed=0).groups([0, 1]) == [(0, 1)]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_a_resume_is_no_interruption(at_once: Any, tmp_path: Path) -> None:
+    """Bit for bit, of clients too who take part after it for the first time."""
+    how: Any = {"clients_at_once": at_once, "participation": 0.6, "seed": 3}
+    want = end(fgl.run(method(net_or_deep), clients(), num_rounds=4, **how))
+    fgl.run(method(net_or_deep), clients(), num_rounds=1, checkpoint=tmp_path, **how)
+    torch.manual_seed(9)
+    made = fgl.run(method(net_or_deep), clients(), num_rounds=4, checkpoint=tmp_path, **how)
+    assert same(end(made), want)
+
+
+def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
+    fgl.run(method(), clients(), num_rounds=1, checkpoint=tmp_path)
+    wide = [*clients()[:2], client(18, 6, 3), *clients()[3:]]
+    text = (
+        r"of this run with clients' own=\{'client 2': \{'first.weight': \[6, 6\], .*"
+        r"but got \{'client 2': \{'first.weight': \[6, 5\]"
+    )
+    with pytest.raises(ValueError, match=text):
+        fgl.run(method(), wide, num_rounds=2, checkpoint=tmp_path)
+    with pytest.raises(ValueError, match=r"with clients' own=\{'client 1': .*'architecture'"):
+        fgl.run(
+            replace(method(net_or_deep), layers=method().layers),
+            clients(),
+            num_rounds=2,
+            checkpoint=tmp_path,
+        )
+
+
+def test_an_estimate_knows_all_kinds() -> None:
+    wide = client(20, 4000, 3)
+    small, large = (estimate(method(), [*clients(), each]) for each in (clients()[0], wide))
+    head = HIDDEN + 1  # the widest of the others has 9 features, and a class more
+    assert large.state - small.state == 4 * (HIDDEN * (4000 - 9) - head)
+    assert large.message - large.state == small.message - small.state
+    assert large.sent == small.sent == sum(4 * t.numel() for t in method().common().values())
+    assert large.step > small.step
+
+
+def refused(models: Any, text: str, kind: type[Exception] = ValueError) -> None:
+    with pytest.raises(kind, match=text):
+        fgl.run(method(models), clients(), num_rounds=1)
+
+
+def test_a_model_without_the_common_part_is_refused() -> None:
+    def other(graph: fgl.Graph) -> nn.Module:
+        made = Net(graph.num_features, 4)
+        if graph.num_nodes == 18:
+            made.conv = fgl.nn.GCN(HIDDEN, 8, HIDDEN)
+        return made
+
+    refused(
+        other,
+        r"^Expected client 2's model\['conv.convs.0.bias'\] to have shape \[6\], but got \[8\]",
+    )
+    refused(lambda graph: nn.Linear(graph.num_features, 2), "client 0's model to have keys .*miss")
+    text = "^Expected client 0's model to be a module, but got str"
+    refused(lambda graph: "net", text, TypeError)
+    refused(
+        lambda graph: net(graph).double(),
+        r"^Expected client 0's model\['conv.convs.0.bias'\] to be torch.float32, but got torch.f",
+        TypeError,
+    )
+
+
+def test_tied_parameters_are_refused() -> None:
+    def tied(graph: fgl.Graph) -> nn.Module:
+        made = Net(graph.num_features, HIDDEN)
+        made.head.bias = made.first.bias
+        return made
+
+    refused(tied, r"client 0's model's parameters to be untied, but got \['head.bias'\] tied")
+
+
+def test_a_shape_that_does_not_fit_its_own_model_names_client_and_key() -> None:
+    own = method()
+
+    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        params, context = own.receive(message, state, graph)
+        if graph.num_nodes == 24:
+            params = {**params, "head.weight": torch.zeros(3, HIDDEN)}
+        return params, context
+
+    text = (
+        r"^Round 0, client 1, receive: Expected receive's params\['head.weight'\] to have shape "
+        r"\[4, 6\], but got \[3, 6\]"
+    )
+    with pytest.raises(ValueError, match=text):
+        one_by_one(replace(own, receive=receive), clients(), num_rounds=1)
+
+    def deploy(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        params = own.deploy(message, state, graph)
+        return {name: t for name, t in params.items() if name != "first.bias"}
+
+    wrong = replace(own, deploy=deploy)
+    with pytest.raises(ValueError, match="^Round 0, client 0, deploy: .* missing .'first.bias'"):
+        one_by_one(wrong, clients(), num_rounds=1, score=lambda params, graph: {})
+    score = fgl.evaluate_on(wrong, clients(), clients())
+    with pytest.raises(ValueError, match="Expected client 0's model to have keys"):
+        one_by_one(wrong, clients(), num_rounds=1, evaluate=score)
+
+
+def test_an_upload_with_a_personal_part_is_refused() -> None:
+    own = method()
+
+    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
+        message, state = own.send(params, context, state, graph)
+        if graph.num_nodes == 24:
+            message = {**message, "model": {**message["model"], "head.bias": params["head.bias"]}}
+        return message, state
+
+    with pytest.warns(UserWarning, match=r"Round 0, client 1: .* but got extra \['head.bias'\]"):
+        result = one_by_one(replace(own, send=send), clients(), num_rounds=1)
+    assert list(result.history[0].dropped) == [1]
+
+
+def test_a_server_that_sends_a_personal_part_is_wrong() -> None:
+    own = method()
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, state = own.aggregate(inbox, state)
+        model = {**outbox[0]["model"], "head.bias": torch.zeros(3)}
+        return {0: {**outbox[0], "model": model}}, state
+
+    with pytest.raises(ValueError, match=r"outbox\[0\]\['model'\] .* extra \['head.bias'\]"):
+        fgl.run(replace(own, aggregate=aggregate), clients(), num_rounds=1)
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"shared": ["conv", "first", "head"]}, "shared to leave something to the clients"),
+        ({"shared": ["body"]}, "Expected prefixes to name layers of .* but got 'body'"),
+        ({"shared": ["conv"], "models": 3}, "Expected models to be a function of a graph, but got"),
+    ],
+)
+def test_arguments_of_fedper(given: dict[str, Any], text: str) -> None:
+    with pytest.raises((ValueError, TypeError), match=text):
+        fedper(plain(), **{"models": net, **given})
+
+
+def test_arguments_of_own_models() -> None:
+    both = "Expected own to be names of modules and models a function of a graph, both or none"
+    for given in ({"own": ["first"]}, {"models": net}, {"own": "first", "models": net}):
+        with pytest.raises(ValueError, match=both):
+            own_models(plain(), **given)
+    with pytest.raises(ValueError, match="Expected draw to be left out beside models"):
+        own_models(plain(), own=["first"], models=net, draw=True)
+    kept = own_models(plain(), own=["first", "head"], models=net, before=True)
+    result = one_by_one(kept, clients(), num_rounds=2)
+    assert list(result.client_states[1]["adopted"]) == list(result.client_states[1]["model"])
+
+
+def test_fields_of_a_method() -> None:
+    with pytest.raises(ValueError, match="Expected own to name modules of .* but got 'body'"):
+        replace(plain(), own=["body"])
+    with pytest.raises(TypeError, match="own to be several names, but got the string 'first'"):
+        replace(plain(), own="first")
+    with pytest.raises(ValueError, match="Expected own to name a module beside models, but got no"):
+        replace(plain(), models=method().models)
+
+
+def test_other_widths_still_need_a_word() -> None:
+    text = r"client 1 to have 5 features as client 0, but got 9: fgl.methods.fedper\(shared="
+    with pytest.raises(ValueError, match=text):
+        fgl.run(plain(), clients(), num_rounds=1)
+    with pytest.raises(ValueError, match=text):
+        estimate(plain(), clients())
+
+
+@pytest.mark.parametrize("name", ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"])
+def test_methods_that_know_one_architecture_say_so(name: str) -> None:
+    one = replace(plain(), layers=(replace(plain().layers[0], name=name),))
+    with pytest.raises(ValueError, match=f"own_models to be given a method without {name}"):
+        fedper(one, shared=["conv"], models=net)
+
+
+@pytest.mark.parametrize("build", [fgl.methods.moon, fgl.methods.graphfl, fgl.methods.fedselect])
+def test_methods_around_that_know_one_architecture_say_so(build: Any) -> None:
+    with pytest.raises(ValueError, match="whose clients have one architecture, but got fedper"):
+        build(method())
+
+
+COMPOSED = {
+    "fedprox": lambda own: fedprox(own, mu=0.1),
+    "fedopt": lambda own: fedopt(own, rule="adam", server_lr=0.01),
+    "scaffold": scaffold,
+    "fedamp": fgl.methods.fedamp,
+    "clipped": lambda own: clipped(own, length=0.5),
+    "robust": lambda own: robust(own, fgl.aggregate.robust.median),
+    "local": local,
+    "ring": fgl.methods.ring,
+}
+
+
+@pytest.mark.parametrize("name", COMPOSED)
+def test_other_methods_go_around_it(name: str) -> None:
+    ends = []
+    for at_once in (1, "all"):
+        own = COMPOSED[name](method(net_or_deep, torch.float64))
+        graphs = clients(torch.float64)
+        score = fgl.evaluate_on(own, graphs, graphs)
+        ends.append(fgl.run(own, graphs, num_rounds=3, clients_at_once=at_once, evaluate=score))
+    one, two = ends
+    assert one.history[-1].metrics == pytest.approx(two.history[-1].metrics, abs=1e-6)
+    for k in range(len(SIZES)):
+        close(one.client_states[k]["model"], two.client_states[k]["model"], atol=1e-6)
+        names = [n for n in one.client_states[k]["model"] if n.startswith("head")]
+        first = own.models.first(graphs[k])  # type: ignore[union-attr]
+        assert all(not one.client_states[k]["model"][n].equal(first[n]) for n in names)
+
+
+def test_it_goes_around_other_methods() -> None:
+    inside = fedper(fedprox(plain(), mu=0.1), shared=["conv"], models=net)
+    outside = fedprox(method(), mu=0.1)
+    one, two = (one_by_one(each, clients(), num_rounds=2) for each in (inside, outside))
+    close(one.outbox[0], two.outbox[0], atol=1e-7)
+
+
+def test_every_step_sees_the_client_s_own_model_in_minibatches() -> None:
+    batches = partial(fgl.federation.node_minibatches, batch_size=5)
+    fedavg = replace(plain(), train=replace(ADAM, num_steps=None, batches=batches))
+    own = fedper(fedavg, shared=["conv"], models=net_or_deep)
+    one, two = (fgl.run(own, clients(), num_rounds=2, clients_at_once=n) for n in (1, "all"))
+    for k in range(len(SIZES)):
+        close(one.client_states[k], two.client_states[k], atol=1e-5)
+
+
+def test_dropout_is_on_in_training_alone() -> None:
+    seen: list[bool] = []
+
+    class Told(Net):
+        def forward(self, x: Any, adj: Any) -> Any:
+            seen.append(self.training)
+            return super().forward(x, adj)
+
+    own = method(lambda graph: Told(graph.num_features, int(graph.num_classes or 0)))
+    score = fgl.evaluate_on(own, clients()[:2], clients()[:2])
+    one_by_one(own, clients()[:2], num_rounds=1, evaluate=score)
+    assert seen == [True] * 6 + [False] * 2
+
+
+def test_what_is_own_without_models_is_the_method_s_own_affair() -> None:
+    """A loss that needs no module of the client's: rows of a table, as many as it has nodes."""
+
+    def loss(params: Any, graph: fgl.Graph, context: Any) -> Any:
+        out = graph.adj @ (params["table"] @ params["weight"])
+        return fgl.losses.cross_entropy(out, graph.y, graph.train_mask)  # type: ignore[arg-type]
+
+    class Rows(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.ones(1, HIDDEN))
+            self.weight = nn.Parameter(torch.eye(HIDDEN, 4))
+
+    fedavg = replace(fgl.fedavg(Rows(), loss=loss, train=ADAM), own=("table",))
+
+    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        table = state.get("table", torch.ones(graph.num_nodes, HIDDEN))
+        return {"table": table, **message["model"]}, message
+
+    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
+        model = {"weight": params["weight"]}
+        message = {"model": model, "num_examples": torch.tensor(graph.num_train)}
+        return message, {"table": params["table"]}
+
+    own = replace(fedavg, receive=receive, send=send)
+    result = fgl.run(own, clients(), num_rounds=2)
+    assert result.history[1].loss < result.history[0].loss
+    assert result.client_states[1]["table"].shape == (24, HIDDEN)
+    with pytest.raises(ValueError, match=r"receive's params to have keys .* missing \['weight'\]"):
+        broken = replace(own, receive=lambda m, s, g: ({"table": torch.ones(1, 1)}, m))
+        one_by_one(broken, clients(), num_rounds=1)
+
+
+def test_a_task_scores_clients_that_differ() -> None:
+    own, graphs = method(net_or_deep), clients()
+    score = fgl.tasks.scores.node_scores(own.model)
+    evaluate = fgl.tasks.scores.evaluate_own(score, own, graphs)
+    with_masks = one_by_one(own, graphs, num_rounds=1, evaluate=evaluate)
+    want = []
+    for k, graph in enumerate(graphs):
+        module = own.model_of(graph)
+        params = own.deploy(with_masks.outbox[k], with_masks.client_states[k], graph)
+        guess = torch.func.functional_call(module, params, graph.inputs).argmax(1)
+        want.append(float((guess == graph.y)[graph.test_mask].double().mean()))
+    got = with_masks.history[0].metrics
+    assert got["test_accuracy"] == pytest.approx(sum(want) / len(want))
+    each = one_by_one(own, graphs, num_rounds=1, score=score).history[0].metrics
+    assert each["test_accuracy"] == pytest.approx(sum(want) / len(want))
+
+
+def test_collections_are_scored_too() -> None:
+    def collection(features: int, classes: int, seed: int) -> fgl.Graph:
+        generator = torch.Generator().manual_seed(seed)
+        batch = torch.arange(6).repeat_interleave(4)
+        edges = torch.arange(24).view(6, 4)
+        pairs = torch.stack([edges[:, :3].flatten(), edges[:, 1:].flatten()])
+        x = torch.randn(24, features, generator=generator)
+        y = torch.arange(6) % classes
+        return fgl.Graph(x, pairs, y=y, num_classes=classes, batch=batch)
+
+    class Graphs(nn.Module):
+        def __init__(self, features: int, classes: int) -> None:
+            super().__init__()
+            self.first, self.gin = nn.Linear(features, HIDDEN), fgl.nn.GIN(HIDDEN, HIDDEN, HIDDEN)
+            self.head = nn.Linear(HIDDEN, classes)
+
+        def forward(self, x: Any, adj: Any, pool: Any) -> Any:
+            return self.head(self.gin(self.first(x), adj, pool))
+
+    graphs = [collection(3, 2, 0), collection(5, 3, 1)]
+    own = fedper(
+        fgl.fedavg(Graphs(3, 2), train=ADAM),
+        shared=["gin"],
+        models=lambda graph: Graphs(graph.num_features, int(graph.num_classes or 0)),
+    )
+    evaluate = fgl.tasks.evaluate_graphs(own, graphs, graphs)
+    metrics = fgl.run(own, graphs, num_rounds=2, evaluate=evaluate).history[-1].metrics
+    assert 0 <= metrics["test_accuracy"] <= 1
+
+
+def test_a_client_elsewhere_needs_no_other_client(tmp_path: Path) -> None:
+    """The code of a client on a machine of its own: its method knows its own sizes alone."""
+    graphs, rounds = clients(), 3
+    want = one_by_one(method(), graphs, num_rounds=rounds, seed=5)
+    first: Any = {"model": method().common()}
+    outbox: Any = dict.fromkeys(range(len(graphs)), first)
+    server: Any = dict(outbox[0])
+    base = -1
+    for index in range(rounds):
+        uploads = {}
+        for k, graph in enumerate(graphs):
+            note = Note(7, 5, index, k, base)
+            shelf = StateFolder(tmp_path, 7, k)
+            made, keeps = answer(method(), graph, note, outbox[k], shelf)
+            assert keeps and made.message is not None
+            assert sorted(made.message["model"]) == COMMON
+            uploads[k] = made.message
+        inbox = fgl.federation.Inbox(uploads, len(graphs), outbox, index)
+        outbox, server = method().aggregate(inbox, server)
+        base = index
+    assert same(dict(outbox), dict(want.outbox))
+
+
+def test_server_and_clients_agree_whatever_is_their_own() -> None:
+    """A client may build its FedAvg with its own sizes: the common part counts."""
+
+    def built(features: int, classes: int) -> Method:
+        torch.manual_seed(3)
+        model = Net(features, classes)
+        model.conv.load_state_dict(plain().model.conv.state_dict())  # type: ignore[union-attr]
+        return fedper(fgl.fedavg(model, train=ADAM), shared=["conv"], models=net)
+
+    server, at_client = agreement(built(1, 1)), agreement(built(9, 4))
+    assert server == at_client
+    assert "first" not in json.dumps(server["model"])
+    graph = client(24, 9, 4)
+    one, two = (made.models.first(graph) for made in (built(1, 1), built(9, 4)))  # type: ignore[union-attr]
+    assert same(one, two)
+
+
+def test_local_training_alone() -> None:
+    own, graph = method(), clients()[1]
+    params, context = own.receive({"model": own.common()}, {}, graph)
+    done = train(own, params, graph, context, seed=0)
+    assert len(done.losses) == 3 and not done.params["head.weight"].equal(params["head.weight"])
+
+
+def test_the_cross_domain_example_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    example = script("examples/cross_domain.py")
+    sizes = dict(zip(example.NAMES, SIZES[:3], strict=True))
+
+    def papers(name: str) -> fgl.Graph:
+        own = client(*sizes[name])
+        return own.replace(val_mask=own.train_mask)
+
+    monkeypatch.setattr(example, "papers", papers)
+    example.main(num_rounds=2, seeds=(0, 1))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        [title, name] for title in ("FedPer", "alone") for name in example.NAMES
+    ]
+
+
+def test_embeddings_are_kept_at_home() -> None:
+    """A table with a row for each node, other numbers of nodes, pairs as examples."""
+
+    class Shop(nn.Module):
+        def __init__(self, nodes: int) -> None:
+            super().__init__()
+            self.nodes = nn.Embedding(nodes, HIDDEN)
+            self.conv = fgl.nn.GCN(HIDDEN, HIDDEN, HIDDEN, dropout=0.0)
+
+        def forward(self, x: Any, adj: Any, *, edge_label_index: Any) -> Any:
+            h = self.nodes(x[:, 0].long())
+            h = h + self.conv(h, adj)
+            return (h[edge_label_index[0]] * h[edge_label_index[1]]).sum(1)
+
+    def shop(nodes: int) -> fgl.Graph:
+        generator = torch.Generator().manual_seed(nodes)
+        pairs = torch.randint(nodes, (2, 30), generator=generator)
+        ids = torch.arange(nodes).float()[:, None]
+        edges = torch.randint(nodes, (2, 40), generator=generator)
+        return fgl.Graph(ids, edges, edge_label_index=pairs)
+
+    model = Shop(1)
+
+    def bpr(params: Any, graph: fgl.Graph, context: Any) -> Any:
+        scores = fgl.federation.predict(model, params, graph).view(-1, 3)
+        return fgl.losses.ranking(scores[:, 0], scores[:, 1:])
+
+    fedavg = fgl.fedavg(model, loss=bpr, train=ADAM)
+    ends = []
+    for at_once in (1, "all"):
+        own = fedper(fedavg, shared=["conv"], models=lambda graph: Shop(graph.num_nodes))
+        shops = [shop(12), shop(15), shop(12)]
+        assert Batch(own, shops, 3, seed=0).groups(range(3)) == [(0, 2), (1,)]
+        ends.append(fgl.run(own, shops, num_rounds=4, clients_at_once=at_once))
+    loop, batch = ends
+    assert loop.history[-1].loss < loop.history[0].loss
+    assert [s["model"]["nodes.weight"].shape[0] for s in loop.client_states.values()] == [
+        12,
+        15,
+        12,
+    ]
+    for k in range(3):
+        close(loop.client_states[k], batch.client_states[k], atol=1e-5)

@@ -1,0 +1,142 @@
+"""The ranking loss and the hit rate, beside their formulas in loops."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch.func import vmap
+
+from fgl.losses import ranking
+from fgl.metrics import hit_rate
+
+
+def drawn(n: int, k: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    how = {"generator": generator, "dtype": torch.float64}
+    positive, negative = torch.randn(n, **how), torch.randn(n, k, **how)  # type: ignore[call-overload]
+    return positive, negative, torch.arange(n) % 3 > 0
+
+
+def in_loops(positive: torch.Tensor, negative: torch.Tensor, mask: torch.Tensor) -> float:
+    terms = [
+        math.log1p(math.exp(-(float(positive[i]) - float(other))))
+        for i in range(len(positive))
+        if mask[i]
+        for other in negative[i]
+    ]
+    return sum(terms) / len(terms)
+
+
+@pytest.mark.parametrize(("n", "k"), [(7, 1), (7, 4), (1, 3)])
+def test_ranking_is_its_formula(n: int, k: int) -> None:
+    positive, negative, _ = drawn(n, k)
+    everybody = torch.ones(n, dtype=torch.bool)
+    want = in_loops(positive, negative, everybody)
+    assert float(ranking(positive, negative)) == pytest.approx(want)
+    assert float(ranking(positive, negative, mask=everybody)) == pytest.approx(want)
+    if k == 1:
+        assert float(ranking(positive, negative[:, 0])) == pytest.approx(want)
+
+
+def test_ranking_of_some_rows_is_that_of_these_alone() -> None:
+    positive, negative, mask = drawn(7, 4)
+    want = in_loops(positive, negative, mask)
+    assert float(ranking(positive, negative, mask=mask)) == pytest.approx(want)
+    bad = torch.where(mask[:, None], negative, math.nan).requires_grad_()
+    loss = ranking(torch.where(mask, positive, math.inf), bad, mask=mask)
+    loss.backward()
+    assert float(loss.detach()) == pytest.approx(want)
+    assert bad.grad is not None and bad.grad.isfinite().all() and not bad.grad[~mask].any()
+
+
+def test_ranking_has_the_right_gradient() -> None:
+    positive, negative, mask = drawn(5, 3)
+    given = positive.requires_grad_(), negative.requires_grad_()
+    assert torch.autograd.gradcheck(ranking, given)
+    assert torch.autograd.gradcheck(lambda p, n: ranking(p, n, mask=mask), given)
+
+
+def test_ranking_does_not_know_the_order_of_rows_or_of_others() -> None:
+    positive, negative, mask = drawn(7, 4)
+    rows, others = torch.randperm(7), torch.randperm(4)
+    again = ranking(positive[rows], negative[rows][:, others], mask=mask[rows])
+    torch.testing.assert_close(again, ranking(positive, negative, mask=mask))
+
+
+def test_ranking_of_nothing_is_zero_with_a_gradient() -> None:
+    positive, negative, _ = drawn(3, 2)
+    positive.requires_grad_()
+    loss = ranking(positive, negative, mask=torch.zeros(3, dtype=torch.bool))
+    loss.backward()
+    assert float(loss.detach()) == 0 and positive.grad is not None and not positive.grad.any()
+    assert float(ranking(torch.zeros(0), torch.zeros(0, 3))) == 0
+    assert float(ranking(torch.zeros(2), torch.zeros(2, 0))) == 0
+
+
+def test_ranking_of_scores_far_apart_is_finite() -> None:
+    loss = ranking(torch.tensor([-1e4, 1e4]), torch.tensor([1e4, -1e4]))
+    assert float(loss) == pytest.approx(1e4)
+
+
+def test_ranking_in_a_batch_is_that_of_each_client() -> None:
+    each = [drawn(6, 3, seed) for seed in range(3)]
+    stacks = [torch.stack(parts) for parts in zip(*each, strict=True)]
+    batch = vmap(lambda p, n, m: ranking(p, n, mask=m))(*stacks)
+    torch.testing.assert_close(batch, torch.stack([ranking(p, n, mask=m) for p, n, m in each]))
+
+
+@pytest.mark.parametrize(
+    ("positive", "negative", "mask", "text"),
+    [
+        ((2, 1), (2,), None, r"positive to have shape \[n\], but got \[2, 1\]"),
+        ((2,), (3,), None, r"negative to have shape \[2\] or \[2, k\], but got \[3\]"),
+        ((2,), (2, 1, 1), None, r"negative to have shape \[2\] or \[2, k\], but got \[2, 1, 1\]"),
+        ((2,), (2,), (3,), r"mask to have shape \[2\], but got \[3\]"),
+    ],
+)
+def test_ranking_refuses_other_shapes(
+    positive: tuple[int, ...], negative: tuple[int, ...], mask: tuple[int, ...] | None, text: str
+) -> None:
+    given = None if mask is None else torch.ones(mask, dtype=torch.bool)
+    with pytest.raises(ValueError, match=f"^Expected {text}"):
+        ranking(torch.zeros(positive), torch.zeros(negative), mask=given)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 10])
+def test_hit_rate_is_its_formula(k: int) -> None:
+    scores, others, mask = drawn(30, 6)
+    scores, others = scores.round(decimals=1), others.round(decimals=1)  # ties
+    hits = []
+    for i in range(30):
+        if mask[i]:
+            ahead = sum(float(other) >= float(scores[i]) for other in others[i])
+            hits.append(ahead < k)
+    assert hit_rate(scores, others, k=k, mask=mask) == pytest.approx(sum(hits) / len(hits))
+    assert hit_rate(scores[mask], others[mask], k=k) == hit_rate(scores, others, k=k, mask=mask)
+
+
+def test_hit_rate_gives_nothing_for_equal_scores_nan_and_nothing() -> None:
+    assert hit_rate(torch.zeros(3), torch.zeros(3, 5), k=5) == 0
+    assert hit_rate(torch.tensor([math.nan, 1.0]), torch.zeros(2, 3), k=1) == 0.5
+    assert hit_rate(torch.ones(1), torch.tensor([[math.nan, 0.0]]), k=1) == 0
+    assert hit_rate(torch.ones(1), torch.full((1, 3), -math.inf), k=1) == 1
+    assert math.isnan(hit_rate(torch.zeros(0), torch.zeros(0, 3), k=1))
+    assert math.isnan(
+        hit_rate(torch.zeros(2), torch.zeros(2, 3), k=1, mask=torch.zeros(2, dtype=torch.bool))
+    )
+
+
+def test_hit_rate_refuses() -> None:
+    one = torch.zeros(2)
+    with pytest.raises(ValueError, match="Expected k to be an integer >= 1, but got 0"):
+        hit_rate(one, torch.zeros(2, 3), k=0)
+    with pytest.raises(ValueError, match=r"scores and others to have shapes \[n\] and \[n, m\]"):
+        hit_rate(one, torch.zeros(2), k=1)
+    with pytest.raises(ValueError, match="Expected others to have 2 rows, but got 3"):
+        hit_rate(one, torch.zeros(3, 1), k=1)
+    with pytest.raises(ValueError, match=r"Expected mask to have shape \[2\], but got \[3\]"):
+        hit_rate(one, torch.zeros(2, 1), k=1, mask=torch.ones(3, dtype=torch.bool))
+    with pytest.raises(TypeError, match="Expected mask to be bool, but got torch.float32"):
+        hit_rate(one, torch.zeros(2, 1), k=1, mask=torch.ones(2))
