@@ -567,6 +567,9 @@ ROWS: dict[str, Row] = {
     "your own": Row(
         lambda t: script("examples/your_own_method.py").near_the_server(t.fedavg, mu=0.5), NODES
     ),
+    "server of one's own": Row(
+        lambda t: script("examples/your_own_server.py").with_momentum(t.fedavg), NODES
+    ),
     # compositions
     "fedprox of fgssl": Row(lambda t: fedprox(fgssl(t, **STILL), mu=0.5), NODES),
     "fedopt of fgssl": Row(lambda t: fedopt(fgssl(t, **STILL), rule="adam"), NODES),

@@ -52,7 +52,8 @@ def builder(name: str) -> Callable[..., Any]:
         if hasattr(room, name):
             function: Callable[..., Any] = getattr(room, name)
             return function
-    file = "your_own_method" if name == "near_the_server" else name
+    own = {"near_the_server": "your_own_method", "with_momentum": "your_own_server"}
+    file = own.get(name, name)
     function = getattr(script(f"examples/{file}.py"), name)
     return function
 
