@@ -26,6 +26,7 @@ class Reads(NamedTuple):
         names: what it gets by name, in order.
         needed: those without a default.
         strange: parameters without a default that no field of a graph has the name of.
+        alone: the name of the only parameter, where there is no other: a graph has two at least.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -36,6 +37,7 @@ class Reads(NamedTuple):
     names: tuple[str, ...]
     needed: frozenset[str]
     strange: tuple[str, ...]
+    alone: str = ""
 
 
 _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
@@ -52,7 +54,17 @@ def reads(model: nn.Module) -> Reads:
         (('x', 'edge_index', 'edge_attr', 'batch'), ['edge_attr', 'edge_index', 'x'])
     """
     if model not in _known:
-        _known[model] = _read(_parameters(model))
+        parameters = _parameters(model)
+        read = _read(parameters)
+        if len(parameters) == 1 and not _takes_more(model):
+            read = read._replace(alone=next(iter(parameters)))
+        cached = [each for each in model.modules() if getattr(each, "cached", None) is True]
+        if read.edge_index and cached:
+            raise ValueError(
+                "Expected layers without cached=True, since all clients share the module and would "
+                f"get the first one's edges, but got {type(cached[0]).__name__}"
+            )
+        _known[model] = read
     return _known[model]
 
 
@@ -69,6 +81,12 @@ def _parameters(model: nn.Module) -> dict[str, bool]:
         for name, parameter in given.items()
         if getattr(parameter, "kind", None) not in variadic
     }
+
+
+def _takes_more(model: nn.Module) -> bool:
+    """Whether a forward takes any number of arguments."""
+    kinds = {each.kind for each in inspect.signature(model.forward).parameters.values()}
+    return inspect.Parameter.VAR_POSITIONAL in kinds
 
 
 def _read(parameters: Mapping[str, bool]) -> Reads:
@@ -153,6 +171,11 @@ def predict(
     """
     model = stand_in(model)
     read = reads(model)
+    if read.alone:
+        raise TypeError(
+            f"Expected {type(model).__name__}'s forward to name what it reads, such as "
+            f"(x, edge_index) or (x, adj), but got {read.alone!r} alone"
+        )
     if not read.names:
         return functional_call(model, params, graph.inputs, options, tie_weights=tie_weights)  # type: ignore[arg-type]
     if not read.edge_index:

@@ -154,14 +154,17 @@ class NeighbourSampler:
         """The graph of what was drawn; its features are gathered here."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
+        fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
+        if whole.edge_weight is not None and adj.value is not None:
+            fields["edge_weight"] = adj.value
         made = copy.copy(whole)  # of checked fields: nothing to check again
         for name in ("pool", "ptr", "masked", "edges_of", "in_order", "entry_order", "reading"):
             made.__dict__.pop(name, None)
         made.__dict__.update(
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
-            edge_weight=None if whole.edge_weight is None else adj.value,
-            **{name: value.index_select(0, entries) for name, value in self.fields.items()},
+            **fields,
+            in_order=fields,  # as they were drawn, which is the order of adj
             **{"node_id": ids, **taken(whole, NODE_FIELDS, ids)},
             y=None if whole.y is None else whole.y.index_select(0, ids),
             train_mask=torch.arange(len(ids), device=ids.device) < num_seeds,

@@ -300,8 +300,8 @@ def test_missing_file(tmp_path: Path, part: str) -> None:
 def test_unknown_name_and_known_without_files(tmp_path: Path) -> None:
     write(tmp_path)
     message = (
-        r"one of NCI1, PROTEINS, synthetic, or a folder in .* with NAME_A\.txt "
-        r"\(found: tiny\), but got 'x'"
+        r"one of NCI1, PROTEINS, esol, .*, synthetic, or a folder in .* with NAME_A\.txt or "
+        r"NAME\.csv \(found: tiny\), but got 'x'"
     )
     with pytest.raises(ValueError, match=message):
         load_graphs("x", tmp_path)

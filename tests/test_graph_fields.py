@@ -236,6 +236,17 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
         ValueError,
         "y or edge_label, but got both",
     ),
+    (
+        data(edge_label=torch.ones(2)),
+        ValueError,
+        "edge_label_index beside edge_label, but got none",
+    ),
+    ([data(), data()], TypeError, r"got a list: Graph.from_pyg\(Batch.from_data_list\(data\)\)"),
+    (
+        Batch.from_data_list([data(y=torch.ones(2)), data(y=torch.ones(2))]),
+        ValueError,
+        r"y to have a row for each graph, but got \[4\], one for each node",
+    ),
     (data(y=torch.ones(2, 2).long()), ValueError, r"y to have shape \[2\], but got \[2, 2\]"),
     (data(edge_attr=torch.ones(1, 1).long()), TypeError, r"edge_attr to be a float .* \.float\(\)"),
 ]

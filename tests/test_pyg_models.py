@@ -469,3 +469,85 @@ def test_probes_without_features_of_edges_are_refused() -> None:
     with pytest.raises(ValueError, match=r"fedpub's probes to have .* but got no \['edge_attr'\]"):
         fgl.methods.fedpub(fgl.fedavg(seeded(FEATURES["GINE"])), probes)
     fgl.methods.fedpub(fgl.fedavg(seeded(LAYERS["GCN"])), probes)
+
+
+class AllNodes(Plain):
+    """A model whose answer depends on the mean of all nodes, which padding changes."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg.GCNConv)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return super().forward(x - x.mean(0), edge_index)
+
+
+def test_the_smallest_client_need_not_show_what_padding_does() -> None:
+    """It has no training node here, or no edge, so its loss is the same."""
+    graphs = clients(sizes=((4, 3), (10, 40), (12, 30)))
+    graphs[0] = graphs[0].replace(train_mask=torch.zeros(4, dtype=torch.bool))
+    method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
+    with pytest.raises(ValueError, match="the model and the loss to leave padding out"):
+        trained(method, graphs, 3)
+    auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
+    for key, value in alone.outbox[0]["model"].items():
+        assert torch.equal(auto.outbox[0]["model"][key], value)
+
+
+def test_every_batch_of_a_round_is_compared() -> None:
+    """The first two clients are of one size each, and show nothing."""
+    same = client(10, 20, 0, edge_attr=None, edge_weight=None)
+    graphs = [same, same, *clients(sizes=((20, 40), (30, 60)))]
+    method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
+    with pytest.raises(ValueError, match="leave padding out"):
+        trained(method, graphs, 2)
+
+
+class Divided(OnGraphs):
+    """A mean over a graph's nodes by hand: a padded graph has none."""
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        x = self.one(x, edge_index, edge_attr).relu()
+        total = pyg.global_add_pool(x, batch)
+        count = pyg.global_add_pool(torch.ones_like(x[:, :1]), batch)
+        out: Tensor = self.out(total / count)
+        return out[:, :1]
+
+
+def test_a_gradient_that_only_the_batch_makes_infinite_is_refused() -> None:
+    graphs = [collection(count, seed) for seed, count in enumerate((2, 6, 6))]
+    graphs = [graph.replace(y=graph.labels.float()) for graph in graphs]
+    train, target = fgl.Training(SGD, num_steps=2), fgl.targets.REGRESSION
+    method = fgl.fedavg(seeded(Divided), train=train, target=target)
+    with pytest.raises(ValueError, match="gradient to be finite in a batch as it is alone"):
+        trained(method, graphs, 3)
+    result = trained(method, graphs, "auto")
+    assert not any(each.dropped for each in result.history)
+
+
+def test_a_cached_layer_and_a_forward_that_writes_are_refused() -> None:
+    cached = fgl.fedavg(seeded(lambda: Plain(partial(pyg.GCNConv, cached=True))))
+    with pytest.raises(ValueError, match="layers without cached=True, .* but got GCNConv"):
+        trained(cached, clients(), 1)
+
+    class Writes(FirstByPlace):
+        def forward(self, features: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(features.mul_(2), edge_index)
+
+    with pytest.raises(ValueError, match="forward to leave x as it is, but it writes into it"):
+        trained(fgl.fedavg(seeded(Writes)), clients(), 1)
+
+
+def test_an_edge_of_weight_zero_is_an_edge() -> None:
+    ends = torch.tensor([[0, 1], [2, 2]])
+    graph = fgl.Graph(torch.randn(3, 5), ends, edge_weight=torch.tensor([1.0, 0.0]))
+    model = seeded(LAYERS["SAGE"])
+    close(predict(model, model.state_dict(), graph), model(graph.x, ends))
+
+
+def test_a_forward_of_one_argument_is_told_what_to_name() -> None:
+    class OfData(torch_nn.Linear):
+        def forward(self, data: Any) -> Tensor:
+            return super().forward(data.x)
+
+    with pytest.raises(TypeError, match=r"such as \(x, edge_index\) or .* but got 'data' alone"):
+        trained(fgl.fedavg(OfData(5, 3)), clients(), 1)

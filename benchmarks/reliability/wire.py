@@ -38,16 +38,18 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
     "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
     "links": tasks.Links(local=ONE),
+    "typed nodes": tasks.TypedNodes(bases=4, local=ONE),
     "graphs": tasks.Graphs(clients=5, local=ONE),
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
-KINDS["fedsage-plus"] = "sage nodes"
+KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
     "moon": "MOON", "fedper": "FedPer", "scaffold": "SCAFFOLD", "fedselect": "FedSelect",
     "graphfl": "GraphFL", "gcfl": "GCFL", "gcfl-plus": "GCFL+", "fedstar": "FedStar",
     "ring": "D-FedGNN (ring)", "fedgcn": "FedGCN", "fedsage": "FedSage",
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
+    "fedhgn": "FedHGN",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -148,6 +150,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up own": "which weights moved most: in the first layer they name features",
     "up embedding": "the mean answer to a known graph: a fingerprint of the model",
     "up answers": "the answers to known graphs: a fingerprint of the model",
+    "fedhgn up coefficients": "how the client's relations mix the shared matrices",
+    "fedhgn down others": "how the relations of every other client mix the shared matrices",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
     "up predictions": "the labels of the training nodes (`leaks.py`)",

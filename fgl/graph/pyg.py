@@ -22,6 +22,11 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
             f"Expected data to have nodes and edges of one type, but got {type(data).__name__}: "
             "see fgl.data.from_hetero"
         )
+    if isinstance(data, (list, tuple)):
+        raise TypeError(
+            f"Expected data to be a Data or a Batch, but got a {type(data).__name__}: "
+            "Graph.from_pyg(Batch.from_data_list(data)) makes a collection of graphs"
+        )
     _check_all_read(data, ignore)
     given = {name: getattr(data, name, None) for name in READ if name not in ignore}
     if given["x"] is None:
@@ -38,6 +43,12 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         given["edge_attr"] = attr[:, None]
     owners, y = given.get("batch"), given["y"]
     if owners is not None and y is not None and len(owners) == len(y) > 1 + owners[-1:].sum():
+        if y.is_floating_point():
+            raise ValueError(
+                f"Expected y to have a row for each graph, but got {list(y.shape)}, one for each "
+                "node: numbers of a graph are y [1, t] in each Data; for numbers of nodes set "
+                "batch to None"
+            )
         given["batch"] = None  # a batch of graphs with labels for nodes: as one graph
     numbers = y is not None and y.is_floating_point()
     return {**given, "num_classes": None if numbers else getattr(data, "num_classes", None)}
@@ -64,6 +75,8 @@ def _answers(data: Any, given: dict[str, Any]) -> Tensor | None:
     of_pairs = getattr(data, "edge_label", None)
     if of_pairs is not None and y is not None:
         raise ValueError("Expected data to have y or edge_label, but got both: delete one of them")
+    if of_pairs is not None and given.get("edge_label_index") is None:
+        raise ValueError("Expected edge_label_index beside edge_label, but got none")
     y = of_pairs if y is None else y
     return y.squeeze(1) if y is not None and y.dim() == 2 and y.shape[1] == 1 else y
 

@@ -14,7 +14,9 @@ from ..sparse.pattern import outside
 
 
 class Reading:
-    """Edges as PyG has them: ``edge_index [2, E]`` of the entries of `adj` that are not 0.
+    """Edges as PyG has them: ``edge_index [2, E]``, in the order of the entries of `adj`.
+
+    Where `adj` was replaced (`Graph.with_adj`) its entries of value 0 are no edges.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 2], [2, 0, 0]]))
@@ -27,7 +29,7 @@ class Reading:
     def __init__(self, graph: Any) -> None:
         self.graph = graph
         with outside(graph.adj.value):
-            kept = graph.adj.present
+            kept = graph.adj.present if "edges_of" in graph.__dict__ else None
             self.kept = None if kept is None or bool(kept.all()) else kept.nonzero().squeeze(1)
 
     def value(self, name: str) -> Any:
@@ -51,8 +53,19 @@ class Reading:
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """What a model is called in: here nothing is needed."""
+        """What a model is called in: it may not write into the client's features.
+
+        Raises:
+            ValueError: if it did.
+        """
+        x = self.graph.x
+        before = None if x.is_inference() else x._version
         yield
+        if before is not None and x._version != before:
+            raise ValueError(
+                f"Expected {type(model).__name__}'s forward to leave x as it is, but it writes "
+                "into it, which is the client's own: begin with x = x.clone()"
+            )
 
 
 def dense(x: Tensor | SparseMatrix) -> Tensor:

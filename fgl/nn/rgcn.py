@@ -135,7 +135,7 @@ class RGCN(nn.Module):
         num_relations: int,
         num_bases: int | None = None,
         num_layers: int = 2,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         check_share(dropout=dropout)

@@ -23,6 +23,8 @@ def check_padding(
 ) -> None:
     """Compare the loss of the client that is padded most with its loss alone, once for each kind.
 
+    Of models that read `edge_index` all clients are compared, and gradients must be finite.
+
     Args:
         view: of the step at hand.
         params: where each client started.
@@ -35,15 +37,17 @@ def check_padding(
     """
     if not view.is_new:
         return
-    padded = _padded(view.cohort, view.contexts, left)
-    if reads(
-        stand_in(view.method.model)
-    ).edge_index:  # code that nobody here knows: always compared
-        padded["edges"] = min(left, key=lambda client: view.cohort.graphs[client].num_edges)
-    for kind, client in padded.items():
+    for kind, client in _padded(view.cohort, view.contexts, left).items():
         if kind not in checked:
-            _compare(view, params[client], client)
+            _compare(view, params[client], [client])
             checked.add(kind)
+    if not reads(stand_in(view.method.model)).edge_index:
+        return
+    kind = f"edges of clients {view.cohort.clients}"
+    if kind not in checked:  # of code that nobody here knows: every client, padded or not
+        _compare(view, params[left[0]], left)
+        _check_gradients(view, params[left[0]], left)
+        checked.add(kind)
 
 
 def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dict[str, int]:
@@ -60,32 +64,23 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
     return {kind: k for kind, k in smallest.items() if sizes[kind][k] < max(sizes[kind])}
 
 
-def _compare(view: View, start: Params, client: int) -> None:
-    """Compare beside the client's parameters, and at them where the loss is not defined there.
+def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
+    """Compare beside some parameters, and at them where the loss is not defined there.
 
     Where biases start at 0, padded nodes give 0 as well.
     """
-    method, cohort = view.method, view.cohort
-    graph, context = cohort.graphs[client], view.contexts[client]
-    whole = View(method, view.layout).at(cohort, view.contexts, None)
+    method = view.method
     names = trainable(method)
-
-    def alone(at: Params, seed: int = 0) -> Tensor:
-        set_seed(seed)
-        return method.loss(at, graph, context)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
         """Alone and padded."""
-        one = alone(at)
+        ones = [_alone(view, at, client) for client in clients]
         set_seed(0)
-        stacks = {
-            name: value.detach().expand(len(cohort), *value.shape)
-            for name, value in view.layout.turn(at).items()
-        }
-        return at, one, whole.losses(stacks)[client]
+        losses = _whole(view).losses(_stacks(view, at))
+        return at, torch.stack(ones), losses[list(clients)]
 
-    kind = graph.device.type
-    devices = [graph.device] if kind == "cuda" else []
+    kind = view.cohort.graphs[0].device.type
+    devices = [view.cohort.graphs[0].device] if kind == "cuda" else []
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
     model = stand_in(method.model)
     with in_mode(model, False), torch.no_grad(), torch.random.fork_rng(devices), exact:
@@ -94,17 +89,71 @@ def _compare(view: View, start: Params, client: int) -> None:
         found = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
             found = both(near)
-        at, one, padded = found if found and found[1].isfinite() else both(start)
-        if torch.allclose(padded, one, rtol=1e-4, atol=1e-5, equal_nan=True):
+        at, ones, padded = found if found and found[1].isfinite().all() else both(start)
+        for client, one, other in zip(clients, ones, padded, strict=True):
+            if torch.allclose(other, one, rtol=1e-4, atol=1e-5, equal_nan=True):
+                continue
+            if not one.isnan() and not torch.equal(one, _alone(view, at, client, seed=1)):
+                continue  # a loss that draws
+            raise ValueError(
+                "Expected the model and the loss to leave padding out (no training mask has padded "
+                "nodes; weigh by graph.node_mask, and by the mask of what is Ragged), but got "
+                f"{float(other):.6g} instead of {float(one):.6g} for client "
+                f"{view.cohort.clients[client]} in a batch{ONE_BY_ONE}"
+            )
+
+
+def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
+    """Raise if a gradient is finite for a client alone and not in the batch.
+
+    A padded graph may be divided by 0: its loss is left out, and its gradient is 0 times NaN.
+    """
+    method = view.method
+    names = trainable(method)
+    kind = view.cohort.graphs[0].device.type
+    devices = [view.cohort.graphs[0].device] if kind == "cuda" else []
+    with in_mode(stand_in(method.model), False), torch.random.fork_rng(devices):
+        set_seed(0)
+        stacks = {name: value.clone() for name, value in _stacks(view, start).items()}
+        leaves_ = [value.requires_grad_() for name, value in stacks.items() if name in names]
+        losses = _whole(view).losses(stacks)
+        if not losses.requires_grad:
             return
-        if not one.isnan() and not torch.equal(one, alone(at, seed=1)):  # a loss that draws
-            return
-    raise ValueError(
-        "Expected the loss to leave padding out (no training mask has padded nodes; weigh by "
-        "graph.node_mask, and by the mask of what is Ragged), but got "
-        f"{float(padded):.6g} instead of {float(one):.6g} for client {cohort.clients[client]} in a "
-        f"batch{ONE_BY_ONE}"
-    )
+        grads = torch.autograd.grad(losses.sum(), leaves_, allow_unused=True)
+        rows = [grad.flatten(1) for grad in grads if grad is not None]
+        finite = torch.cat(rows, 1).isfinite().all(1)
+        for client in clients:
+            if finite[client]:
+                continue
+            own = {n: v.detach().clone().requires_grad_(n in names) for n, v in start.items()}
+            alone = _alone(view, own, client)
+            wanted = [value for value in own.values() if value.requires_grad]
+            mine = torch.autograd.grad(alone, wanted, allow_unused=True)
+            if all(g.isfinite().all() for g in mine if g is not None):
+                raise ValueError(
+                    "Expected the model's gradient to be finite in a batch as it is alone, but got "
+                    f"NaN or infinity for client {view.cohort.clients[client]}: what is padded may "
+                    f"be divided by 0{ONE_BY_ONE}"
+                )
+
+
+def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
+    """The loss of a client alone."""
+    set_seed(seed)
+    return view.method.loss(at, view.cohort.graphs[client], view.contexts[client])
+
+
+def _whole(view: View) -> View:
+    """The same step on all that clients train on."""
+    return View(view.method, view.layout).at(view.cohort, view.contexts, None)
+
+
+def _stacks(view: View, at: Params) -> Params:
+    """The same parameters for every client, stacked as they are laid out."""
+    return {
+        name: value.detach().expand(len(view.cohort), *value.shape)
+        for name, value in view.layout.turn(at).items()
+    }
 
 
 def _beside(value: Tensor) -> Tensor:

@@ -1,8 +1,8 @@
 """The sink: one more node, where what a client of a batch has not ends up, for PyG's models.
 
 Under `vmap` no edge can be left out, and PyG's code leaves edges out by masks. So padded edges, and
-those of value 0, join the sink with itself. Its features are 0, it is in a graph of its own, and
-its row of what the model says is cut off.
+those that `Graph.with_adj` set to 0, join the sink with itself. Its features are 0, it is in a
+graph of its own, and its row of what the model says is cut off.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class SunkReading(Reading):
         if name == "x":
             return pad(dense(graph.x), (0, 0, 0, 1))
         if name == "edge_index":
-            there = adj.present
+            there = adj.present if "edges_of" in graph.__dict__ else None
             return self.edges if there is None else torch.where(there, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
