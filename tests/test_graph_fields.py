@@ -321,3 +321,8 @@ def test_labels_are_classes() -> None:
     assert graph.num_outputs == 2
     numbers = graph.replace(y=torch.tensor([0.5, NAN]))
     assert (numbers.num_classes, numbers.num_outputs) == (None, 1)
+
+
+def test_a_graph_is_written_as_its_shapes() -> None:
+    graph = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
+    assert repr(graph) == "Graph(x=[2, 2], edge_index=[2, 1], y=[2], num_classes=2)"

@@ -551,3 +551,32 @@ def test_a_forward_of_one_argument_is_told_what_to_name() -> None:
 
     with pytest.raises(TypeError, match=r"such as \(x, edge_index\) or .* but got 'data' alone"):
         trained(fgl.fedavg(OfData(5, 3)), clients(), 1)
+
+
+class OfTypes(torch_nn.Module):
+    """It embeds types that it masks, and asks for the latest time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kinds = torch_nn.Embedding(3, 5)
+        self.conv = pyg.GraphConv(5, 3)
+
+    def forward(
+        self, x: Tensor, edge_index: Tensor, edge_type: Tensor, edge_time: Tensor
+    ) -> Tensor:
+        mask = edge_index[0] != edge_index[1]
+        own = self.kinds(edge_type[mask]).sum(1)
+        age = (edge_time.max() - edge_time[mask]).exp().reciprocal()
+        out: Tensor = self.conv(x, edge_index[:, mask], own * age)
+        return out
+
+
+def test_fields_of_edges_are_no_indices() -> None:
+    graphs = []
+    for graph in clients():
+        kinds = torch.arange(graph.num_edges) % 3
+        graphs.append(graph.replace(edge_type=kinds, edge_time=kinds + 7))
+    method = fgl.fedavg(seeded(OfTypes), train=fgl.Training(SGD, num_steps=3))
+    alone, batch = trained(method, graphs, 1), trained(method, graphs, 4)
+    for key, value in alone.outbox[0]["model"].items():
+        close(batch.outbox[0]["model"][key], value, atol=2e-6)

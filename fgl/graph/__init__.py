@@ -27,7 +27,7 @@ from .pyg import fields_of, pyg_fields
 from .reading import Reading
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Graph(Facts):
     """A graph with node features, and what a client knows about its nodes, edges and examples.
 

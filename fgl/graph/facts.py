@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cached_property
 from typing import Any
 
@@ -22,6 +23,17 @@ class Facts:
     train_mask: Tensor | None
     batch: Tensor | None
     edge_label_index: Tensor | None
+
+    def __repr__(self) -> str:
+        """The shapes of what it has, as PyG writes them."""
+        values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
+        shown = {name: value for name, value in values.items() if name != "backend"}
+        said = (
+            f"{name}={list(value.shape) if hasattr(value, 'shape') else value}"
+            for name, value in shown.items()
+            if value is not None
+        )
+        return f"Graph({', '.join(said)})"
 
     @property
     def num_nodes(self) -> int:

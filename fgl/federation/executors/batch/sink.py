@@ -40,6 +40,7 @@ class SunkReading(Reading):
         self.graph, self.edges, self.zero = graph, edge_index, zero
         self.sink, self.sinks_graph = num_nodes, num_graphs
         self.owners: Tensor | None = None
+        self.fields: list[Tensor] = []  # what was read that is no index
 
     def value(self, name: str) -> Any:
         graph, adj = self.graph, self.graph.adj
@@ -50,10 +51,8 @@ class SunkReading(Reading):
             return self.edges if there is None else torch.where(there, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
-        if name in ("edge_attr", "edge_type", "edge_time"):
-            return graph.entries(name) if graph.has(name) else None
-        if name == "node_type":
-            return pad(graph.node_type, (0, 1)) if graph.has(name) else None
+        if name in ("edge_attr", "edge_type", "edge_time", "node_type"):
+            return self._field(name) if graph.has(name) else None
         if name == "num_nodes":
             return self.sink + 1
         if name in ("batch_size", "num_graphs"):
@@ -63,12 +62,18 @@ class SunkReading(Reading):
             return self.owners
         return getattr(graph, name) if graph.has(name) else None
 
+    def _field(self, name: str) -> Tensor:
+        of_nodes = name == "node_type"
+        field = pad(self.graph.node_type, (0, 1)) if of_nodes else self.graph.entries(name)
+        self.fields.append(field)
+        return field
+
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
         """A call of the model: its masks of edges lead to the sink, whose row nobody sees."""
         hook = model.register_forward_hook(self._cut, prepend=True)
         try:
-            with Filtered(self.sink, self.sinks_graph, self.owners, self.zero):
+            with Filtered(self):
                 yield
         finally:
             hook.remove()
@@ -91,11 +96,9 @@ class Filtered(TorchFunctionMode):
     is made in a layer is one for each client.
     """
 
-    def __init__(
-        self, sink: int, sinks_graph: int | None, owners: Tensor | None, zero: Tensor
-    ) -> None:
+    def __init__(self, reading: SunkReading) -> None:
         super().__init__()
-        self.sink, self.sinks_graph, self.owners, self.zero = sink, sinks_graph, owners, zero
+        self.reading = reading
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -107,19 +110,22 @@ class Filtered(TorchFunctionMode):
             return self._largest(func, args[0])
         out = func(*args, **kwargs)
         if func in FRESH and isinstance(out, Tensor) and out.dtype != torch.bool:
-            return out + self.zero.to(out.dtype)
+            return out + self.reading.zero.to(out.dtype)
         return out
 
     def _masked(self, values: Tensor, mask: Any) -> Tensor:
         """All entries; ends of edges that the mask leaves out are the sink."""
-        ends = values.dtype == torch.int64
-        return torch.where(mask, values, self.sink) if ends else values
+        ends = values.dtype == torch.int64 and not self._is_field(values)
+        return torch.where(mask, values, self.reading.sink) if ends else values
+
+    def _is_field(self, values: Tensor) -> bool:
+        return any(values is field for field in self.reading.fields)
 
     def _largest(self, func: Any, index: Tensor) -> Any:
-        if index.dtype != torch.int64:
+        if index.dtype != torch.int64 or self._is_field(index):
             return func(index)
-        of_graphs = index is self.owners and self.sinks_graph is not None
-        return torch.tensor(self.sinks_graph if of_graphs else self.sink)
+        of_graphs = index is self.reading.owners
+        return torch.tensor(self.reading.sinks_graph if of_graphs else self.reading.sink)
 
 
 def _mask_of(key: Any) -> Tensor | None:
