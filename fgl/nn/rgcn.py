@@ -81,8 +81,9 @@ class RGCNConv(nn.Module):
         source = matrix.pattern.col * self.num_relations + edge_type
         share = relation_share(matrix, edge_type, self.num_relations, h.dtype)
         messages = gather_rows(h, source) * share[:, None]
-        of_neighbours: Tensor = matrix.incidence.astype(h.dtype) @ messages
-        return of_neighbours + of_itself + self.bias
+        of_neighbours = matrix.incidence.astype(h.dtype) @ messages
+        total: Tensor = of_neighbours + of_itself + self.bias
+        return total
 
 
 @torch.no_grad()

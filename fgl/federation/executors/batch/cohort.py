@@ -249,8 +249,8 @@ class _Member(Graph):
         device: torch.device = self.cohort.graphs[0].device
         return device
 
-    @property  # type: ignore[override]
-    def edge_index(self) -> Tensor:
+    @property
+    def edge_index(self) -> Tensor:  # type: ignore[override]
         raise ValueError(f"Expected the loss to read graph.adj, but got edge_index{ONE_BY_ONE}")
 
     def _refused(self, name: str) -> Any:
