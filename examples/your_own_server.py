@@ -28,10 +28,10 @@ def with_momentum(fedavg, *, beta=0.5):
             return outbox, state
         old, mean = state["model"], new["model"]
         last = state.get("move", {})  # none at first
-        move = {
-            name: mean[name] - old[name] + beta * last.get(name, 0)
-            for name in mean
-        }
+        move = {}
+        for name, value in mean.items():
+            more = beta * last.get(name, 0)
+            move[name] = value - old[name] + more
         model = {name: old[name] + move[name] for name in mean}
 
         def moved(message):
