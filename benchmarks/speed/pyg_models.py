@@ -38,7 +38,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "PyG SAGE": lambda: GraphSAGE(64, 64, 2, 7),
 }
 ADAM = partial(torch.optim.Adam, lr=0.01)
-STEPS, ROUNDS = 5, 2
+STEPS, ROUNDS = 5, 6
 
 
 def graphs(clients: int, nodes: int) -> list[fgl.Graph]:

@@ -16,6 +16,7 @@ from ...training.optimizer import SCALARS
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer
 from .cohort import Cohort
+from .padding import GROUP
 from .train_cohort import kind_of, train_cohort
 
 
@@ -108,7 +109,7 @@ class Batch(Loop):
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         if index != self._checked_in and index.bit_count() <= 1:  # a term may begin late
-            self._checked.clear()
+            self._checked = {kind for kind in self._checked if kind.startswith(GROUP)}
             self._checked_in = index
         members = tuple(one.client for one in ready)
         if members not in self._cohorts:
