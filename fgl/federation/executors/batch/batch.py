@@ -109,7 +109,8 @@ class Batch(Loop):
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         if index != self._checked_in and index.bit_count() <= 1:  # a term may begin late
-            self._checked = {kind for kind in self._checked if kind.startswith(GROUP)}
+            for kinds in self._checked.values():
+                kinds &= {kind for kind in kinds if kind.startswith(GROUP)}
             self._checked_in = index
         members = tuple(one.client for one in ready)
         if members not in self._cohorts:

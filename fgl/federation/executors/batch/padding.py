@@ -17,7 +17,6 @@ from ...training.train import in_mode, trainable
 from .cohort import ONE_BY_ONE, Cohort
 from .steps import View
 
-
 GROUP = "edges of clients"  # and their numbers: a group whose clients were all compared
 
 
