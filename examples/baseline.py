@@ -1,14 +1,10 @@
 """Baselines: methods of `fgl.methods` on tasks of `fgl.tasks`.
 
-    python examples/baseline.py fedavg louvain-nodes --dataset cora --clients 5 --json out.json
-    python examples/baseline.py fedprox louvain-nodes --dataset cora --mu 0.1
     python examples/baseline.py scaffold molecules --dataset esol
-    python examples/baseline.py fedgcn louvain-nodes --dataset citeseer --hops 1
-    python examples/baseline.py scaffold sampled-nodes --dataset cora --fanouts 10 5
     python examples/baseline.py fedper links --help
 
-The flags are those of the method, the task, its local training and the run; ``--help`` after
-both names shows them. A method of your own joins the table as ``name(fedavg, *, ...)``.
+The flags are those of the method, the task, its local training and the
+run. A method of your own joins the table as ``name(fedavg, *, ...)``.
 """
 
 from functools import partial
@@ -24,31 +20,29 @@ def fedavg(fedavg):
     return fedavg
 
 
-def centralized(fedavg):
-    """Centralized training: one client has the data of all."""
-    return fedavg
-
-
-def fedsage(fedavg):
-    """FedSage: FedAvg of a GraphSAGE, nothing else."""
-    return tasks.of_network(fedavg, "fedsage")
-
-
-def fedgcn(fedavg):
-    """FedGCN: FedAvg, after clients have summed their neighbours' features across all borders."""
-    return tasks.of_network(fedavg, "fedgcn")
-
-
-PLAIN = ["local", "fedprox", "moon", "graphfl", "gcfl_plus", "fedstar", "ring", "fedamp", "fedhgn"]
-METHODS = {"fedavg": fedavg, "centralized": centralized, "fedsage-plus": tasks.mended}
-METHODS |= {name.replace("_", "-"): getattr(methods, name) for name in PLAIN}
-METHODS |= {"fedgcn": fedgcn, "fedsage": fedsage, "fedper": partial(methods.fedper, models=None)}
-METHODS |= {name: getattr(methods, name) for name in ["heurfedamp", "pfedgraph", "fedpub"]}
-METHODS |= {  # some options are no flags
-    "fedopt": partial(methods.fedopt, momentum=None),
+METHODS = {  # some options are no flags
+    "fedavg": fedavg,
+    "centralized": tasks.centralized,
+    "local": methods.local,
+    "fedprox": methods.fedprox,
+    "moon": methods.moon,
+    "fedper": partial(methods.fedper, models=None),
     "scaffold": partial(methods.scaffold, lr=None),
+    "fedopt": partial(methods.fedopt, momentum=None),
     "fedselect": partial(methods.fedselect, passes=(True, False)),
+    "fedamp": methods.fedamp,
+    "heurfedamp": methods.heurfedamp,
+    "pfedgraph": methods.pfedgraph,
+    "fedpub": methods.fedpub,
+    "ring": methods.ring,
+    "graphfl": methods.graphfl,
     "gcfl": partial(methods.gcfl, seq_length=0),
+    "gcfl-plus": methods.gcfl_plus,
+    "fedstar": methods.fedstar,
+    "fedhgn": methods.fedhgn,
+    "fedgcn": tasks.fedgcn,
+    "fedsage": tasks.fedsage,
+    "fedsage-plus": tasks.mended,
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
@@ -56,12 +50,17 @@ TASKS = {
     "overlapping-nodes": tasks.OverlappingNodes,
     "ego-nodes": tasks.EgoNodes,
     "own-nodes": tasks.OwnNodes,
+    "typed-nodes": tasks.TypedNodes,
     "links": tasks.Links,
+    "pairs": tasks.Pairs,
     "graphs": tasks.Graphs,
+    "molecules": tasks.Molecules,
 }
-TASKS |= {"molecules": tasks.Molecules, "pairs": tasks.Pairs, "typed-nodes": tasks.TypedNodes}
-RUNS = dict.fromkeys(["own-nodes", "links"], Run(rounds=100, patience=20))
-RUNS["overlapping-nodes"] = Run(rounds=300, patience=30)  # as the papers' tables; else 200 rounds
+RUNS = {  # as the papers' tables; else 200 rounds
+    "overlapping-nodes": Run(rounds=300, patience=30),
+    "own-nodes": Run(rounds=100, patience=20),
+    "links": Run(rounds=100, patience=20),
+}
 
 
 def built(build, loaded, seed, options):
@@ -73,7 +72,8 @@ def built(build, loaded, seed, options):
         generator = torch.Generator().manual_seed(seed)
         probes = methods.proxy_graph(loaded.clients[0], generator=generator)
         return build(loaded.fedavg, probes, **options), loaded
-    loaded = tasks.centralized(loaded) if build is centralized else loaded
+    if build is tasks.centralized:
+        loaded, build = build(loaded), fedavg
     return build(loaded.fedavg, **options), loaded
 
 

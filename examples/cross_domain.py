@@ -17,7 +17,6 @@ from functools import partial
 import torch
 
 import fgl
-from fgl.federation import predict
 from fgl.methods import fedper, local
 
 NAMES = ("cora", "citeseer", "pubmed")
@@ -59,7 +58,7 @@ def accuracies(model, clients):
 
     @torch.no_grad()
     def score(params, graph):
-        guess = predict(model, params, graph).argmax(1)
+        guess = fgl.predict(model, params, graph).argmax(1)
         hit = (guess == graph.y).double()
         parts = {"val": graph.val_mask, "test": graph.test_mask}
         name = names[graph]

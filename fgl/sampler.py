@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
-from .graph.fields import taken
+from .graph.fields import DERIVED, taken
 from .sparse import Pattern, SparseMatrix, row_sum, rows_of
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
@@ -158,7 +158,7 @@ class NeighbourSampler:
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
         made = copy.copy(whole)  # of checked fields: nothing to check again
-        for name in ("pool", "ptr", "masked", "edges_of", "in_order", "entry_order", "reading"):
+        for name in (*DERIVED, "masked"):
             made.__dict__.pop(name, None)
         made.__dict__.update(
             x=rows_of(whole.x, ids),

@@ -28,6 +28,7 @@ from ..federation import (
     stage,
 )
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from ..graph.fields import present as present_fields
 from ..sparse import Pattern, SparseMatrix, rows_of
 from .live_bytes import LiveBytes
 
@@ -328,11 +329,8 @@ def _part(graph: Graph, share: float) -> Graph:
     if graph.batch is not None:
         return graph.select(torch.arange(0, graph.num_graphs, step, device=graph.device))
     nodes = torch.arange(0, graph.num_nodes, step, device=graph.device)
-    part: dict[str, Any] = {
-        name: value[::step]
-        for name in (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS)
-        if (value := getattr(graph, name)) is not None
-    }
+    given = present_fields(graph, (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS))
+    part: dict[str, Any] = {name: value[::step] for name, value in given.items()}
     if graph.edge_label_index is not None:
         part["edge_label_index"] = graph.edge_label_index[:, ::step] % len(nodes)
     x = rows_of(graph.x, nodes)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..sparse import Pattern, SparseMatrix, rows_of
-from .fields import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, taken
+from .fields import DERIVED, EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, taken
 
 
 def joined(graphs: Sequence[Any]) -> dict[str, Any]:
@@ -94,7 +94,7 @@ def select(graph: Any, graphs: Tensor) -> Any:
     value = None if adj.value is None else adj.value[entries]
     own = {name: graph.entries(name)[entries] for name in EDGE_FIELDS[1:] if graph.has(name)}
     chosen = copy.copy(graph)  # of checked fields: nothing to check again
-    for name in ("pool", "edges_of", "in_order", "entry_order", "reading"):
+    for name in DERIVED:
         chosen.__dict__.pop(name, None)
     owner = torch.arange(graphs.numel(), device=graphs.device)
     chosen.__dict__.update(

@@ -17,6 +17,7 @@ from .checks import MASKS, check_index
 NODE_FIELDS = ("node_id", "node_type")  # beside the features
 EDGE_FIELDS = ("edge_weight", "edge_attr", "edge_type", "edge_time")
 EXAMPLE_FIELDS = ("y", *MASKS)
+DERIVED = ("pool", "ptr", "edges_of", "in_order", "entry_order", "reading")  # kept, of other edges
 
 
 def present(graph: Any, names: Sequence[str]) -> dict[str, Tensor]:

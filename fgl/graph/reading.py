@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 
 from ..sparse import SparseMatrix
 from ..sparse.pattern import outside
+from .fields import EDGE_FIELDS
 
 
 class Reading:
@@ -38,15 +40,20 @@ class Reading:
         if name == "x":
             return dense(graph.x)
         if name == "edge_index":
-            with outside():
-                return self._left(torch.stack([adj.pattern.col, adj.pattern.row]), 1)
+            return self.edge_index
         if name == "edge_weight":
             return None if adj.value is None else self._left(adj.value, 0)
-        if name in ("edge_attr", "edge_type", "edge_time"):
+        if name in EDGE_FIELDS:
             return self._left(graph.entries(name), 0) if graph.has(name) else None
         if name in ("batch_size", "num_graphs"):
             return None if graph.batch is None else graph.num_graphs
         return getattr(graph, name)
+
+    @cached_property
+    def edge_index(self) -> Tensor:
+        with outside():
+            pattern = self.graph.adj.pattern
+            return self._left(torch.stack([pattern.col, pattern.row]), 1)
 
     def _left(self, entries: Tensor, dim: int) -> Tensor:
         return entries if self.kept is None else entries.index_select(dim, self.kept)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from ..checks import check_length
 from .weighted_mean import weighted_mean
 
 
@@ -38,10 +39,7 @@ def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -
             f"Expected negative to have shape [{len(positive)}] or [{len(positive)}, k], "
             f"but got {list(negative.shape)}"
         )
-    if mask is not None and mask.shape != positive.shape:
-        raise ValueError(
-            f"Expected mask to have shape [{len(positive)}], but got {list(mask.shape)}"
-        )
+    check_length(len(positive), mask=mask)
     others = negative if negative.dim() == 2 else negative[:, None]
     ahead = positive[:, None] - others
     if mask is not None:  # 0 times the NaN of a row that is not there is not 0

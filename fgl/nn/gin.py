@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -62,7 +64,40 @@ def _linear(x: Tensor, layer: Linear, before: Linear | None = None) -> Tensor:
     return (x @ (layer.weight @ joined).t()).add_(layer.bias)
 
 
-class GIN(nn.Module):
+class OfGraphs(nn.Module):
+    """What networks of whole graphs hold: a linear map, convolutions, a hidden layer, logits.
+
+    Args:
+        in_channels, width, out_channels: sizes of the network.
+        make_conv: makes a convolution, `num_layers` times.
+        dropout: probability of dropping a hidden unit in training.
+        pooling: ``"sum"`` or ``"mean"``, see `pooled_rows`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        width: int,
+        out_channels: int,
+        make_conv: Callable[[], nn.Module],
+        *,
+        num_layers: int,
+        dropout: float,
+        pooling: Literal["sum", "mean"],
+    ) -> None:
+        super().__init__()
+        check_count(num_layers=num_layers)
+        check_share(dropout=dropout)
+        check_choice("pooling", pooling, ("sum", "mean"))
+        self.pre = nn.Linear(in_channels, width)
+        self.convs = nn.ModuleList(make_conv() for _ in range(num_layers))
+        self.post = nn.Linear(width, width)
+        self.readout = nn.Linear(width, out_channels)
+        self.dropout = dropout
+        self.pooling: Literal["sum", "mean"] = pooling
+
+
+class GIN(OfGraphs):
     """GIN of GPFL: linear map, `GINConv` with ReLU and dropout, pooling, one hidden layer, logits.
 
     ``h = x W + b; h <- dropout(relu(GINConv(h)))``, `num_layers` times; over each graph's nodes
@@ -106,17 +141,9 @@ class GIN(nn.Module):
         dropout: float = 0.5,
         pooling: Literal["sum", "mean"] = "sum",
     ) -> None:
-        super().__init__()
-        check_count(num_layers=num_layers)
-        check_share(dropout=dropout)
-        check_choice("pooling", pooling, ("sum", "mean"))
-        width = hidden_channels
-        self.pre = nn.Linear(in_channels, width)
-        self.convs = nn.ModuleList(GINConv(width, width) for _ in range(num_layers))
-        self.post = nn.Linear(width, width)
-        self.readout = nn.Linear(width, out_channels)
-        self.dropout = dropout
-        self.pooling = pooling
+        conv = partial(GINConv, hidden_channels, hidden_channels)
+        sizes = in_channels, hidden_channels, out_channels
+        super().__init__(*sizes, conv, num_layers=num_layers, dropout=dropout, pooling=pooling)
 
     def forward(
         self, x: Features, edges: Edges, pool: SparseMatrix | Tensor | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
-from ..checks import check_choice, check_count, check_share
 from ..sparse import SparseMatrix, gather_rows
 from ..sparse.pattern import row_major
-from .gin import pooled_rows
+from .gin import OfGraphs, pooled_rows
 from .layers import Edges, Features, adjacency, dropout
 
 
@@ -65,7 +65,7 @@ def in_order(edges: Edges, num_nodes: int, field: Tensor) -> tuple[SparseMatrix,
     return adjacency(edges, num_nodes), field[row_major(target, source, num_nodes)]
 
 
-class GINE(nn.Module):
+class GINE(OfGraphs):
     """Layers of `GINEConv` on whole graphs: linear map, convolutions, pooling, one hidden layer.
 
     As `GIN`, but for its convolutions: ``h = x W + b; h <- dropout(relu(GINEConv(h, e)))``,
@@ -109,18 +109,9 @@ class GINE(nn.Module):
         dropout: float = 0.0,
         pooling: Literal["sum", "mean"] = "sum",
     ) -> None:
-        super().__init__()
-        check_count(num_layers=num_layers)
-        check_share(dropout=dropout)
-        check_choice("pooling", pooling, ("sum", "mean"))
-        width = hidden_channels
-        self.pre = nn.Linear(in_channels, width)
-        convs = [GINEConv(width, width, edge_dim=edge_dim) for _ in range(num_layers)]
-        self.convs = nn.ModuleList(convs)
-        self.post = nn.Linear(width, width)
-        self.readout = nn.Linear(width, out_channels)
-        self.dropout = dropout
-        self.pooling = pooling
+        conv = partial(GINEConv, hidden_channels, hidden_channels, edge_dim=edge_dim)
+        sizes = in_channels, hidden_channels, out_channels
+        super().__init__(*sizes, conv, num_layers=num_layers, dropout=dropout, pooling=pooling)
 
     def forward(
         self,

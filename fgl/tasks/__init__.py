@@ -10,7 +10,7 @@ from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
-from .presets import of_network, preset
+from .presets import fedgcn, fedsage, preset
 from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
@@ -34,6 +34,8 @@ __all__ = [
     "ego_node_task",
     "evaluate_graphs",
     "evaluate_own",
+    "fedgcn",
+    "fedsage",
     "generator_task",
     "graph_task",
     "link_scores",
@@ -42,7 +44,6 @@ __all__ = [
     "mended",
     "node_scores",
     "node_task",
-    "of_network",
     "overlapping_node_task",
     "own_node_task",
     "pair_task",

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, TypeVar
-
-from torch import nn
 
 from ..federation import Method
 from ..nn import GCN, SAGE
@@ -22,13 +19,6 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedsage-plus": {Nodes: {"model": "sage"}},
     "fedhgn": {TypedNodes: {"bases": 4}},
     "fedstar": {Nodes: {"model": "star"}, Graphs: {"model": "star"}},
-}
-NETWORKS: dict[str, tuple[Callable[[nn.Module], bool], str]] = {
-    "fedgcn": (
-        lambda model: isinstance(model, GCN) and model.summed,
-        "a GCN on sums (model gcn, hops 1 or 2)",
-    ),
-    "fedsage": (lambda model: isinstance(model, SAGE), "a SAGE (model sage)"),
 }
 
 
@@ -55,14 +45,35 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     return kind(**{**NEEDS.get(method, {}).get(kind, {}), **values})
 
 
-def of_network(fedavg: Method, method: str) -> Method:
-    """The same FedAvg, of a task that has the network which a published method is FedAvg of.
-
-    So a run with the method's name is what the name says.
+def fedgcn(fedavg: Method) -> Method:
+    """FedGCN: FedAvg, after clients have summed their neighbours' features across all borders.
 
     Args:
-        fedavg: of the task.
-        method: ``"fedgcn"`` or ``"fedsage"``.
+        fedavg: of a task whose network reads these sums; see `preset`.
+
+    Returns:
+        `fedavg`: a run with the method's name is what the name says.
+
+    Raises:
+        ValueError: for another network.
+
+    Example:
+        >>> fedgcn(fgl.fedavg(fgl.nn.GCN(4, 8, 2)))
+        Traceback (most recent call last):
+        ValueError: Expected fedavg to train a GCN on sums (model gcn, hops 1 or 2), but got a GCN
+
+    Source: Yao et al. 2022, https://arxiv.org/abs/2201.12433
+    """
+    model = fedavg.model
+    fits = isinstance(model, GCN) and model.summed
+    return _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
+
+
+def fedsage(fedavg: Method) -> Method:
+    """FedSage: FedAvg of a GraphSAGE, nothing else.
+
+    Args:
+        fedavg: of a task whose network it is; see `preset`.
 
     Returns:
         `fedavg`.
@@ -71,12 +82,17 @@ def of_network(fedavg: Method, method: str) -> Method:
         ValueError: for another network.
 
     Example:
-        >>> of_network(fgl.fedavg(fgl.nn.GIN(4, 8, 2)), "fedsage")
+        >>> fedsage(fgl.fedavg(fgl.nn.GIN(4, 8, 2)))
         Traceback (most recent call last):
         ValueError: Expected fedavg to train a SAGE (model sage), but got a GIN
+
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    fits, wanted = NETWORKS[method]
-    if not fits(fedavg.model):
+    return _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
+
+
+def _of_network(fedavg: Method, fits: bool, wanted: str) -> Method:
+    if not fits:
         got = type(fedavg.model).__name__
         raise ValueError(f"Expected fedavg to train {wanted}, but got a {got}")
     return fedavg

@@ -54,7 +54,9 @@ class Task:
 
 
 def centralized(task: Task) -> Task:
-    """The same task for one client that has everything, scored as before.
+    """Centralized training: one client has the data of all.
+
+    The task is scored as before.
 
     Raises:
         ValueError: if the task does not say what everything is.

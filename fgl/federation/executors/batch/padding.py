@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -75,8 +75,7 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 
     Where biases start at 0, padded nodes give 0 as well.
     """
-    method = view.method
-    names = trainable(method)
+    names = trainable(view.method)
 
     def both(at: Params) -> tuple[Params, Tensor, Tensor]:
         """Alone and padded."""
@@ -86,11 +85,8 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
         return at, torch.stack(ones), losses[list(clients)]
 
     kind = view.cohort.graphs[0].device.type
-    devices = [view.cohort.graphs[0].device] if kind == "cuda" else []
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
-    model = stand_in(method.model)
-    with in_mode(model, False), torch.no_grad(), torch.random.fork_rng(devices), exact:
-        set_seed(0)
+    with _aside(view), torch.no_grad(), exact:
         near = {name: _beside(p) if name in names else p for name, p in start.items()}
         found = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
@@ -114,12 +110,8 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
     A padded graph may be divided by 0: its loss is left out, and its gradient is 0 times NaN.
     """
-    method = view.method
-    names = trainable(method)
-    kind = view.cohort.graphs[0].device.type
-    devices = [view.cohort.graphs[0].device] if kind == "cuda" else []
-    with in_mode(stand_in(method.model), False), torch.random.fork_rng(devices):
-        set_seed(0)
+    names = trainable(view.method)
+    with _aside(view):
         stacks = {name: value.clone() for name, value in _stacks(view, start).items()}
         leaves_ = [value.requires_grad_() for name, value in stacks.items() if name in names]
         losses = _whole(view).losses(stacks)
@@ -141,6 +133,16 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
                     f"NaN or infinity for client {view.cohort.clients[client]}: what is padded may "
                     f"be divided by 0{ONE_BY_ONE}"
                 )
+
+
+@contextlib.contextmanager
+def _aside(view: View) -> Iterator[None]:
+    """In eval mode, with draws that training does not see."""
+    device = view.cohort.graphs[0].device
+    devices = [device] if device.type == "cuda" else []
+    with in_mode(stand_in(view.method.model), False), torch.random.fork_rng(devices):
+        set_seed(0)
+        yield
 
 
 def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 from torch.overrides import TorchFunctionMode
 
+from ....graph import EDGE_FIELDS
 from ....graph.reading import Reading, dense
 
 FRESH = {Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty}
@@ -51,7 +52,7 @@ class SunkReading(Reading):
             return self.edges if there is None else torch.where(there, self.edges, self.sink)
         if name == "edge_weight":
             return adj.value
-        if name in ("edge_attr", "edge_type", "edge_time", "node_type"):
+        if name in (*EDGE_FIELDS, "node_type"):
             return self._field(name) if graph.has(name) else None
         if name == "num_nodes":
             return self.sink + 1
