@@ -11,7 +11,7 @@ import platform
 import statistics
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,12 @@ def seconds(function: Callable[[], Any], device: str = "cpu") -> float:
     if device != "cpu":
         torch.cuda.synchronize()
     return time.perf_counter() - start
+
+
+def ratio(above: Sequence[float], below: Sequence[float]) -> tuple[float, list[float]]:
+    """The median of one over the other, turn by turn, and the least and the most."""
+    ratios = [a / b for a, b in zip(above, below, strict=True)]
+    return round(statistics.median(ratios), 2), [round(min(ratios), 2), round(max(ratios), 2)]
 
 
 def alternated(functions: dict[str, Callable[[], float]], repeats: int) -> dict[str, float]:

@@ -9,11 +9,15 @@ of its best round of validation. What the report has is not run again. Needs the
 
 from __future__ import annotations
 
-import argparse
-import json
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.flags import arguments, some
+from harness.machine import RESULTS, kept, machine, write
 
 import fgl
 from fgl import methods, tasks
@@ -34,7 +38,7 @@ def best(name: str, dataset: str, rate: float, seed: int, rounds: int) -> dict[s
     how: dict[str, Any] = {"partition": "scaffold", "split": "random", "local": local}
     task = tasks.Molecules(dataset=dataset, clients=10, **how).load(seed)
     if name == "central":
-        task = tasks.task.centralized(task)
+        task = tasks.centralized(task)
     given = {"lr": rate} if name == "scaffold" else {}
     method = METHODS[name](task.fedavg, **given)
     result = fgl.run(method, task, num_rounds=rounds, seed=seed)
@@ -57,15 +61,10 @@ def chosen(found: dict[str, Any], dataset: str, name: str, seeds: int) -> dict[s
     return {"rate": rate, "test": tests, "mean": mean(tests), "deviation": stdev(tests)}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--datasets", nargs="+", default=["esol", "freesolv"], choices=METRIC)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=50)
-    parser.add_argument("--json", default="benchmarks/results/molecules_methods.json")
-    given = parser.parse_args()
-    path = Path(given.json)
-    report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+def main(argv: list[str] | None = None) -> None:
+    given = arguments(argv, datasets=some(METRIC, ["esol", "freesolv"]), seeds=3, rounds=50)
+    path = given.json or RESULTS / "molecules_methods.json"
+    report: dict[str, Any] = kept(path)
     found: dict[str, Any] = report.setdefault("runs", {})
     for dataset in given.datasets:
         for name in METHODS:
@@ -74,10 +73,11 @@ def main() -> None:
                     key = f"{dataset} {name} {rate} {seed}"
                     if key not in found:
                         found[key] = best(name, dataset, rate, seed, given.rounds)
-                        path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+                        report["machine"] = machine()
+                        write(report, path)
             cell = chosen(found, dataset, name, given.seeds)
             report.setdefault("cells", {})[f"{dataset} {name}"] = cell
-            path.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+            write(report, path)
             print(f"{dataset} {name}: {cell['mean']:.3f} +- {cell['deviation']:.3f}", flush=True)
 
 

@@ -11,14 +11,17 @@ one has got before. Test AUC at the round of the best validation, and the last t
 
 from __future__ import annotations
 
-import argparse
-import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
 import torch
+from harness.flags import arguments
+from harness.machine import RESULTS, machine, write
 
 import fgl
 from fgl import tasks
@@ -116,13 +119,15 @@ def measured(order: str, seed: int, rounds: int) -> dict[str, float]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=30)
-    parser.add_argument("--json", default="benchmarks/results/ratings.json")
-    given = parser.parse_args()
-    report: dict[str, Any] = {"clients": CLIENTS, "rounds": given.rounds, "seeds": given.seeds}
+def main(argv: list[str] | None = None) -> None:
+    given = arguments(argv, seeds=3, rounds=30)
+    path = given.json or RESULTS / "ratings.json"
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "clients": CLIENTS,
+        "rounds": given.rounds,
+        "seeds": given.seeds,
+    }
     for order in ("random", "time"):
         runs = [measured(order, seed, given.rounds) for seed in range(given.seeds)]
         for name in runs[0]:
@@ -130,7 +135,7 @@ def main() -> None:
             spread = stdev(values) if len(values) > 1 else 0.0
             report[f"{order}_{name}"] = {"mean": mean(values), "std": spread, "values": values}
             print(f"{order:7} {name:20} {mean(values):.3f} +- {spread:.3f}", flush=True)
-    Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write(report, path)
 
 
 if __name__ == "__main__":

@@ -8,11 +8,15 @@ test authors. RGCN of width 16, Louvain parts for five clients, three steps of A
 
 from __future__ import annotations
 
-import argparse
-import json
+import sys
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from harness.flags import arguments
+from harness.machine import RESULTS, machine, write
 
 import fgl
 from fgl import methods, tasks
@@ -29,13 +33,10 @@ RUNS: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=6)
-    parser.add_argument("--json", default="benchmarks/results/typed_nodes.json")
-    given = parser.parse_args()
-    report: dict[str, Any] = {"rounds": given.rounds, "seeds": given.seeds}
+def main(argv: list[str] | None = None) -> None:
+    given = arguments(argv, seeds=3, rounds=6)
+    path = given.json or RESULTS / "typed_nodes.json"
+    report: dict[str, Any] = {"machine": machine(), "rounds": given.rounds, "seeds": given.seeds}
     for name, (setting, build) in RUNS.items():
         found: dict[str, list[float]] = {"test_accuracy": [], "local_accuracy": []}
         for seed in range(given.seeds):
@@ -52,7 +53,7 @@ def main() -> None:
         report[name] = found
         said = (f"{m} {mean(v):.3f} +- {stdev(v):.3f}" for m, v in found.items())
         print(f"{name:28}", *said, flush=True)
-    Path(given.json).write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    write(report, path)
 
 
 if __name__ == "__main__":

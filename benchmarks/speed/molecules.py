@@ -10,7 +10,6 @@ minibatches of 32, two GINE layers of PyG, without evaluation. The variants take
 
 from __future__ import annotations
 
-import copy
 import statistics
 import sys
 from collections.abc import Callable
@@ -22,8 +21,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments, flag
-from harness.machine import RESULTS, in_turn, kept, machine, seconds, write
+from harness.machine import RESULTS, in_turn, kept, machine, ratio, seconds, write
 from harness.report import publish
+from speed.by_hand import rounds_by_hand
 from torch.nn.functional import mse_loss
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
@@ -72,28 +72,12 @@ def plain(clients: list[fgl.Graph]) -> Callable[[], None]:
         data = [Data(g.x, g.edge_index, g.entries("edge_attr"), y=g.y) for g in each]
         loaders.append(DataLoader(data, batch_size=BATCH, shuffle=True))  # type: ignore[arg-type]
         sizes.append(len(data))
-    server = Net()
 
-    def rounds() -> None:
-        for _ in range(ROUNDS):
-            trained = []
-            for loader in loaders:
-                own = copy.deepcopy(server)
-                optimizer = ADAM(own.parameters())
-                for data in loader:
-                    optimizer.zero_grad()
-                    out = own(data.x, data.edge_index, data.edge_attr, data.batch)
-                    mse_loss(out.squeeze(1), data.y).backward()
-                    optimizer.step()
-                trained.append(own.state_dict())
-            shares = [size / sum(sizes) for size in sizes]
-            mean = {
-                key: sum(own[key] * share for own, share in zip(trained, shares, strict=True))
-                for key in trained[0]
-            }
-            server.load_state_dict(mean)
+    def loss(own: Any, batch: Any) -> Any:
+        out = own(batch.x, batch.edge_index, batch.edge_attr, batch.batch)
+        return mse_loss(out.squeeze(1), batch.y)
 
-    return rounds
+    return rounds_by_hand(Net(), loaders, sizes, loss=loss, optimizer=ADAM, rounds=ROUNDS)
 
 
 def ours(clients: list[fgl.Graph], at_once: int | str) -> Callable[[], Any]:
@@ -137,12 +121,9 @@ def main(argv: list[str] | None = None) -> None:
     spent = in_turn({name: partial(seconds, run) for name, run in variants.items()}, args.turns)
     ways = {}
     for name, each in spent.items():
-        ratios = [a / b for a, b in zip(spent["PyG's loop"], each, strict=True)]
-        ways[name] = {
-            "ms": round(1000 * statistics.median(each) / ROUNDS, 1),
-            "faster": round(statistics.median(ratios), 2),
-            "range": [round(min(ratios), 2), round(max(ratios), 2)],
-        }
+        faster, spread = ratio(spent["PyG's loop"], each)
+        milliseconds = round(1000 * statistics.median(each) / ROUNDS, 1)
+        ways[name] = {"ms": milliseconds, "faster": faster, "range": spread}
         print(name, ways[name], flush=True)
     write({"benchmark": "molecules", "machine": machine(), "ways": ways}, args.json)
 

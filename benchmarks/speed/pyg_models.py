@@ -22,8 +22,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 import torch
 from harness.flags import arguments, flag
-from harness.machine import RESULTS, in_turn, kept, machine, seconds, write
+from harness.machine import RESULTS, in_turn, kept, machine, ratio, seconds, write
 from harness.report import publish
+from speed.by_hand import rounds_by_hand
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 from torch_geometric.nn import GAT, GCN, GraphSAGE
@@ -54,26 +55,16 @@ def graphs(clients: int, nodes: int) -> list[fgl.Graph]:
 
 
 def plain(model: Any, clients: list[fgl.Graph]) -> Callable[[], None]:
-    """Rounds as a user of PyG writes them: deep copies, a loop, a mean of state dicts."""
+    """Rounds as a user of PyG writes them."""
     data = [client.to_pyg(Data) for client in clients]
+
+    def loss(own: Any, each: Any) -> Any:
+        return cross_entropy(own(each.x, each.edge_index), each.y)
+
+    sizes = [each.num_nodes for each in data]
+    steps = [[each] * STEPS for each in data]
     server = copy.deepcopy(model)
-    total = sum(each.num_nodes for each in data)
-
-    def rounds() -> None:
-        for _ in range(ROUNDS):
-            trained = []
-            for each in data:
-                own = copy.deepcopy(server)
-                optimizer = ADAM(own.parameters())
-                for _ in range(STEPS):
-                    optimizer.zero_grad()
-                    cross_entropy(own(each.x, each.edge_index), each.y).backward()
-                    optimizer.step()
-                trained.append((own.state_dict(), each.num_nodes / total))
-            mean = {key: sum(own[key] * share for own, share in trained) for key in trained[0][0]}
-            server.load_state_dict(mean)
-
-    return rounds
+    return rounds_by_hand(server, steps, sizes, loss=loss, optimizer=ADAM, rounds=ROUNDS)
 
 
 def ours(model: Any, clients: list[fgl.Graph], at_once: int) -> Callable[[], Any]:
@@ -89,14 +80,12 @@ def measured(name: str, size: str, turns: int) -> dict[str, Any]:
         variants["plain"] = plain(model, clients)
     timed = {variant: partial(seconds, run) for variant, run in variants.items()}
     spent = in_turn(timed, turns)
-    ratios = [a / b for a, b in zip(spent["loop"], spent["batch"], strict=True)]
     made: dict[str, Any] = {
         variant: round(1000 * statistics.median(each) / ROUNDS, 2)
         for variant, each in spent.items()
     }
     method = fgl.fedavg(model, train=fgl.Training(ADAM, num_steps=STEPS))
-    made["batch_over_loop"] = round(statistics.median(ratios), 2)
-    made["range"] = [round(min(ratios), 2), round(max(ratios), 2)]
+    made["batch_over_loop"], made["range"] = ratio(spent["loop"], spent["batch"])
     made["chosen"] = fgl.federation.choose(method, clients).clients_at_once
     return made
 
