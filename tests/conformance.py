@@ -216,7 +216,7 @@ def star_graphs(dropout: float, dtype: torch.dtype) -> Task:
 def float_targets(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, whose answers are numbers."""
     whole: Any = cast(graph(72), dtype)
-    y = (whole.x @ torch.linspace(-1, 1, FEATURES, dtype=dtype)).tanh()
+    y = (whole.x @ torch.linspace(-1, 1, FEATURES, dtype=dtype).to(whole.device)).tanh()
     whole, parts = whole.replace(y=y), parts_of_nodes()
     clients = fgl.data.partition_graph(whole, parts)
     model = first(partial(fgl.nn.GCN, FEATURES, 8, 1, dropout=dropout), dtype)
@@ -276,6 +276,7 @@ class Bonds(nn.Module):
 def with_bonds(whole: fgl.Graph, dtype: torch.dtype) -> fgl.Graph:
     """The same graph, whose edges have features."""
     numbers = torch.arange(3.0 * whole.num_edges, dtype=dtype).sin().view(-1, 3)
+    numbers = numbers.to(whole.device)
     x = whole.x.to_dense() if isinstance(whole.x, fgl.SparseMatrix) else whole.x
     return whole.replace(x=x, edge_attr=numbers)
 
@@ -293,7 +294,8 @@ def molecules(dropout: float, dtype: torch.dtype) -> Task:
     graphs, y, scaffolds = fgl.data.small_molecules(48)
     whole = fgl.Graph.join(graphs, y)
     attr: Any = whole.edge_attr
-    whole = cast(whole, dtype).replace(edge_attr=attr.to(dtype), y=y.to(dtype))
+    whole = cast(whole, dtype)
+    whole = whole.replace(edge_attr=attr.to(whole.device, dtype), y=y.to(whole.device, dtype))
     parts = fgl.data.scaffold_partition(scaffolds, K)
     whole = tasks.molecules.split_each(whole, parts)
     make = partial(fgl.nn.GINE, 9, 8, 1, edge_dim=3, num_layers=2, dropout=dropout)

@@ -284,7 +284,7 @@ class Graph(Facts):
         check_index("graphs", graphs, (None,), self.num_graphs)
         if graphs.numel() == 0:
             raise ValueError("Expected graphs to name a graph, but got none")
-        chosen: Graph = collection.select(self, graphs)
+        chosen: Graph = collection.select(self, graphs.to(self.device))
         return chosen
 
     @classmethod
