@@ -475,7 +475,8 @@ ROWS: dict[str, Row] = {
     "adaptive fedprox": Row(adaptive, ("nodes", "overlapping")),
     "fedopt sgd": Row(lambda t: fedopt(t.fedavg), NODES),
     "fedopt adam": Row(
-        lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), (*ANY, *BROUGHT), first=FIRST
+        lambda t: fedopt(t.fedavg, rule="adam", server_lr=0.01), (*ANY, *BROUGHT, *OTHERS),
+        first=FIRST
     ),
     "fedopt yogi": Row(lambda t: fedopt(t.fedavg, rule="yogi", server_lr=0.01), NODES),
     "fedopt adagrad": Row(lambda t: fedopt(t.fedavg, rule="adagrad", server_lr=0.01), NODES),
@@ -656,7 +657,9 @@ ROWS: dict[str, Row] = {
     "fedprox of fedvgae": Row(lambda t: fedprox(fedvgae(t), mu=0.5), ("own", "links")),
     "fedprox of gpfl": Row(lambda t: fedprox(gpfl(t), mu=0.5), ("graphs",), by_examples=False),
     # transforms
-    "robust median of fedavg": Row(lambda t: robust(t.fedavg, median), (*ANY, "gat", *BROUGHT)),
+    "robust median of fedavg": Row(
+        lambda t: robust(t.fedavg, median), (*ANY, "gat", *BROUGHT, *OTHERS)
+    ),
     "robust krum of fedprox": Row(
         lambda t: robust(fedprox(t.fedavg, mu=0.5), partial(krum, bad=0)), NODES
     ),
@@ -677,16 +680,17 @@ ROWS: dict[str, Row] = {
         by_place=True,
     ),
     "clipped": Row(
-        lambda t: clipped(t.fedavg, length=0.1), (*ANY, *BROUGHT), by_examples=False, sends=False,
+        lambda t: clipped(t.fedavg, length=0.1), (*ANY, *BROUGHT, *OTHERS, *DIFFER),
+        by_examples=False, sends=False,
         first=("nodes",),
     ),
     "local gaussian drawn": Row(
-        partial(rehearsed, local_gaussian), ("nodes", "graphs", *BROUGHT), by_examples=False,
-        sends=False, first=("nodes",),
+        partial(rehearsed, local_gaussian), ("nodes", "graphs", *BROUGHT, *OTHERS, *DIFFER),
+        by_examples=False, sends=False, first=("nodes",),
     ),
     "central gaussian drawn": Row(
-        partial(rehearsed, central_gaussian), ("nodes", "graphs", *BROUGHT), by_examples=False,
-        sends=False, first=("nodes",),
+        partial(rehearsed, central_gaussian), ("nodes", "graphs", *BROUGHT, *OTHERS, *DIFFER),
+        by_examples=False, sends=False, first=("nodes",),
     ),
     "central gaussian drawn of fedopt": Row(
         lambda t: rehearsed(central_gaussian, replace(t, fedavg=fedopt(t.fedavg, rule="adam"))),

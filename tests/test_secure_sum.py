@@ -408,7 +408,7 @@ def test_participants_stay_for_an_exchange() -> None:
 
 
 COMPOSE = [
-    pytest.param(name, task, equally, id=name, marks=SLOW if late else ())
+    pytest.param(name, task, equally, id=f"{name} | {task}", marks=SLOW if late else ())
     for name, task, equally, late in (
         ("fedprox", "nodes", (), True),
         ("fedopt adam", "nodes", (), False),
@@ -421,6 +421,11 @@ COMPOSE = [
         ("graphfl", "nodes", (), True),
         ("scaffold", "nodes", ("shift",), False),
         ("scaffold path", "nodes", ("shift",), True),
+        ("fedavg", "a PyG model", (), True),
+        ("fedavg", "float targets", (), True),
+        ("fedavg", "signs of pairs", (), True),
+        ("fedavg", "types", (), True),
+        ("fedper apart", "clients that differ", (), False),
     )
 ]
 
@@ -434,6 +439,18 @@ def test_methods_that_average_compose(name: str, task: str, equally: Any) -> Non
     close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
     close(got.client_states, want.client_states, atol=1e-8)
     close(got.history[-1].metrics, want.history[-1].metrics)
+
+
+@SLOW
+@pytest.mark.parametrize("task", ["half-known answers", "molecules", "next edges"])
+def test_tasks_that_draw_in_each_round_compose(task: str) -> None:
+    """A sum is another round than the method's own, so it draws otherwise than without."""
+    method, made = case("fedavg", task, dropout=0.0, dtype=F64)
+    summed = secure_sum(method, threshold=3, bits=36, bound=64)
+    runs = [fgl.run(summed, made, num_rounds=8, clients_at_once=each) for each in (1, "all")]
+    close(dict(runs[0].outbox[0]), dict(runs[1].outbox[0]), atol=1e-8)
+    assert clients_summed(runs[0].server_state) == {"clients_summed": 4}
+    assert not same(dict(runs[0].outbox[0]["model"]), method.initial())
 
 
 def test_a_task_whose_clients_weigh_the_same_composes() -> None:

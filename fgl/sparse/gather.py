@@ -47,6 +47,9 @@ def sum_rows(values: Tensor, index: Tensor, num_rows: int) -> Tensor:
         >>> sum_rows(torch.ones(3), torch.tensor([1, 1, 3]), 4)
         tensor([0., 2., 0., 1.])
     """
+    if torch._C._are_functorch_transforms_active():
+        out: Tensor = _Sum.apply(values, index, num_rows)  # type: ignore[no-untyped-call]
+        return out
     return add_rows(values.new_zeros(num_rows, *values.shape[1:]), index, values)
 
 

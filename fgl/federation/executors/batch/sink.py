@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 
 from ....graph import EDGE_FIELDS
 from ....graph.reading import Reading, dense
+from ....sparse import gather_rows, sum_rows
 
 FRESH = {Tensor.new_zeros, Tensor.new_ones, Tensor.new_full, Tensor.new_empty}
 FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
@@ -94,7 +95,7 @@ class Filtered(TorchFunctionMode):
     """What PyG's layers ask of edges under `vmap`, where shapes stand still and nobody waits.
 
     A mask of edges sends the others to the sink; the largest index is what it may be; a tensor that
-    is made in a layer is one for each client.
+    is made in a layer is one for each client. Rows are read and added whole, which is faster.
     """
 
     def __init__(self, reading: SunkReading) -> None:
@@ -109,6 +110,13 @@ class Filtered(TorchFunctionMode):
             return self._masked(args[0], _mask_of(args[1]))
         if func in (Tensor.max, torch.max, Tensor.amax) and len(args) == 1 and not kwargs:
             return self._largest(func, args[0])
+        if func is Tensor.index_select and not kwargs and _reads_rows(*args):
+            return gather_rows(args[0], args[2])
+        if func is Tensor.scatter_add_ and not kwargs and _adds_rows(*args):
+            into, _, index, values = args
+            for _ in range(1, index.dim()):
+                index = index.select(-1, 0)
+            return into.add_(sum_rows(values, index, into.shape[0]))
         out = func(*args, **kwargs)
         if func in FRESH and isinstance(out, Tensor) and out.dtype != torch.bool:
             return out + self.reading.zero.to(out.dtype)
@@ -135,3 +143,14 @@ def _mask_of(key: Any) -> Tensor | None:
     alone = not isinstance(key, tuple) or key[:-1] == (slice(None),) * (len(key) - 1)
     is_mask = isinstance(last, Tensor) and last.dtype == torch.bool and last.dim() == 1
     return last if is_mask and alone else None
+
+
+def _reads_rows(x: Tensor, dim: int, index: Tensor) -> bool:
+    """Whether whole rows are read: a batch copies them, where its own kernel reads each entry."""
+    return dim in (0, -x.dim()) and x.is_floating_point() and index.dim() == 1
+
+
+def _adds_rows(into: Tensor, dim: int, index: Tensor, values: Tensor) -> bool:
+    """Whether whole rows are added: all entries of one have the same index."""
+    alike = not any(index.stride()[1:]) and values.shape == index.shape
+    return dim in (0, -into.dim()) and alike
