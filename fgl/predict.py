@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -176,18 +177,31 @@ def predict(
             f"Expected {type(model).__name__}'s forward to name what it reads, such as "
             f"(x, edge_index) or (x, adj), but got {read.alone!r} alone"
         )
+    call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
+    try:
+        return _called(call, model, read, graph, options)
+    except RuntimeError as error:
+        if "cannot be multiplied" not in str(error):
+            raise
+        raise RuntimeError(f"{error}, in {type(model).__name__} of {graph!r}") from error
+
+
+def _called(
+    call: Callable[..., Any], model: nn.Module, read: Reads, graph: Graph, options: dict[str, Any]
+) -> Any:
+    """The model called with what it reads."""
     if not read.names:
-        return functional_call(model, params, graph.inputs, options, tie_weights=tie_weights)  # type: ignore[arg-type]
+        return call(graph.inputs, options)
     if not read.edge_index:
         own = {name: _field(graph, name) for name in read.names}
         given = {**_checked(model, read, own), **options}
-        return functional_call(model, params, graph.inputs, given, tie_weights=tie_weights)  # type: ignore[arg-type]
+        return call(graph.inputs, given)
     reading = graph.reading
     own = {name: reading.value(name) for name in read.names}
     given = {**_checked(model, read, own), **options}
     first = () if "x" in read.names else (reading.value("x"),)
     with reading.around(model):
-        return functional_call(model, params, first, given, tie_weights=tie_weights)  # type: ignore[arg-type]
+        return call(first, given)
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:

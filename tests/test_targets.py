@@ -151,6 +151,25 @@ def test_labels_where_numbers_are_wanted_are_refused() -> None:
         fgl.fedavg(gcn(1), loss=method.loss, target=REGRESSION)
 
 
+def test_a_model_that_says_too_little_is_refused_by_name() -> None:
+    own = graph(12)
+    own = own.replace(y=torch.arange(12) % 3, num_classes=3)
+    method = fgl.fedavg(gcn(2))
+    with pytest.raises(ValueError, match="give 3 numbers an example, one a class, but got 2 of"):
+        method.loss(method.initial(), own, {})
+    pairs = own.replace(edge_label_index=torch.stack([torch.arange(12), torch.arange(12).flip(0)]))
+    with pytest.raises(ValueError, match="reads edge_label_index, since the graph's examples are"):
+        fgl.fedavg(gcn(3)).loss(fgl.fedavg(gcn(3)).initial(), pairs, {})
+
+
+def test_a_width_that_does_not_fit_is_told_with_the_graph() -> None:
+    own = graph(12)
+    model = fgl.nn.GCN(own.num_features + 1, 8, 3)
+    method = fgl.fedavg(model)
+    with pytest.raises(RuntimeError, match=r"cannot be multiplied .* in GCN of Graph\(x=\[12, "):
+        method.loss(method.initial(), own, {})
+
+
 def by_hand(own: Any, out: Tensor, mask: Tensor) -> dict[str, float]:
     """The three metrics, task by task, in loops."""
     found: dict[str, list[float]] = {"rmse": [], "mae": [], "r2": []}

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ... import aggregate as server
 from ...graph import Graph
-from ...predict import predict, stand_in
+from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
@@ -71,8 +71,9 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
 
     Returns:
         ``(params, graph, context) -> scalar``; it raises a ValueError for a graph without labels,
-        a TypeError for numbers where no target says what they are, and a ValueError for parameters
-        that are not, by name and shape, the model's.
+        a TypeError for numbers where no target says what they are, a ValueError for parameters
+        that are not, by name and shape, the model's, and one where the model says too little: of
+        fewer classes, or of nodes where the examples are pairs.
 
     Raises:
         ValueError: if parameters of the model are tied.
@@ -103,9 +104,26 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
             )
         y = checked_y(target, graph.y)
         output = predict(model, params, graph, tie_weights=False)
+        _check_output(called, output, graph, target)
         return target.loss(output, y, graph.train_mask)
 
     return loss
+
+
+def _check_output(model: nn.Module, output: Tensor, graph: Graph, target: Target) -> None:
+    """Raise unless the model speaks of every class, and of pairs where these are the examples."""
+    pairs = graph.edge_label_index is not None
+    if pairs and "edge_label_index" not in reads(model).names:
+        raise ValueError(
+            "Expected a model whose forward reads edge_label_index, since the graph's examples are "
+            f"pairs, but got {type(model).__name__}"
+        )
+    wanted = graph.num_classes if target == CLASSES else None
+    if wanted is not None and output.dim() == 2 and output.shape[1] < wanted:
+        raise ValueError(
+            f"Expected the model to give {wanted} numbers an example, one a class, "
+            f"but got {output.shape[1]} of {type(model).__name__}"
+        )
 
 
 def adopt_model(model: nn.Module) -> Receive:
