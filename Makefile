@@ -10,7 +10,7 @@ BIN := .venv/bin
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
-	@echo "make federation  FGSSL on Flower in five processes, compared with one; no network needed"
+	@echo "make federation  FedProx on Flower in five processes, compared with one; no network needed"
 	@echo "make processes  eight methods on Flower in real processes, and simulated; takes minutes"
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make more    tests that make test skips, since they need an extra or a public dataset"

@@ -1,4 +1,4 @@
-"""FGSSL on Flower in five processes, compared with one process bit for bit.
+"""FedProx on Flower in five processes, compared with one process bit for bit.
 
     python benchmarks/reliability/federation.py --rounds 2
     python benchmarks/reliability/federation.py --rounds 2 --simulated
@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "flower_app"))
 
 import torch
@@ -43,7 +42,7 @@ def in_process(graphs: Path, **changes: Any) -> fgl.Result:
     """The same run in this process."""
     how = config(**changes)
     made = method(how)
-    clients = [graph(graphs, client) for client in range(CLIENTS)]
+    clients = [graph(graphs, how["dataset"], client) for client in range(CLIENTS)]
     rounds, seed = how["rounds"], how["seed"]
     one = {"clients_at_once": 1, "score": score(made)}  # as a node trains
     return fgl.run(made, clients, num_rounds=rounds, seed=seed, **one)
@@ -77,12 +76,17 @@ def both(folder: Path, *, rounds: int, simulated: bool = False) -> tuple[fgl.Res
     cut(graphs, clients=CLIENTS)
     with Federation(folder, graphs, CLIENTS, simulated=simulated) as federation:
         how = {"rounds": rounds, "timeout": 600.0, "checkpoint": folder / "checkpoint"}
+        how["result"] = folder / "result.pt"
         said = federation.run(graphs=graphs, **how)
         try:
             there = saved(folder / "checkpoint")
         except FileNotFoundError as error:
             error.add_note("\n".join([said, *(federation.log(n) for n in federation.processes)]))
             raise
+    left = torch.load(folder / "result.pt", weights_only=True)["model"]
+    kept = there.outbox[0]["model"]
+    if left.keys() != kept.keys() or not all(left[name].equal(kept[name]) for name in kept):
+        raise ValueError("Expected the app to save the model of its checkpoint, but got another")
     return in_process(graphs, rounds=rounds), there
 
 

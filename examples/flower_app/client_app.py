@@ -8,14 +8,12 @@ from fgl.federation import client_app
 def build(context):
     """The method, the client's graph, its number.
 
-    The config of its SuperNode says which.
+    The config of its SuperNode says who it is, the run's config which of its graphs is meant.
     """
-    node = context.node_config
-    run = context.run_config
+    node, run = context.node_config, context.run_config
     client = node["partition-id"]
     folder = node.get("graphs", run["graphs"])
-    graph = task.graph(folder, client)
-    return task.method(run), graph, client
+    return task.method(run), task.graph(folder, run["dataset"], client), client
 
 
 app = client_app(build, score=task.score)

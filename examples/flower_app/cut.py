@@ -1,4 +1,4 @@
-"""Graphs to try it with: one file per client, cut from a graph.
+"""Graphs to try it with: FOLDER/DATASET/client-K.pt, cut from a graph.
 
 python cut.py FOLDER [DATASET] [CLIENTS]
 """
@@ -15,11 +15,12 @@ FIELDS = ("edge_index", "y", "num_classes", "train_mask", "val_mask", "test_mask
 
 def cut(folder, dataset="synthetic", clients=4):
     task = fgl.tasks.Nodes(dataset=dataset, clients=int(clients), hidden=1).load()
-    Path(folder).mkdir(parents=True, exist_ok=True)
+    folder = Path(folder) / dataset
+    folder.mkdir(parents=True, exist_ok=True)
     for client, graph in enumerate(task.clients):
         x = graph.x.to_dense() if isinstance(graph.x, fgl.SparseMatrix) else graph.x
         saved = {"x": x, **{name: getattr(graph, name) for name in FIELDS}}
-        torch.save(saved, Path(folder) / f"client-{client}.pt")
+        torch.save(saved, folder / f"client-{client}.pt")
 
 
 if __name__ == "__main__":

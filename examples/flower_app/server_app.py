@@ -1,6 +1,9 @@
 """The server: it has no graph, and asks the clients for their scores."""
 
+from dataclasses import asdict
+
 import task
+import torch
 from flwr.serverapp import ServerApp
 
 import fgl
@@ -16,7 +19,7 @@ def tell(record, result):
 @app.main()
 def main(grid, context):
     config = context.run_config
-    fgl.run(
+    result = fgl.run(
         task.method(config),
         on=Flower(grid, num_clients=config["num-clients"], timeout=config["timeout"]),
         num_rounds=config["rounds"],
@@ -24,3 +27,6 @@ def main(grid, context):
         checkpoint=config["checkpoint"] or None,
         callbacks=[tell],
     )
+    if config["result"]:  # a file of the server's machine
+        history = [asdict(record) for record in result.history]
+        torch.save({"model": result.outbox[0]["model"], "history": history}, config["result"])
