@@ -607,7 +607,7 @@ except ImportError as error:
 """
     out = printed("-c", code)
     assert out.splitlines()[0] == "3"
-    assert "pip install 'torch-fgl[examples]'" in out
+    assert "pip install -e '.[examples]' in a checkout of fgl" in out
 
 
 # Any method on any task.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
 
+import fgl
 from fgl import Graph
 from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS
 
@@ -326,3 +327,18 @@ def test_labels_are_classes() -> None:
 def test_a_graph_is_written_as_its_shapes() -> None:
     graph = Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
     assert repr(graph) == "Graph(x=[2, 2], edge_index=[2, 1], y=[2], num_classes=2)"
+
+
+OF_GRAPHS = (
+    *("louvain_partition", "random_partition", "metis_partition", "partition_graph"),
+    *("random_split", "normalize_features", "degree_features", "edge_split", "split_by_time"),
+)
+
+
+@pytest.mark.parametrize("name", OF_GRAPHS)
+def test_functions_of_graphs_say_how_pygs_data_become_one(name: str) -> None:
+    data = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0], [1]]))
+    with pytest.raises(TypeError, match=r"a fgl.Graph, but got Data: fgl.Graph.from_pyg\(data\)"):
+        getattr(fgl.data, name)(data)
+    with pytest.raises(TypeError, match="client 0 to be a Graph, but got Data: fgl.Graph.from_pyg"):
+        fgl.run(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), [data], num_rounds=1)

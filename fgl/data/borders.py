@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
 
 
@@ -35,6 +36,7 @@ class Borders(NamedTuple):
     degree: Tensor
 
 
+@takes_graph
 def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     """What each client of a disjoint partition loses: the edges that come from other clients.
 

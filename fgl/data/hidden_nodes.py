@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..graph.arguments import takes_graph
 from ..graph.checks import check_index
 from ..graph.neighbours import neighbour_features, neighbour_table
 
@@ -32,6 +33,7 @@ class HiddenNodes(NamedTuple):
     features: Tensor
 
 
+@takes_graph
 def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     """A graph without `nodes`; its other nodes miss those of them that had an edge to them.
 

@@ -32,7 +32,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     except ImportError as error:
         raise ImportError(
             "Expected rdkit to be installed to find scaffolds, but got none: "
-            "pip install -e '.[molecules]' in a checkout"
+            "pip install -e '.[molecules]' in a checkout of fgl"
         ) from error
     scaffolds = []
     with rdBase.BlockLogs():

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..graph import MASKS, Graph
+from ..graph.arguments import takes_graph
 from ..graph.checks import check_features, check_index
 from ..graph.pyg import one_split
 from ..sparse import SparseMatrix
@@ -165,6 +166,7 @@ def from_hetero(
     return typed_graph(nodes, edges, both=both, edge_attr=attr or None, **others)
 
 
+@takes_graph
 def with_shared(graph: Graph, parts: Sequence[Tensor], types: Collection[int]) -> list[Tensor]:
     """Parts that have the nodes of shared types which their own nodes touch.
 

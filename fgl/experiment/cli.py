@@ -141,7 +141,7 @@ def _parse(
     except ImportError as error:
         raise ImportError(
             "Expected tyro to be installed for a command line, but got none: "
-            "pip install 'torch-fgl[examples]'"
+            "pip install -e '.[examples]' in a checkout of fgl"
         ) from error
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 

@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     except ModuleNotFoundError as error:
         raise ImportError(
             f"Expected flwr and safetensors to be installed, but got: {error}: "
-            "pip install 'torch-fgl[flower]'"
+            "pip install -e '.[flower]' in a checkout of fgl"
         ) from error
     return getattr(flower, name)
 

@@ -18,7 +18,9 @@ def check_features(x: Any) -> None:
     if not isinstance(x, (Tensor, SparseMatrix)):
         raise TypeError(f"Expected x to be a Tensor or SparseMatrix, but got {type(x).__name__}")
     if isinstance(x, Tensor) and x.layout != torch.strided:
-        raise TypeError(f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor")
+        raise TypeError(
+            f"Expected x to be dense or a SparseMatrix, but got a {x.layout} tensor: x.to_dense()"
+        )
     if len(x.shape) != 2:
         raise ValueError(
             f"Expected x to have shape [num_nodes, num_features], but got {list(x.shape)}"

@@ -139,6 +139,6 @@ def _dp_accounting() -> Any:
     except ImportError as error:
         raise ImportError(
             "Expected dp-accounting 0.6 to be installed, which computes epsilon, but it is not: "
-            "pip install 'torch-fgl[private]'"
+            "pip install -e '.[private]' in a checkout of fgl"
         ) from error
     return dp_accounting, rdp

@@ -345,5 +345,5 @@ def _need(name: str) -> Any:
     except ImportError as error:
         raise ImportError(
             "Expected cryptography and pycryptodome to be installed, but got neither: "
-            "pip install 'torch-fgl[private]'"
+            "pip install -e '.[private]' in a checkout of fgl"
         ) from error

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ...checks import check_choice, check_count, check_number, check_weight
 from ...graph import Graph
+from ...graph.arguments import takes_graph
 from ..undirected import pairs
 from .checks import announced, check_num_clients
 
@@ -20,6 +21,7 @@ ENGINES = ("networkx", "igraph")
 SLOW = 1_000_000  # undirected edges above which networkx takes minutes
 
 
+@takes_graph
 def louvain_partition(
     graph: Graph,
     num_clients: int,
@@ -73,6 +75,7 @@ def louvain_partition(
     return deal(communities, graph, num_clients, delta)
 
 
+@takes_graph
 def leiden_partition(
     graph: Graph,
     num_clients: int,
@@ -156,7 +159,8 @@ def _igraph(
         import igraph
     except ImportError as error:
         raise ImportError(
-            "Expected igraph to be installed, but got none: pip install 'torch-fgl[partitions]'"
+            "Expected igraph to be installed, but got none: "
+            "pip install -e '.[partitions]' in a checkout of fgl"
         ) from error
     igraph.set_random_number_generator(random.Random(seed))
     try:

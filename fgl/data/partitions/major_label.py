@@ -10,8 +10,10 @@ from torch import Tensor
 
 from ...checks import check_count, check_share
 from ...graph import Graph
+from ...graph.arguments import takes_graph
 
 
+@takes_graph
 def major_label_partition(
     graph: Graph,
     num_clients: int,

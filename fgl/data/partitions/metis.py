@@ -7,10 +7,12 @@ import torch
 from torch import Tensor
 
 from ...graph import Graph
+from ...graph.arguments import takes_graph
 from ..undirected import undirected
 from .checks import announced, check_num_clients
 
 
+@takes_graph
 def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
     """Clients of almost equal size with few edges between them, by METIS.
 
@@ -41,7 +43,8 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
         import pymetis
     except ImportError as error:
         raise ImportError(
-            "Expected pymetis to be installed, but got none: pip install 'torch-fgl[partitions]'"
+            "Expected pymetis to be installed, but got none: "
+            "pip install -e '.[partitions]' in a checkout of fgl"
         ) from error
     n = graph.num_nodes
     check_num_clients(num_clients, n)

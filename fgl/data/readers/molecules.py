@@ -99,7 +99,7 @@ def _from_smiles() -> Parse:
     except ImportError as error:
         raise ImportError(
             "Expected rdkit and torch_geometric to be installed to read molecules, but got none: "
-            "pip install -e '.[molecules]' in a checkout"
+            "pip install -e '.[molecules]' in a checkout of fgl"
         ) from error
     parse: Parse = from_smiles
     return parse

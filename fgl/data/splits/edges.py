@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
+from ...graph.arguments import takes_graph
 from .free_pairs import (
     FreePairs,
     directed_keys,
@@ -58,6 +59,7 @@ class DirectedSplit(EdgeSplit):
     directed = True
 
 
+@takes_graph
 def edge_split(
     graph: Graph,
     *,

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...checks import check_number
 from ...graph import Graph
+from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
 from ..partitions.checks import check_labels
 
@@ -55,6 +56,7 @@ def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     return fold
 
 
+@takes_graph
 def fold_clients(
     graph: Graph, parts: Sequence[Tensor], *, fold: int, num_folds: int = 5, seed: int = 0
 ) -> tuple[list[Graph], list[Graph]]:

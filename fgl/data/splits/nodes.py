@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...checks import check_number
 from ...graph import MASKS, Graph
+from ...graph.arguments import takes_graph
 from ...graph.checks import check_mask
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
@@ -14,6 +15,7 @@ CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 394
 SPLITS = ("class_capped", "random", "public")
 
 
+@takes_graph
 def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0) -> Graph:
     """A graph with the masks of a split that is chosen by name.
 
@@ -43,6 +45,7 @@ def split(graph: Graph, name: str, *, dataset: str | None = None, seed: int = 0)
     raise ValueError(f"Expected name to be one of {', '.join(SPLITS)}, but got {name!r}")
 
 
+@takes_graph
 def class_capped_split(
     graph: Graph,
     *,
@@ -100,6 +103,7 @@ def class_capped_split(
     return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
 
 
+@takes_graph
 def random_split(
     graph: Graph,
     *,
@@ -152,6 +156,7 @@ def check_shares(train: float, val: float) -> None:
         )
 
 
+@takes_graph
 def public_split(graph: Graph) -> Graph:
     """The graph itself, if it came with the three masks.
 

@@ -11,12 +11,14 @@ from torch import Tensor
 
 from ...checks import check_length
 from ...graph import MASKS, Graph
+from ...graph.arguments import takes_graph
 from ...transfer import to_device
 from .free_pairs import FreePairs
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
 
 
+@takes_graph
 def split_by_time(
     graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES
 ) -> Graph:
@@ -58,6 +60,7 @@ def split_by_time(
     return _split(graph, y, order, starts)
 
 
+@takes_graph
 def pair_split(
     graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES, seed: int = 0
 ) -> Graph:

@@ -7,10 +7,12 @@ from collections.abc import Hashable, Sequence
 import torch
 
 from ...graph import MASKS, Graph
+from ...graph.arguments import takes_graph
 from ..scaffolds import scaffold_groups
 from .nodes import check_shares
 
 
+@takes_graph
 def scaffold_split(
     graph: Graph, scaffolds: Sequence[Hashable], *, train: float = 0.8, val: float = 0.1
 ) -> Graph:

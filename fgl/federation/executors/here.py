@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from ...graph import Graph
+from ...graph.arguments import FROM
 from ..gate.guard import checked
 from ..method.method import Evaluate, Method, State
 from ..saved.identity import fingerprint
@@ -178,8 +179,9 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
         if not isinstance(graph, Graph):
+            kind = type(graph).__name__
             raise TypeError(
-                f"Expected client {client} to be a Graph, but got {type(graph).__name__}"
+                f"Expected client {client} to be a Graph, but got {kind}{FROM.get(kind, '')}"
             )
 
 

@@ -1,0 +1,48 @@
+"""The graph that a function is given: a `Graph`, or an error that says how one is made."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from .facts import Facts
+
+P = ParamSpec("P")
+R = TypeVar("R")
+FROM = {
+    "Data": ": fgl.Graph.from_pyg(data)",
+    "Batch": ": fgl.Graph.from_pyg(batch)",
+    "DataBatch": ": fgl.Graph.from_pyg(batch)",
+    "HeteroData": ": fgl.data.from_hetero(data)",
+}
+
+
+def takes_graph(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose first argument is a graph, and says how PyG's data become one.
+
+    Raises:
+        TypeError: for anything else.
+
+    Example:
+        >>> @takes_graph
+        ... def size(graph):
+        ...     return graph.num_nodes
+        >>> size([1, 2])
+        Traceback (most recent call last):
+        TypeError: Expected graph to be a fgl.Graph, but got list
+    """
+    name = next(iter(inspect.signature(function).parameters))
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        graph = args[0] if args else kwargs.get(name)
+        if (args or name in kwargs) and not isinstance(graph, Facts):
+            kind = type(graph).__name__
+            raise TypeError(
+                f"Expected {name} to be a fgl.Graph, but got {kind}{FROM.get(kind, '')}"
+            )
+        return function(*args, **kwargs)
+
+    return checked
