@@ -422,5 +422,5 @@ def test_a_number_in_quotes_is_refused_by_name() -> None:
 def test_without_flwr_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(fgl.federation.executors.remote, "flower")
     monkeypatch.setitem(sys.modules, "fgl.federation.executors.remote.flower", None)
-    with pytest.raises(ImportError, match=r"pip install 'torch-fgl\[flower\]'"):
+    with pytest.raises(ImportError, match=r"pip install -e '.\[flower\]'"):
         fgl.federation.__getattr__("Flower")
