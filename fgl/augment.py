@@ -68,8 +68,8 @@ def mask_features(
     keep = _keep(x.shape[1], p, x.device, generator).to(x.dtype)
     if not isinstance(x, SparseMatrix):
         return x * keep
-    kept = keep.index_select(0, x.pattern.col)
-    return x.with_value(kept if x.value is None else x.value * kept)
+    scale = keep.index_select(0, x.pattern.col)
+    return x.with_value(scale if x.value is None else x.value * scale)
 
 
 def augment(

@@ -73,9 +73,9 @@ def logits_in_blocks(
                 block = nodes[start : start + block_size]
                 drawn = sampler.draw(block)
                 seen = rows_of(h, drawn[0].long()), sampler.matrix(*drawn)
-                made = functional_call(conv, own, seen)[: len(block)]
-                out = made.new_empty(graph.num_nodes, made.shape[1]) if out is None else out
-                out[start : start + block_size] = made if last else made.relu()
+                rows = functional_call(conv, own, seen)[: len(block)]
+                out = rows.new_empty(graph.num_nodes, rows.shape[1]) if out is None else out
+                out[start : start + block_size] = rows if last else rows.relu()
                 advance(1)
             h = out
     logits: Tensor = h

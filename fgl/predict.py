@@ -92,10 +92,10 @@ def _takes_more(model: nn.Module) -> bool:
 
 def _read(parameters: Mapping[str, bool]) -> Reads:
     edge_index = "edge_index" in parameters
-    known = (*WITH_EDGE_INDEX, *FIELDS) if edge_index else FIELDS
-    names = tuple(name for name in parameters if name in known)
+    readable = (*WITH_EDGE_INDEX, *FIELDS) if edge_index else FIELDS
+    names = tuple(name for name in parameters if name in readable)
     needed = frozenset(name for name in names if parameters[name])
-    others = tuple(name for name, need in parameters.items() if need and name not in known)
+    others = tuple(name for name, need in parameters.items() if need and name not in readable)
     if edge_index and "x" not in parameters:
         others = others[1:]  # the first one gets the features
     return Reads(edge_index, names, needed, others if edge_index else ())

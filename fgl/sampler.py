@@ -71,10 +71,10 @@ class NeighbourSampler:
         crow, col, self.value = adj.pattern.crow, adj.pattern.col, adj.value
         self.fields = {name: graph.entries(name) for name in EDGE_FIELDS[1:] if graph.has(name)}
         if adj.present is not None and not bool(adj.present.all()):
-            kept = adj.present
-            col, self.value = col[kept], adj.value[kept]  # type: ignore[index]  # present says so
-            self.fields = {name: value[kept] for name, value in self.fields.items()}
-            crow = torch.cat([crow[:1], kept.cumsum(0)])[crow]
+            present = adj.present
+            col, self.value = col[present], adj.value[present]  # type: ignore[index]  # present says so
+            self.fields = {name: value[present] for name, value in self.fields.items()}
+            crow = torch.cat([crow[:1], present.cumsum(0)])[crow]
         if max(graph.num_nodes, col.numel()) >= NOBODY:
             raise ValueError(f"Expected at most {NOBODY} edges and nodes, but got {col.numel()}")
         # A draw waits for the memory, so the tables are narrow, a node's two numbers adjacent.
@@ -125,9 +125,9 @@ class NeighbourSampler:
                 entries.append(entry)
                 sources.append(source)
                 nodes.append(frontier)
-            found = torch.cat(nodes)
+            union = torch.cat(nodes)
             return (
-                found,
+                union,
                 torch.cat(counts),
                 self._place.index_select(0, torch.cat(sources)),
                 torch.cat(entries),
@@ -157,10 +157,10 @@ class NeighbourSampler:
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
         if whole.edge_weight is not None and adj.value is not None:
             fields["edge_weight"] = adj.value
-        made = copy.copy(whole)  # of checked fields: nothing to check again
+        batch = copy.copy(whole)  # of checked fields: nothing to check again
         for name in (*DERIVED, "masked"):
-            made.__dict__.pop(name, None)
-        made.__dict__.update(
+            batch.__dict__.pop(name, None)
+        batch.__dict__.update(
             x=rows_of(whole.x, ids),
             edge_index=torch.stack([adj.pattern.col, adj.pattern.row]),
             **fields,
@@ -172,7 +172,7 @@ class NeighbourSampler:
             test_mask=None,
             adj=adj,
         )
-        return made
+        return batch
 
     def matrix(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor

@@ -73,9 +73,9 @@ def borders(graph: Graph, parts: Sequence[Tensor]) -> list[Borders]:
     source, target = graph.edge_index
     degree = target.bincount(minlength=graph.num_nodes)
     cut = (owner[source] >= 0) & (owner[source] != owner[target])
-    found = []
+    sides = []
     for client, part in enumerate(parts):
         edge = (cut & (owner[target] == client)).nonzero().squeeze(1)
         far = source[edge]
-        found.append(Borders(edge, place[target[edge]], owner[far], place[far], degree[part]))
-    return found
+        sides.append(Borders(edge, place[target[edge]], owner[far], place[far], degree[part]))
+    return sides

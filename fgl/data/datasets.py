@@ -146,8 +146,8 @@ def load_graphs(
     places = _places(root)
     options = {} if attributes else {"attributes": False}
     options |= {"edge_labels": True} if edge_labels else {}
-    found = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
-    return (found.graphs, found.y) if isinstance(found, Molecules) else found
+    collection = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
+    return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
 
 def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Molecules:
@@ -212,19 +212,19 @@ def _read(
     if name in entries:
         read = _accepting(entries[name].read, name, options)
         return read(_public(name, entries[name], places), name, **options)
-    found = _found(places, layouts)
-    if name.startswith("ogbn-") and name not in found and name.replace("-", "_") in found:
-        found[name] = found[name.replace("-", "_")]  # as OGB's own library calls the folder
-    if name not in found:
+    folders = _found(places, layouts)
+    if name.startswith("ogbn-") and name not in folders and name.replace("-", "_") in folders:
+        folders[name] = folders[name.replace("-", "_")]  # as OGB's own library calls the folder
+    if name not in folders:
         where = " or ".join(str(place) for place in places)
         rows = {row for row in entries if any((place / row).is_dir() for place in places)}
         raise ValueError(
             f"Expected name to be one of {_names(entries)}, or a folder in {where} with "
             f"{' or '.join(layouts).format(name='NAME')} "
-            f"(found: {', '.join(sorted({*found} | rows)) or 'none'}), "
+            f"(found: {', '.join(sorted({*folders} | rows)) or 'none'}), "
             f"but got {name!r}{_elsewhere(name, entries, where)}"
         )
-    folder, read = found[name]
+    folder, read = folders[name]
     return _accepting(read, name, options)(folder, name, **options)
 
 
@@ -303,11 +303,11 @@ def _found(
     places: list[Path], layouts: Mapping[str, Reader[Content]]
 ) -> dict[str, tuple[Path, Reader[Content]]]:
     """Folders that hold a file of a known layout, and who reads it."""
-    found: dict[str, tuple[Path, Reader[Content]]] = {}
+    folders: dict[str, tuple[Path, Reader[Content]]] = {}
     for place in filter(Path.is_dir, places):
         for child in sorted(filter(Path.is_dir, place.iterdir())):
             for folder in filter(Path.is_dir, (child / "raw", child)):
                 for pattern, read in layouts.items():
                     if any(folder.glob(pattern.format(name=glob.escape(child.name)))):
-                        found.setdefault(child.name, (folder, read))
-    return found
+                        folders.setdefault(child.name, (folder, read))
+    return folders

@@ -90,8 +90,8 @@ def download_members(
 def verify(path: Path, sha256: str) -> None:
     """Raise a ValueError unless the file has this checksum, an OSError if it cannot be read."""
     with check_disk(f"{path} to be a file one can read"), path.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    _compare(str(path), sha256, found)
+        checksum = hashlib.file_digest(file, "sha256").hexdigest()
+    _compare(str(path), sha256, checksum)
 
 
 @contextmanager

@@ -56,10 +56,10 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     check_index("nodes", nodes, (None,), graph.num_nodes)
     gone = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.device)
     gone[nodes] = True
-    kept = (~gone).nonzero().squeeze(1)
+    stay = (~gone).nonzero().squeeze(1)
     source, target = graph.edge_index
     lost = graph.edge_index[:, gone[source] & ~gone[target]]
     table, number = neighbour_table(lost, graph.num_nodes, width)
-    missing = lost[1].bincount(minlength=graph.num_nodes)[kept]
-    features = neighbour_features(graph, table[kept], number[kept])
-    return HiddenNodes(graph.subgraph(kept), missing, features)
+    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
+    features = neighbour_features(graph, table[stay], number[stay])
+    return HiddenNodes(graph.subgraph(stay), missing, features)

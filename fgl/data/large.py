@@ -167,9 +167,9 @@ def _edges(
         pair = pair[int(pair[:1].sum() < 0) :]  # without the -1 of loops
     excess = pair.numel() - num_edges
     if excess > 0:
-        kept = torch.ones(pair.numel(), dtype=torch.bool)
-        kept[torch.arange(excess) * pair.numel() // excess] = False
-        pair = pair[kept]
+        chosen = torch.ones(pair.numel(), dtype=torch.bool)
+        chosen[torch.arange(excess) * pair.numel() // excess] = False
+        pair = pair[chosen]
     return torch.stack([pair // n, pair % n])
 
 

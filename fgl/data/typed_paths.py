@@ -43,12 +43,12 @@ def metapaths(graph: Graph, paths: Sequence[Sequence[int]]) -> Graph:
     if graph.edge_type is None or not all(len(path) for path in paths):
         got = "a path without" if graph.edge_type is not None else "none"
         raise ValueError(f"Expected edges with types and paths of them, but got {got}")
-    found = [_composed(graph, path) for path in paths]
-    counts = torch.tensor([edges.shape[1] for edges in found], dtype=torch.int64)
+    joined = [_composed(graph, path) for path in paths]
+    counts = torch.tensor([edges.shape[1] for edges in joined], dtype=torch.int64)
     empty = torch.zeros(2, 0, dtype=torch.int64)
     return graph.replace(
-        edge_index=torch.cat([empty, *found], 1).to(graph.device),
-        edge_type=torch.arange(len(found)).repeat_interleave(counts).to(graph.device),
+        edge_index=torch.cat([empty, *joined], 1).to(graph.device),
+        edge_type=torch.arange(len(joined)).repeat_interleave(counts).to(graph.device),
         edge_weight=None,
         edge_attr=None,
         edge_time=None,

@@ -37,8 +37,8 @@ def pairs(edges: Tensor, num_nodes: int) -> Tensor:
 
 
 def _without_loops(edges: Tensor) -> Tensor:
-    kept = edges[0] != edges[1]
-    return edges if bool(kept.all()) else edges[:, kept]
+    joins_two = edges[0] != edges[1]
+    return edges if bool(joins_two.all()) else edges[:, joins_two]
 
 
 def _split(pair: Tensor, num_nodes: int, one: Tensor, two: Tensor) -> None:

@@ -186,14 +186,14 @@ def resample(
         )
     count = trees.shape[0]
     draws = _draws((count, bounds[-1] - 1), trees.device, generator)
-    found = [draws.new_zeros(count, 1)]
+    places = [draws.new_zeros(count, 1)]
     for fanout, (begin, end), (low, high) in zip(
         fanouts, pairwise(bounds[:-1]), pairwise(bounds[1:]), strict=True
     ):
         draw = draws[:, low - 1 : high - 1].view(count, end - begin, fanout)
-        child = low + (found[-1] - begin)[..., None] * fanout + ((draw * fanout) >> BITS)
-        found.append(child.flatten(1))
-    position = torch.cat(found, 1)
+        child = low + (places[-1] - begin)[..., None] * fanout + ((draw * fanout) >> BITS)
+        places.append(child.flatten(1))
+    position = torch.cat(places, 1)
     return trees[torch.arange(count, device=trees.device)[:, None], position]
 
 
@@ -245,14 +245,14 @@ def mash(
     check_number("least", least, at_least=1, at_most=batch, integer=True)
     whole = count - count % batch - (batch if 0 < count % batch < least else 0)
     exact = values.to(torch.promote_types(values.dtype, torch.float32))
-    made = [
+    means = [
         torch.nn.functional.embedding_bag(bags.mT.flatten(0, -2), exact, mode="mean")
         for bags in (trees[:whole].unflatten(0, (-1, batch)), trees[whole:])
         if bags.numel()
     ]
-    if not made:
+    if not means:
         return values.new_zeros(0, size, values.shape[1])
-    out: Tensor = torch.cat(made).unflatten(0, (-1, size)).to(values.dtype)
+    out: Tensor = torch.cat(means).unflatten(0, (-1, size)).to(values.dtype)
     return out
 
 

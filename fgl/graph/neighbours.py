@@ -32,9 +32,9 @@ def neighbour_table(edge_index: Tensor, num_nodes: int, width: int) -> tuple[Ten
     number = target.bincount(minlength=num_nodes)
     start = number.cumsum(0) - number
     place = torch.arange(target.numel(), device=target.device) - start[target]
-    kept = place < width
+    fits = place < width
     table = source.new_zeros(num_nodes, width)
-    table[target[kept], place[kept]] = source[kept]
+    table[target[fits], place[fits]] = source[fits]
     return table, number.clamp(max=width)
 
 

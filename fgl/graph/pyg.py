@@ -58,9 +58,11 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     """Raise if something would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
-    known = {*READ, *DERIVED, *ignore}
+    readable = {*READ, *DERIVED, *ignore}
     unread = [
-        key for key in sorted(stored) if key not in known and getattr(data, key, None) is not None
+        key
+        for key in sorted(stored)
+        if key not in readable and getattr(data, key, None) is not None
     ]
     if unread:
         raise ValueError(

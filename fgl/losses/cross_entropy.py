@@ -70,11 +70,11 @@ def _targets(y: Tensor, mask: Tensor | None, dtype: torch.dtype) -> Targets:
     if key.is_inference() or y.is_inference():  # they count no changes
         return _made(y, mask, dtype)
     state = y._version, key._version, dtype
-    labels, known, made = _known.get(key, (None, None, None))
-    if made is None or labels() is not y or known != state:
-        made = _made(y, mask, dtype)
-        _known[key] = weakref.ref(y), state, made
-    return made  # type: ignore[no-any-return]
+    labels, known, targets = _known.get(key, (None, None, None))
+    if targets is None or labels() is not y or known != state:
+        targets = _made(y, mask, dtype)
+        _known[key] = weakref.ref(y), state, targets
+    return targets  # type: ignore[no-any-return]
 
 
 @torch.no_grad()

@@ -133,9 +133,9 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         return mix_models(inbox, attention(moved(inbox, initial)))
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        kept = state.get("model")
-        own = {} if kept is None else {"model": kept}
+        own_model = state.get("model")
+        own = {} if own_model is None else {"model": own_model}
         return fedavg.deploy({**message, **own}, state, graph)
 
-    made = replace(fedavg, receive=receive, loss=loss, send=send)
-    return replace(made, aggregate=aggregate, deploy=deploy)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    return replace(method, aggregate=aggregate, deploy=deploy)

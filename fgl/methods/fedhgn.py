@@ -93,8 +93,8 @@ def fedhgn(fedavg: Method, *, align: float = 0.5, coefficients: str = "comp") ->
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(whole(message, state), state, graph)
 
-    made = replace(fedavg, receive=receive, loss=loss, send=send)
-    return replace(made, aggregate=aggregate, deploy=deploy)
+    method = replace(fedavg, receive=receive, loss=loss, send=send)
+    return replace(method, aggregate=aggregate, deploy=deploy)
 
 
 def nearest(own: Tensor, others: Tensor) -> Tensor:

@@ -129,8 +129,8 @@ def fedpub(
         own = state.get("own", first)
         return masked({**used, **{name: own[name] for name in masks}}, bound=sparsity)
 
-    made = replace(fedavg, receive=receive, loss=loss, send=send, personal=masks)
-    return replace(made, aggregate=aggregate, deploy=deploy)
+    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=masks)
+    return replace(method, aggregate=aggregate, deploy=deploy)
 
 
 def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
@@ -157,8 +157,8 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
         if mask is None:
             out[name] = value
         else:
-            kept = torch.where(mask.abs() < bound, 0, mask) if bound else mask
-            out[name] = value * kept
+            pruned = torch.where(mask.abs() < bound, 0, mask) if bound else mask
+            out[name] = value * pruned
     return out
 
 

@@ -88,8 +88,8 @@ def fedsage_plus(
     draw: Any = model.draw
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        told = {k: v for k, v in message.items() if k not in ("pull", "owners")}
-        params, context = base.receive(told, state, graph)
+        plain = {k: v for k, v in message.items() if k not in ("pull", "owners")}
+        params, context = base.receive(plain, state, graph)
         stage = message.get("stage", torch.tensor(0))
         context = {**context, "stage": stage}
         if stage == 1:
@@ -118,21 +118,21 @@ def fedsage_plus(
         return joint
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        _, kept = base.send(params, context, state, graph)
-        kept = {name: value for name, value in kept.items() if name != "drawn"}
+        _, new_state = base.send(params, context, state, graph)
+        new_state = {name: value for name, value in new_state.items() if name != "drawn"}
         if context["stage"] == 1:
             pulls = _pulls(context, graph, neighbours)
             drawn = {"drawn": state["drawn"]} if "drawn" in state else {}
-            return {"pulls": pulls}, {**kept, **drawn}
+            return {"pulls": pulls}, {**new_state, **drawn}
         if context["stage"] == STAGES - 1:
-            return {}, kept
+            return {}, new_state
         own = {name: context[name].values for name in ("keep", "noise")}
         with torch.no_grad():
             count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
         dtype = next(model.parameters()).dtype
         rows = graph.training_mask  # the nodes that others judge
         sent = {"made": made[rows].to(dtype), "count": count[rows].to(dtype)}
-        return sent, {**kept, "drawn": own}
+        return sent, {**new_state, "drawn": own}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
@@ -165,8 +165,8 @@ def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
 
 def _sizes(inbox: Inbox) -> dict[str, Tensor]:
     """For how many nodes each client has generated neighbours."""
-    made: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
-    return {client: torch.tensor(len(each)) for client, each in made.items()}
+    generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
+    return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
 
 def _check_made(model: Any, message: Any, most: float) -> None:
@@ -228,9 +228,9 @@ def _of_others(inbox: Inbox, client: int) -> Message:
 def _pulls_for(inbox: Inbox, client: int) -> Message:
     """The sum of the gradients that the others sent to a client, if they did."""
     sent: list[Any] = [message["pulls"] for message in inbox.values()]
-    found = [pulls[str(client)] for pulls in sent if str(client) in pulls]
-    if not found:
+    gradients = [pulls[str(client)] for pulls in sent if str(client) in pulls]
+    if not gradients:
         return {}
-    weight = torch.ones(len(found), device=found[0].device)
-    total = server.mean({"pull": found}, weight)["pull"] * len(found)
-    return {"pull": total, "owners": torch.tensor(len(found) + 1, device=total.device)}
+    weight = torch.ones(len(gradients), device=gradients[0].device)
+    total = server.mean({"pull": gradients}, weight)["pull"] * len(gradients)
+    return {"pull": total, "owners": torch.tensor(len(gradients) + 1, device=total.device)}

@@ -98,7 +98,7 @@ def fedselect(
         return moving(new, old, context)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = fedavg.send(params, context, state, graph)
+        message, new_state = fedavg.send(params, context, state, graph)
         own, model = context["own"], dict(message["model"])
         before = state.get("before", {name: context["start"][name] for name in own})
         rounds = state.get("rounds", torch.tensor(0))
@@ -109,8 +109,8 @@ def fedselect(
             more = {n: own[n] | most(moved[n], own[n], top=top, cap=cap) for n in travels}
             chosen, before = {**own, **more}, {name: params[name] for name in own}
         model |= {name: model[name].masked_fill(mask, 0) for name, mask in travels.items()}
-        kept = {**kept, "model": params, "own": own, "chosen": chosen, "before": before}
-        return {**message, "model": model, "own": travels}, {**kept, "rounds": rounds + 1}
+        new_state = {**new_state, "model": params, "own": own, "chosen": chosen, "before": before}
+        return {**message, "model": model, "own": travels}, {**new_state, "rounds": rounds + 1}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         weight = inbox.stack("num_examples")
@@ -138,9 +138,9 @@ def with_own_entries(message: Message, state: State) -> Message:
     if "own" not in state or "model" not in message:
         return message
     own = state["own"]
-    kept = state["model"]
+    own_model = state["model"]
     sent = message["model"]
-    model = {n: torch.where(own[n], kept[n], p) if n in own else p for n, p in sent.items()}
+    model = {n: torch.where(own[n], own_model[n], p) if n in own else p for n, p in sent.items()}
     return {**message, "model": model}
 
 
@@ -213,6 +213,6 @@ def filled(
         tensor([1., 1.])
     """
     parts = {"sum": values.masked_fill(own, 0), "share": (~own).to(values.dtype)}
-    found = mean(parts, weight)
-    average = torch.where(found["share"] > 0, found["sum"] / found["share"], old)
+    means = mean(parts, weight)
+    average = torch.where(means["share"] > 0, means["sum"] / means["share"], old)
     return torch.where(own, average, values)

@@ -135,24 +135,28 @@ def gcfl(
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        kept = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
+        before = state if "clusters" in state else _start(state, inbox.num_clients, seq_length)
         who, updates = torch.tensor(inbox.clients), flat_updates(inbox, without=buffers)
-        rounds, clusters = kept["rounds"] + 1, kept["clusters"].clone()
-        sequences, lengths = kept["sequences"].clone(), kept["lengths"].clone()
+        rounds, clusters = before["rounds"] + 1, before["clusters"].clone()
+        sequences, lengths = before["sequences"].clone(), before["lengths"].clone()
         newest = measure(inbox, updates).to(sequences)
         sequences[who] = torch.cat([sequences[who], newest[:, None]], dim=1)[:, 1:]
         lengths[who] += 1
         parents = {}
-        for cluster in kept["clusters"][who].unique().tolist():
-            rows = (kept["clusters"][who] == cluster).nonzero().squeeze(1)
-            known = bool((lengths[who[rows]] >= seq_length).all())
-            if rounds > first_round and known and disagree(updates[rows], eps1=eps1, eps2=eps2):
+        for cluster in before["clusters"][who].unique().tolist():
+            rows = (before["clusters"][who] == cluster).nonzero().squeeze(1)
+            long_enough = bool((lengths[who[rows]] >= seq_length).all())
+            if (
+                rounds > first_round
+                and long_enough
+                and disagree(updates[rows], eps1=eps1, eps2=eps2)
+            ):
                 part = min_cut(similarity(updates[rows], sequences[who[rows]]))
                 parents[int(clusters.max()) + 1] = cluster
                 clusters[who[rows[part]]] = clusters.max() + 1
         if parents:
             sequences, lengths = torch.zeros_like(sequences), torch.zeros_like(lengths)
-        outbox, inner = _clusterwise(fedavg, inbox, clusters, kept, parents)
+        outbox, inner = _clusterwise(fedavg, inbox, clusters, before, parents)
         own = {"clusters": clusters, "rounds": rounds, "sequences": sequences, "lengths": lengths}
         return outbox, {**own, **inner}
 
@@ -279,7 +283,7 @@ def _clusterwise(
 ) -> tuple[dict[int, Message], State]:
     """What `fedavg` makes of each cluster's messages, for all of its clients, and its states."""
     outbox: dict[int, Message] = {}
-    kept: State = {}
+    new_state: State = {}
     for cluster in clusters.unique().tolist():
         members = (clusters == cluster).nonzero().squeeze(1).tolist()
         here = {client: inbox[client] for client in members if client in inbox}
@@ -288,5 +292,5 @@ def _clusterwise(
         if here:
             made, own = fedavg.aggregate(Inbox(here, inbox.num_clients, inbox.sent), own)
             outbox |= {client: made[client] for client in members if client in made}
-        kept |= {f"{cluster}/{key}": value for key, value in own.items()}
-    return dict(sorted(outbox.items())), kept
+        new_state |= {f"{cluster}/{key}": value for key, value in own.items()}
+    return dict(sorted(outbox.items())), new_state

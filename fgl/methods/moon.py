@@ -67,8 +67,8 @@ def moon(
 
     @torch.no_grad()
     def embed(params: Params, graph: Graph) -> Tensor:
-        made = predict(frozen, params, graph, return_embedding=True)
-        embedding: Tensor = made[1]
+        embedded = predict(frozen, params, graph, return_embedding=True)
+        embedding: Tensor = embedded[1]
         return embedding
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:

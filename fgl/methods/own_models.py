@@ -139,8 +139,8 @@ def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
 
     def at(graph: Graph) -> AbstractContextManager[None]:
         """The client's own model, unless the machine has said already who is at work."""
-        known = stand_in(plain.model) is not plain.model
-        return nullcontext() if known else standing_in(plain.model, models(graph))
+        stands_in = stand_in(plain.model) is not plain.model
+        return nullcontext() if stands_in else standing_in(plain.model, models(graph))
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         with at(graph):

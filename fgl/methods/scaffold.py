@@ -110,20 +110,20 @@ def scaffold(
         return message, {**kept, "control": new}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, made = base.aggregate(inbox, state)
-        known = state.get("control", {})
+        outbox, method = base.aggregate(inbox, state)
+        control = state.get("control", {})
         shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox)
         new: Params = {
-            name: known.get(name, 0) + share / inbox.num_clients * value
+            name: control.get(name, 0) + share / inbox.num_clients * value
             for name, value in shift.items()
         }
-        told = changed_messages(outbox, lambda message: {**message, "control": new})
-        return told, {**made, "control": new}
+        messages = changed_messages(outbox, lambda message: {**message, "control": new})
+        return messages, {**method, "control": new}
 
     train = replace(fedavg.train, adjust=adjust)
-    made = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
+    method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.max_examples)  # nobody weighs more than another
-    return replace(made, max_examples=most)
+    return replace(method, max_examples=most)
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
@@ -151,8 +151,8 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
 
 def groups_of(method: Method) -> tuple[type, list[dict[str, Any]]]:
     """The kind of a method's optimiser and the options of its groups."""
-    made = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
-    return type(made), made.param_groups
+    optimizer = method.train.optimizer([p.detach().clone() for p in method.model.parameters()])
+    return type(optimizer), optimizer.param_groups
 
 
 def is_plain_sgd(method: Method) -> bool:

@@ -67,8 +67,8 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
 def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """For every byte, what the ``8 / bits`` entries that it speaks of are multiplied with."""
     byte, place = torch.arange(256)[:, None], torch.arange(0, 8, bits)
-    kept = ((byte >> place) % 2**bits) >= p * 2**bits
-    scales: Tensor = kept.double() / (1 - p)
+    survives = ((byte >> place) % 2**bits) >= p * 2**bits
+    scales: Tensor = survives.double() / (1 - p)
     return scales.to(device, dtype)
 
 

@@ -83,9 +83,9 @@ class NeighbourGenerator(nn.Module):
         like = self.count.weight
         wide: Any = self.features[2]
         noise = torch.randn(num_nodes, like.shape[1], dtype=like.dtype, device=like.device)
-        kept = torch.rand(num_nodes, wide.in_features, device=like.device) >= self.dropout
+        survives = torch.rand(num_nodes, wide.in_features, device=like.device) >= self.dropout
         scale = 1 / (1 - self.dropout) if self.dropout < 1 else 0.0
-        return {"noise": noise, "keep": kept.to(like.dtype) * scale}
+        return {"noise": noise, "keep": survives.to(like.dtype) * scale}
 
     def forward(
         self, x: Features, edges: Edges, noise: Tensor | None = None, keep: Tensor | None = None
@@ -95,9 +95,9 @@ class NeighbourGenerator(nn.Module):
         count = self.count(z).relu().squeeze(1)
         first, second, last = self.features
         h = second(first(z if noise is None else z + noise).relu()).relu()
-        made = last(h if keep is None else h * keep).tanh()
-        made = made.unflatten(1, (self.num_neighbours, x.shape[1]))
-        return count, made, self.classify(x, edges, count, made)
+        neighbours = last(h if keep is None else h * keep).tanh()
+        neighbours = neighbours.unflatten(1, (self.num_neighbours, x.shape[1]))
+        return count, neighbours, self.classify(x, edges, count, neighbours)
 
     def there(self, count: Tensor) -> Tensor:
         """Which generated neighbours are there, bool ``[n, P]``: the first ``round c``."""

@@ -63,14 +63,14 @@ def pseudo_graph(
         top, index = sim.topk(s, dim=1, sorted=False)
         order = torch.where(top > 0, index, num_nodes).argsort(1)  # columns in order, as in any CSR
         value[rows], col[rows] = top.gather(1, order), index.gather(1, order)
-    kept = value > 0
-    crow = torch.cat([col.new_zeros(1), kept.sum(1).cumsum(0)])
+    alike = value > 0
+    crow = torch.cat([col.new_zeros(1), alike.sum(1).cumsum(0)])
     total = torch.where(value <= 0, 0, value).sum(1, keepdim=True)  # of NaN, if there is one
     if not torch.isfinite(total).all():
         row = int((~torch.isfinite(total)).nonzero()[0, 0])
         raise ValueError(f"Expected h to have finite products, but got others in row {row}")
     value /= total
-    return SparseMatrix(Pattern(crow, col[kept], (num_nodes, num_nodes)), value[kept].to(given))
+    return SparseMatrix(Pattern(crow, col[alike], (num_nodes, num_nodes)), value[alike].to(given))
 
 
 def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
@@ -95,9 +95,9 @@ def project(matrix: SparseMatrix, nodes: Tensor) -> SparseMatrix:
     position = torch.full((matrix.shape[1],), -1, dtype=torch.int64, device=nodes.device)
     position[nodes] = torch.arange(nodes.numel(), device=nodes.device)
     col = position[rows.pattern.col]
-    kept = col >= 0
-    value = None if rows.value is None else rows.value[kept]
-    edges = torch.stack([col[kept], rows.pattern.row[kept]])
+    inside = col >= 0
+    value = None if rows.value is None else rows.value[inside]
+    edges = torch.stack([col[inside], rows.pattern.row[inside]])
     return SparseMatrix.from_edge_index(edges, nodes.numel(), value)
 
 
@@ -180,7 +180,7 @@ def augmented_operator(
     value = beta * value * scale[row] * scale[col]
     source = torch.cat([plain.pattern.col, col])
     target = torch.cat([plain.pattern.row, row])
-    known = plain.pattern.ones(plain.dtype) if plain.value is None else plain.value
-    both = torch.cat([known, value.to(plain.dtype)])
-    made = SparseMatrix.from_edge_index(torch.stack([source, target]), adj.shape[0], both)
-    return made.using(adj.pattern.backend)
+    own_value = plain.pattern.ones(plain.dtype) if plain.value is None else plain.value
+    both = torch.cat([own_value, value.to(plain.dtype)])
+    joined = SparseMatrix.from_edge_index(torch.stack([source, target]), adj.shape[0], both)
+    return joined.using(adj.pattern.backend)

@@ -49,8 +49,8 @@ def describe(
         out["pseudo_label_accuracy"] = float(right.sum() / there.sum().clamp(min=1))
     if edges:
         parts = zip(edges, node_id, strict=True)
-        found = [(ids[row], ids[col], weight) for (row, col, weight), ids in parts]
-        row, col, weight = (torch.cat(each) for each in zip(*found, strict=True))
+        joined = [(ids[row], ids[col], weight) for (row, col, weight), ids in parts]
+        row, col, weight = (torch.cat(each) for each in zip(*joined, strict=True))
         first = SparseMatrix.from_edge_index(torch.stack([col, row]), y.numel(), weight)
         key = first.pattern.row * y.numel() + first.pattern.col
         new = torch.cat([key.new_ones(1, dtype=torch.bool), key[1:] != key[:-1]])[: key.numel()]
@@ -98,7 +98,7 @@ def quality_of(clients: Sequence[Graph]) -> Callable[[Mapping[int, Any], Any], d
         labelled = [k for k, message in sent.items() if "labels" in message]
         joined = [k for k, message in sent.items() if "weight" in message]
         edges = [tuple(sent[k][name] for name in ("row", "col", "weight")) for k in joined]
-        found = [sent[k]["labels"] for k in labelled]
-        return describe(found, edges, [ids[k] for k in (labelled or joined)], y)
+        labels = [sent[k]["labels"] for k in labelled]
+        return describe(labels, edges, [ids[k] for k in (labelled or joined)], y)
 
     return quality

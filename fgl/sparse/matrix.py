@@ -199,9 +199,9 @@ class SparseMatrix:
             >>> operator.gcn_norm is operator
             True
         """
-        made = SparseMatrix(self.pattern, self.value)
-        made._made["gcn_norm"] = made
-        return made
+        other = SparseMatrix(self.pattern, self.value)
+        other._made["gcn_norm"] = other
+        return other
 
     def with_value(self, value: Tensor | None) -> SparseMatrix:
         """The same pattern with other values."""

@@ -97,9 +97,9 @@ def link_task(
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         (own, free), n = pairs(graph), graph.num_nodes
         count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
-        kept = Ragged(own.t())
+        edges = Ragged(own.t())
         for _ in range(num_steps(train)):
-            fresh = {"noise": noise(model, graph), "edges": kept}
+            fresh = {"noise": noise(model, graph), "edges": edges}
             negatives = Ragged(free(count, replacement=True).t())
             yield graph, {**context, **fresh, "negatives": negatives}
 
@@ -152,8 +152,8 @@ class Links(Disjoint):
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
         cut = partial(PARTITIONS[self.partition], num_clients=self.clients, seed=seed)
         if self.partition_after_split:
-            kept = data.edge_split(whole, seed=fold_in(seed, "split"))
-            parts = zip(cut(kept.graph), seeds, strict=True)
-            return [data.subgraph_split(kept, part, seed=s) for part, s in parts]
+            whole_split = data.edge_split(whole, seed=fold_in(seed, "split"))
+            parts = zip(cut(whole_split.graph), seeds, strict=True)
+            return [data.subgraph_split(whole_split, part, seed=s) for part, s in parts]
         clients = zip(data.partition_graph(whole, cut(whole)), seeds, strict=True)
         return [data.edge_split(own, seed=s) for own, s in clients]

@@ -33,6 +33,6 @@ def trimmed_mean(stack: Stack, *, bad: int) -> dict[str, Tensor]:
     """
     whole, clients = stacked(stack)
     check_minority(bad, clients)
-    kept = {name: in_order(value)[bad : clients - bad] for name, value in whole.items()}
-    made = mean(kept, torch.ones(clients - 2 * bad))
-    return {name: as_dtype(value, whole[name].dtype) for name, value in made.items()}
+    middle = {name: in_order(value)[bad : clients - bad] for name, value in whole.items()}
+    average = mean(middle, torch.ones(clients - 2 * bad))
+    return {name: as_dtype(value, whole[name].dtype) for name, value in average.items()}

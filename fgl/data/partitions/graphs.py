@@ -99,5 +99,5 @@ def union_graph(graph: Graph, parts: Sequence[Tensor]) -> Graph:
         own[part] = True
         nodes |= own
         seen |= own[graph.edge_index].all(0)
-    kept: Graph = graph.with_edges(seen).subgraph(nodes.nonzero().squeeze(1))
-    return kept
+    union: Graph = graph.with_edges(seen).subgraph(nodes.nonzero().squeeze(1))
+    return union

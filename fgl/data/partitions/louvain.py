@@ -166,10 +166,10 @@ def _igraph(
     try:
         with announced(f"{method} by igraph", len(edges), 10 * SLOW):
             network = igraph.Graph(n=num_nodes, edges=edges.numpy())
-            found = partial(getattr(network, f"community_{method}"), **options)()
+            communities = partial(getattr(network, f"community_{method}"), **options)()
     finally:
         igraph.set_random_number_generator(random)  # as igraph itself begins
-    label = torch.tensor(found.membership, dtype=torch.int64)
+    label = torch.tensor(communities.membership, dtype=torch.int64)
     return [own.tolist() for own in label.argsort(stable=True).split(label.bincount().tolist())]
 
 

@@ -84,14 +84,14 @@ def major_label_partition(
         rest = free.clone()
         rest[major] = False
         other = _some(rest.nonzero().squeeze(1), size - major.numel(), generator)
-        kept = _linked(edges, torch.cat([major, other]), generator)
-        own = _client(graph, kept, num_test)
+        own_nodes = _linked(edges, torch.cat([major, other]), generator)
+        own = _client(graph, own_nodes, num_test)
         if own.num_train == 0:
             raise ValueError(
                 f"Expected client {client} to have a training node besides {num_test} test and "
                 f"{own.num_nodes // 5} validation nodes, but got {own.num_nodes} nodes in all"
             )
-        free[kept[-num_test:]] = False
+        free[own_nodes[-num_test:]] = False
         clients.append(own)
     test = graph.subgraph(held_out.to(graph.device))
     everything = torch.ones(test.num_nodes, dtype=torch.bool, device=graph.device)
@@ -155,8 +155,8 @@ def unseen_nodes(clients: Sequence[Graph]) -> list[Tensor]:
     without = [client for client, graph in enumerate(clients) if graph.node_id is None]
     if without:
         raise ValueError(f"Expected clients to have node_id, but got none in clients {without}")
-    known: list[Any] = list(clients)
-    total = 1 + max(int(graph.node_id.max()) for graph in known)
-    trained = torch.cat([graph.node_id[graph.train_mask] for graph in known])
+    graphs: list[Any] = list(clients)
+    total = 1 + max(int(graph.node_id.max()) for graph in graphs)
+    trained = torch.cat([graph.node_id[graph.train_mask] for graph in graphs])
     times = trained.bincount(minlength=total)
-    return [g.test_mask & (times[g.node_id] == g.train_mask.long()) for g in known]
+    return [g.test_mask & (times[g.node_id] == g.train_mask.long()) for g in graphs]

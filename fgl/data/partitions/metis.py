@@ -57,8 +57,8 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
         options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator takes 0 for 1
         adjacency = pymetis.CSRAdjacency(begins, source.numpy())
         with announced("METIS", source.numel() // 2, 10_000_000):
-            found = pymetis.part_graph(num_clients, adjacency, options=options)
-        owner = torch.tensor(found.vertex_part)
+            cut = pymetis.part_graph(num_clients, adjacency, options=options)
+        owner = torch.tensor(cut.vertex_part)
     size = owner.bincount(minlength=num_clients)
     for part in (size == 0).nonzero().flatten().tolist():
         node = (owner == size.argmax()).nonzero()[0]

@@ -55,7 +55,7 @@ def read_gml(folder: Path, name: str) -> Graph:
 
 def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
     """The nodes and edges of the graph."""
-    found: dict[str, list[Record]] = {"node": [], "edge": []}
+    records: dict[str, list[Record]] = {"node": [], "edge": []}
     above: list[str] = []  # the keys of the brackets that are open
     key: str | None = None
     end = 0
@@ -74,12 +74,12 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
             key = word
         elif key is not None and opens:
             above.append(key)
-            if len(above) == 2 and above[0] == "graph" and key in found:
-                found[key].append((start, {}))
+            if len(above) == 2 and above[0] == "graph" and key in records:
+                records[key].append((start, {}))
             key = None
         elif key is not None and value is not None:
-            if len(above) == 2 and above[0] == "graph" and above[1] in found:
-                found[above[1]][-1][1][key] = value
+            if len(above) == 2 and above[0] == "graph" and above[1] in records:
+                records[above[1]][-1][1][key] = value
             key = None
         else:
             raise _bad(path, text, start, "a key and its value", repr(match[0].strip()))
@@ -88,7 +88,7 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
         raise _bad(path, text, end, "a key and its value", repr(text[end : end + 20]))
     if above or key is not None:
         raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "the end of the file")
-    return found["node"], found["edge"]
+    return records["node"], records["edge"]
 
 
 def _integer(path: Path, text: str, place: int, fields: dict[str, str], key: str) -> int:

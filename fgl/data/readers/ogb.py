@@ -60,15 +60,15 @@ def read_ogb(folder: Path, _: str = "") -> Graph:
 
 def _masks(folder: Path, num_nodes: int) -> dict[str, Any]:
     """The masks of the only split in a folder; none where it has none."""
-    found = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
-    if not found:
+    splits = sorted(path.parent for path in folder.glob("*/train.csv.gz"))
+    if not splits:
         return {}
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    if len(splits) > 1:
+        names = ", ".join(path.name for path in splits)
         raise ValueError(f"Expected {folder} to hold one split, but got {names}")
-    paths = need(found[0], [f"{role}.csv.gz" for role in ROLES])
+    paths = need(splits[0], [f"{role}.csv.gz" for role in ROLES])
     parts = [checked_edges(str(p), _table(p, np.int64, 1)[:, 0], num_nodes) for p in paths]
-    return masks_of(found[0], parts, num_nodes)
+    return masks_of(splits[0], parts, num_nodes)
 
 
 def _one(path: Path) -> int:

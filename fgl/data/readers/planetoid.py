@@ -40,11 +40,11 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     y, ty, ally = (_array(paths[part], _unpickle(paths[part]), 2) for part in ("y", "ty", "ally"))
     for features, labels, part in ((x, y, "y"), (tx, ty, "ty"), (allx, ally, "ally")):
         same = (features.shape[0], allx.shape[1], ally.shape[1])
-        found = (labels.shape[0], features.shape[1], labels.shape[1])
-        if found != same:
+        sizes = (labels.shape[0], features.shape[1], labels.shape[1])
+        if sizes != same:
             raise ValueError(
                 f"Expected {paths[part]} and its features to have (rows, features, classes) "
-                f"{same}, but got {found}"
+                f"{same}, but got {sizes}"
             )
     num_known = allx.shape[0]
     if len(y) > num_known:
@@ -81,10 +81,10 @@ class _Unpickler(pickle.Unpickler):
     """Makes nothing but numpy arrays, lists, dicts, and for a csr_matrix a bag of its fields."""
 
     def find_class(self, module: str, name: str) -> Any:
-        found = _ALLOWED.get((module, name))
-        if found is None:
+        allowed = _ALLOWED.get((module, name))
+        if allowed is None:
             raise pickle.UnpicklingError(f"the global {module}.{name}")
-        return found
+        return allowed
 
 
 def _dtype(name: str, *_: object) -> np.dtype[Any]:

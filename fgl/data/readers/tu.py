@@ -67,8 +67,8 @@ def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size
     wrong[:1] = graph_of[:1] != 1
     if wrong.any():
         row = int(wrong.argmax())
-        known = graph_of[row - 1] if row else 0
-        be = f"graph {known} or {known + 1}" if row else "graph 1"
+        before = graph_of[row - 1] if row else 0
+        be = f"graph {before} or {before + 1}" if row else "graph 1"
         raise bad_row(path, row, f"{be}, as every graph has nodes", graph_of[row])
     last = int(graph_of[-1]) if len(graph_of) else 0
     if last > size:

@@ -115,14 +115,14 @@ def edge_split(
     pairs = _each(edges, n, directed)
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
-    kept = num_val + num_test
-    few = (val and not num_val) or (test and not num_test) or kept == m
-    if few or kept > _all_pairs(n, directed) - m:
-        num_val = num_test = kept = 0
+    num_held = num_val + num_test
+    few = (val and not num_val) or (test and not num_test) or num_held == m
+    if few or num_held > _all_pairs(n, directed) - m:
+        num_val = num_test = num_held = 0
     order = torch.randperm(m, generator=generator)
-    own = pairs[:, order[kept:].sort().values]
-    held = pairs[:, order[:kept]]
-    negatives = negative_edges(pairs, n, kept, directed=directed, generator=generator)
+    own = pairs[:, order[num_held:].sort().values]
+    held = pairs[:, order[:num_held]]
+    negatives = negative_edges(pairs, n, num_held, directed=directed, generator=generator)
     split = [held[:, :num_val], negatives[:, :num_val], held[:, num_val:], negatives[:, num_val:]]
     training = _without(graph, held) if directed else _both_ways(graph, own)
     moved = (part.to(graph.device) for part in (own, *split))
