@@ -11,9 +11,10 @@ from typing import Any
 from ...checks import check_number
 from ...federation import Method, Round, State, layer
 from .client import Client, of_seed
-from .messages import ASKED, NAMES, ROUNDS, SHARES, Terms
+from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, PLAIN, Terms
 from .needs_means import why_not_means
 from .server import Server
+from .signed import Signatures
 
 
 @layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
@@ -21,6 +22,9 @@ def secure_sum(
     method: Method,
     *,
     threshold: int,
+    honest: int = 2,
+    colluders: int = 0,
+    signed: Signatures | None = None,
     equally: Collection[str] = (),
     bits: int = 28,
     bound: float = 1024.0,
@@ -64,6 +68,16 @@ def secure_sum(
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
     check_number("threshold", threshold, at_least=2, integer=True)
+    check_number("honest", honest, at_least=2, integer=True)
+    check_number("colluders", colluders, at_least=0, integer=True)
+    if threshold < honest + colluders:
+        raise ValueError(
+            f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
+            f"in a sum beside {colluders} colluders, but got {threshold}"
+        )
+    if signed is not None and not isinstance(signed, Signatures):
+        got = type(signed).__name__
+        raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     check_number("bound", bound, above=0)
     if isinstance(equally, str):
@@ -74,7 +88,7 @@ def secure_sum(
             "Expected equally to name keys beside 'model' and 'num_examples', since models are "
             f"summed with the clients' examples as weights, but got {weighted[0]!r}"
         )
-    terms = Terms(threshold, tuple(equally), bits, float(bound))
+    terms = Terms(threshold, tuple(equally), bits, float(bound), colluders, signed)
     why = why_not_means(method, terms.equally)
     if why:
         raise ValueError(
@@ -94,10 +108,10 @@ def secure_sum(
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
-    return replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
+    return replace(method, train=train, exchange=len(terms.rounds), silent=True, **changed)
 
 
-def summed_rounds(history: Sequence[Round]) -> list[Round]:
+def summed_rounds(history: Sequence[Round], exchange: int = len(PLAIN)) -> list[Round]:
     """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
 
     Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
@@ -106,6 +120,7 @@ def summed_rounds(history: Sequence[Round]) -> list[Round]:
 
     Args:
         history: of a run of `secure_sum`.
+        exchange: number of rounds of a sum, ``method.exchange``: 5 in the signed mode.
 
     Example:
         >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]
@@ -114,12 +129,12 @@ def summed_rounds(history: Sequence[Round]) -> list[Round]:
         [(0, {1: 'masked upload: dropped out'}, 40), (1, {}, 40)]
     """
     made = []
-    for first in range(0, len(history) - ROUNDS + 1, ROUNDS):
-        some = history[first : first + ROUNDS]
-        whole = replace(some[-1], round=first // ROUNDS, dropped={})
-        for name, each in zip(NAMES[:SHARES], some, strict=False):
+    for first in range(0, len(history) - exchange + 1, exchange):
+        some = history[first : first + exchange]
+        whole = replace(some[-1], round=first // exchange, dropped={})
+        for phase, each in zip((KEYS, LETTERS, MASKED), some, strict=False):
             for client, why in each.dropped.items():
-                whole.dropped.setdefault(client, f"{name}: {why}")
+                whole.dropped.setdefault(client, f"{NAMES[phase]}: {why}")
         whole.bytes_down = sum(each.bytes_down for each in some)
         whole.bytes_up = sum(each.bytes_up for each in some)
         whole.seconds = sum(each.seconds for each in some)
