@@ -125,6 +125,7 @@ OTHER: dict[str, Any] = {
     "deploy": lambda message, state, graph: PLAIN.deploy(message, state, graph),
     "accept": lambda message, client, state: None,
     "exchange": 2,
+    "participants": 2,
     "silent": True,
     "ragged": frozenset({"rows"}),
     "max_examples": 10.0,

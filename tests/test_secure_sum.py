@@ -307,7 +307,7 @@ def test_equal_to_the_plain_mean_to_the_last_digit(number: int, bits: int) -> No
 def test_one_client_alone_is_no_sum() -> None:
     with pytest.raises(ValueError, match="threshold to be an integer >= 2, but got 1"):
         secure_sum(tiny(), threshold=1)
-    with pytest.raises(ValueError, match="threshold to be at most the 1 clients, but got 2"):
+    with pytest.raises(ValueError, match="at least 2 participants, as secure_sum .* got 1 of 1"):
         fgl.run(secure_sum(tiny(), threshold=2), lines(1), num_rounds=4)
 
 
@@ -799,9 +799,16 @@ def test_what_is_weighted_is_not_summed_equally(key: str) -> None:
         secure_sum(tiny(), threshold=2, equally=[key])
 
 
-def test_a_threshold_above_all_clients_is_refused() -> None:
-    with pytest.raises(ValueError, match="threshold to be at most the 3 clients, but got 4"):
-        fgl.run(secure_sum(tiny(), threshold=4), lines(3), num_rounds=4)
+def test_a_threshold_above_all_participants_is_refused() -> None:
+    """At once: no round could ever count."""
+    for threshold, participation, got in ((4, 1.0, 3), (3, 0.6, 2)):
+        with pytest.raises(
+            ValueError, match=f"at least {threshold} participants, as secure_sum .* {got} of 3"
+        ):
+            fgl.run(
+                secure_sum(tiny(), threshold=threshold), lines(3), num_rounds=4,
+                participation=participation,
+            )  # fmt: skip
 
 
 @LOST

@@ -159,11 +159,6 @@ class Server:
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the keys of all."""
         self.terms.check(len(inbox))
-        if self.terms.threshold > inbox.num_clients:
-            raise ValueError(
-                f"Expected threshold to be at most the {inbox.num_clients} clients, "
-                f"but got {self.terms.threshold}"
-            )
         self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
