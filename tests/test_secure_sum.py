@@ -246,7 +246,7 @@ def test_malformed_letters_and_shares_are_refused() -> None:
     assert of_another.told(0, sealed, here, sent)[:, 0].tolist() == [0] * 4
     told = {row: made.told(row, sealed, here, sent) for row in (0, 1, 2)}
     told[1][3, 5] ^= 1  # a share of the lost client's key
-    with pytest.raises(CannotUnmask, match="key of row 3: .* got 3 shares of none"):
+    with pytest.raises(CannotUnmask, match="key of row 3: .* got 3 with false ones"):
         made.recovered(told, here, sent)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import combinations, islice
 from typing import Any
 
 import pytest
@@ -21,7 +22,8 @@ pytest.importorskip("Crypto")
 from lying_server import LyingServer, all_keys, lines, own_models
 
 from fgl.privacy import masks as parts
-from fgl.privacy.shares import recovered, split
+from fgl.privacy.shares import TRIES, recovered, split
+from fgl.privacy.shares import _sets as sets
 from fgl.transforms.secure_sum.messages import flat
 
 SLOW = pytest.mark.slow
@@ -271,7 +273,9 @@ def test_false_shares_do_not_lose_a_sum(
 
 def test_too_few_true_shares_lose_the_sum_and_say_whose() -> None:
     method = lying(secure_sum(own_models(), threshold=3), (0, 1))
-    with pytest.warns(UserWarning, match="seed of row 0: .* 4 shares of none: everybody keeps"):
+    with pytest.warns(
+        UserWarning, match="seed of row 0: .* got 4 with false ones among them: everybody"
+    ):
         got = fgl.run(method, lines(4), num_rounds=4, watch=clients_summed)
     assert got.history[-1].metrics == {"clients_summed": 0}
 
@@ -285,6 +289,14 @@ def test_one_false_share_is_always_found(number: int) -> None:
         got, false = recovered(told, threshold, lambda found: found == secret)
         assert got == secret
         assert false in ({row}, set() if row == number - 1 else {row})
+
+
+@pytest.mark.parametrize(("number", "threshold", "liars"), [(10, 6, 4), (10, 7, 3), (30, 20, 2)])
+def test_several_false_shares_are_found(number: int, threshold: int, liars: int) -> None:
+    """Whoever they are, a set without them is tried."""
+    tried = [set(chosen) for chosen in islice(sets(range(number), threshold), TRIES)]
+    for false in combinations(range(number), liars):
+        assert any(chosen.isdisjoint(false) for chosen in tried)
 
 
 @pytest.mark.filterwarnings("ignore:Secure sum")

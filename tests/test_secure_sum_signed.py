@@ -27,6 +27,7 @@ from lying_server import all_keys, lines, own_models, secret_of
 
 from fgl.privacy.signatures import read_private, read_public, signing_key
 from fgl.transforms import Signatures
+from fgl.transforms.secure_sum.messages import Terms
 
 LOST = pytest.mark.filterwarnings("ignore:Round .* lost in an earlier round")
 
@@ -144,6 +145,27 @@ def test_the_costs_are_those_of_the_page() -> None:
         n * (up + 2 * 64 + 8),
         n * (down + (8 + 64) * n + 64 * n + 8),
     )
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "follows", "lies"),
+    [(5, 3, 1, None), (5, 4, 2, 2), (10, 6, 4, None), (10, 7, 5, 3), (10, 9, 7, 7)]
+    + [(30, 20, 18, None), (30, 21, 19, 11)],
+)
+def test_the_pages_table_of_colluders(
+    number: int, threshold: int, follows: int, lies: int | None
+) -> None:
+    secure_sum(own_models(), threshold=threshold, colluders=follows)
+    with pytest.raises(ValueError, match="for 2 honest clients"):
+        secure_sum(own_models(), threshold=threshold, colluders=follows + 1)
+    keys = all_keys(number)
+    for colluders in range(follows + 1):
+        terms = Terms(threshold, colluders=colluders, signed=keys)
+        if lies is not None and colluders <= lies:
+            terms.check(number)
+            continue
+        with pytest.raises(ValueError, match="threshold to be more than"):
+            terms.check(number)
 
 
 def test_private_keys_stand_nowhere() -> None:

@@ -5,15 +5,16 @@ Shamir's sharing is that of `pycryptodome`.
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 
 from .extra import need
 
 SECRET = 32  # bytes of a secret and of a share
 HALF = 16  # bytes of a secret that the library shares at once
-TRIES = 100  # sets of shares that are tried before a secret is given up
+TRIES = 300  # sets of shares that are tried before a secret is given up
 
 
 class CannotUnmask(ValueError):
@@ -63,8 +64,8 @@ def recovered(
 ) -> tuple[bytes, frozenset[int]]:
     """The secret that fits, though some shares may be false.
 
-    Sets of `threshold` shares are tried, 100 at most: at first neighbouring rows, so that one false
-    share among at most 100 does no harm, then drawn rows.
+    Sets of `threshold` shares are tried, 300 at most: at first neighbouring rows, so that one false
+    share among at most 300 does no harm, then all sets, or drawn ones where there are more.
 
     Args:
         shares: those that came, by row.
@@ -88,7 +89,7 @@ def recovered(
     if len(shares) < threshold:
         raise CannotUnmask(f"Expected {threshold} shares of it, but got {len(shares)}")
     rows = sorted(shares, key=lambda row: (row in doubted, row))
-    for tried, chosen in enumerate(islice(_sets(rows, threshold), TRIES)):
+    for tried, chosen in enumerate(itertools.islice(_sets(rows, threshold), TRIES)):
         secret = combine({row: shares[row] for row in chosen})
         if not fits(secret):
             continue
@@ -96,14 +97,22 @@ def recovered(
         rest = {row: shares[row] for row in chosen[1:]}
         false = [row for row in others if combine({**rest, row: shares[row]}) != secret]
         return secret, frozenset(false)
-    raise CannotUnmask(f"Expected the secret that was shared, but got {len(shares)} shares of none")
+    raise CannotUnmask(
+        f"Expected {threshold} true shares of it, but got {len(shares)} with false ones among them"
+    )
 
 
-def _sets(rows: Sequence[int], threshold: int) -> Iterator[list[int]]:
-    """Rows whose shares are put together: all runs of neighbours, then drawn ones."""
+def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
+    """Rows whose shares are put together: all runs of neighbours, then all sets or drawn ones."""
+    if threshold == len(rows):
+        yield rows
+        return
     ring = [*rows, *rows]
-    for first in range(len(rows) if threshold < len(rows) else 1):
+    for first in range(len(rows)):
         yield ring[first : first + threshold]
+    if math.comb(len(rows), threshold) <= TRIES - len(rows):
+        yield from itertools.combinations(rows, threshold)
+        return
     generator = random.Random(0)
-    while threshold < len(rows):
-        yield generator.sample(list(rows), threshold)
+    while True:
+        yield generator.sample(rows, threshold)
