@@ -149,8 +149,15 @@ def test_the_costs_are_those_of_the_page() -> None:
 
 @pytest.mark.parametrize(
     ("number", "threshold", "follows", "lies"),
-    [(5, 3, 1, None), (5, 4, 2, 2), (10, 6, 4, None), (10, 7, 5, 3), (10, 9, 7, 7)]
-    + [(30, 20, 18, None), (30, 21, 19, 11)],
+    [
+        (5, 3, 1, None),
+        (5, 4, 2, 2),
+        (10, 6, 4, None),
+        (10, 7, 5, 3),
+        (10, 9, 7, 7),
+        (30, 20, 18, None),
+        (30, 21, 19, 11),
+    ],
 )
 def test_the_pages_table_of_colluders(
     number: int, threshold: int, follows: int, lies: int | None

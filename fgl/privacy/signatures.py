@@ -60,7 +60,14 @@ def read_private(path: str | PathLike[str]) -> bytes:
         ValueError: for a key of another kind.
 
     Example:
-        >>> read_private("sign-0")  # doctest: +SKIP
+        >>> import tempfile
+        >>> from cryptography.hazmat.primitives.serialization import (
+        ...     Encoding, NoEncryption, PrivateFormat)
+        >>> made = _private(bytes(range(32))), Path(tempfile.mkdtemp()) / "sign-0"
+        >>> how = Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+        >>> _ = made[1].write_bytes(made[0].private_bytes(*how))
+        >>> read_private(made[1]) == bytes(range(32))
+        True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
     key = serialization.load_ssh_private_key(Path(path).read_bytes(), None)
@@ -76,7 +83,11 @@ def read_public(path: str | PathLike[str]) -> bytes:
         ValueError: for a key of another kind.
 
     Example:
-        >>> read_public("sign-0.pub")  # doctest: +SKIP
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "sign-0.pub"
+        >>> _ = path.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "A")
+        >>> read_public(path) == bytes(32)
+        True
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
     key = serialization.load_ssh_public_key(Path(path).read_bytes())
