@@ -123,7 +123,8 @@ class LyingServer:
         known = torch.zeros(self.number, 64, dtype=torch.uint8)
         for other, answer in signs.items():
             known[other] = answer["signature"]
-        seen = of_list(self.terms.about(keys), sent, message_digest(self.models[client]))
+        about, told = self.terms.about(keys), message_digest(self.models[client])
+        seen = of_list(about, torch.arange(self.number), sent, told)
         for other in self.colluders:
             known[other] = parts.as_tensor(signatures.signature(secret_of(other), seen))
         return known

@@ -182,6 +182,29 @@ def test_a_client_signs_one_list_and_tells_nothing_before() -> None:
         server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": fewer}})
 
 
+@pytest.mark.parametrize("phase", [1, 2, 5])
+def test_a_list_that_can_be_read_in_two_ways_is_refused(phase: int) -> None:
+    """256 is true, and as a byte it is 0: with it, two lists would have one signature."""
+    server = LyingServer(5, 4, signed=True)
+    listed, all_ = server.keys(), torch.ones(5).bool()
+    twice = torch.tensor([1, 1, 1, 1, 256])
+    if phase == 1:
+        wide = {**listed, "keys": listed["keys"].long()}
+        with pytest.raises(ValueError, match=r"keys to be torch.uint8 of shape \[5, 64\]"):
+            server.letters(wide, among=[0])
+        return
+    letters = server.letters(listed)
+    said = r"who is in the sum to be torch.bool of shape \[5\], but got torch.int64"
+    if phase == 2:
+        with pytest.raises(ValueError, match=said):
+            server.masked(0, letters, twice)
+        return
+    for client in range(5):
+        server.masked(client, letters, all_)
+    with pytest.raises(ValueError, match=said):
+        server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": twice}})
+
+
 # Clients who help a server that follows the protocol
 
 

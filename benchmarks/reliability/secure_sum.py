@@ -29,9 +29,9 @@ import fgl
 from fgl.federation import Method, Round, Training, unsealed
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import Signatures, secure_sum, summed_rounds
-from fgl.transforms.secure_sum.messages import NAMES, PLAIN, SIGNED
+from fgl.transforms.secure_sum.messages import NAMES, PLAIN, ROUNDS, SIGNED
 
-BITS, ROUNDS = 28, len(PLAIN)
+BITS = 28
 KINDS = ("plain", "secure", "secure with dropouts", "signed")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Message, Method, Params, State, leaves, local_steps
 from ...graph import Graph
 from ...privacy import DoesNotFit, encode
@@ -108,6 +109,7 @@ class Client:
     def _letters(self, asked: Params, known: Params, graph: Graph) -> tuple[Params, Params]:
         """Shares of this client's secrets for everybody."""
         keys = asked["keys"]
+        check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
         row, own = _row(keys, known), [parts.as_bytes(known[name]) for name in ("seal", "mask")]
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
@@ -126,7 +128,7 @@ class Client:
     def _masked(self, message: Message, asked: Params, known: Params) -> tuple[Params, Params]:
         """What the method sends, in fixed point, masked; nothing where it does not fit."""
         here, row = asked["here"], _row(known["keys"], known)
-        _check_among(here, row, self.terms.threshold)
+        _check_among(here, row, self.terms.threshold, len(known["keys"]))
         letters = asked["letters"].clone()
         letters[row] = known["own"]
         known = {**known, "here": here, "letters": letters}
@@ -143,7 +145,8 @@ class Client:
         self, sent: Tensor, known: Params, told: Message, graph: Graph
     ) -> tuple[Params, Params]:
         """A signature under who is in the sum. A client signs one list of an exchange."""
-        _check_among(sent, _row(known["keys"], known), self.terms.threshold)
+        keys = known["keys"]
+        _check_among(sent, _row(keys, known), self.terms.threshold, len(keys))
         if bool((sent & ~known["here"]).any()):
             raise ValueError("Expected those who sent to be among those with letters, but got more")
         by = self.terms.signed
@@ -158,13 +161,14 @@ class Client:
         return sent
 
     def _seen(self, sent: Tensor, known: Params, told: Message) -> bytes:
-        return signed.of_list(self.terms.about(known["keys"]), sent, signed.message_digest(told))
+        about, digest = self.terms.about(known["keys"]), signed.message_digest(told)
+        return signed.of_list(about, known["clients"], sent, digest)
 
     def _shares(self, sent: Tensor, known: Params) -> Params:
         """Of each other client a share of one secret; this one forgets all of its own."""
         keys, here, sealing = known["keys"], known["here"], parts.as_bytes(known["seal"])
         row = _row(keys, known)
-        _check_among(sent, row, self.terms.threshold)
+        _check_among(sent, row, self.terms.threshold, len(keys))
         about = self.terms.about(keys)
         made = parts.revealed(row, sealing, keys, known["letters"], here, sent, about)
         return {"shares": made}
@@ -213,7 +217,8 @@ def _rows(keys: Tensor, known: Params) -> list[int]:
     return found
 
 
-def _check_among(which: Tensor, row: int, threshold: int) -> None:
+def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
+    check_kind("who is in the sum", which, torch.bool, (number,))
     if not which[row] or int(which.sum()) < threshold:
         raise ValueError(
             f"Expected a sum of at least {threshold} clients, this one among them, "

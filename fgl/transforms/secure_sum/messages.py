@@ -20,6 +20,7 @@ NAMES = {KEYS: "keys", LETTERS: "letters", MASKED: "masked upload", SHARES: "sha
 NAMES |= {LISTS: "signature"}
 PLAIN = (KEYS, LETTERS, MASKED, SHARES)  # the rounds of an exchange, in order
 SIGNED = (KEYS, LETTERS, MASKED, LISTS, SHARES)
+ROUNDS = len(PLAIN)
 ASKED, TOLD = "secure", "told"  # entries of contexts and states beside the method's own
 START: dict[str, Tensor] = {"phase": torch.tensor(KEYS)}
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Absent, Inbox, Message, Method, Params, State, leaves, one_for_all
 from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
 from ...privacy import masks as parts
@@ -76,7 +77,7 @@ class Server:
                 "its own, so what it sent as its keys are others"
             )
         for name, shape in self._sizes(phase, number, told).items():
-            _check_tensor(name, told[name], torch.uint8, shape)
+            check_kind(name, told[name], torch.uint8, shape)
         if phase == KEYS:
             for public in told["keys"].view(2, parts.KEY):
                 parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
@@ -110,7 +111,7 @@ class Server:
     def _seen(self, known: Mapping[str, Tensor]) -> bytes:
         """What honest clients sign of this exchange."""
         about, told = self.terms.about(known["keys"]), parts.as_bytes(known["told"])
-        return signed.of_list(about, known["sent"], told)
+        return signed.of_list(about, known["clients"], known["sent"], told)
 
     def _check_masked(self, told: Mapping[str, Tensor]) -> None:
         if not told:
@@ -125,7 +126,7 @@ class Server:
                 raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
             shape = known[path].shape if path in known else value.shape
             shape = torch.Size() if path == "num_examples" else shape
-            _check_tensor(path, value, torch.int64, tuple(shape))
+            check_kind(path, value, torch.int64, tuple(shape))
         missing = {path.split("/")[0] for path in told} ^ set(self.terms.names)
         if missing:
             raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
@@ -272,14 +273,6 @@ def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
     if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
         raise ValueError(f"Expected a client of this exchange, but got client {client}")
     return len(clients)
-
-
-def _check_tensor(name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    if value.dtype != dtype or value.shape != shape or value.layout != torch.strided:
-        raise ValueError(
-            f"Expected {name} to be {dtype} of shape {list(shape)}, "
-            f"but got {value.dtype} {list(value.shape)}"
-        )
 
 
 def _present(inbox: Inbox, known: Mapping[str, Tensor]) -> Tensor:

@@ -15,6 +15,7 @@ from os import PathLike
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Message, leaves
 from ...graph import Graph
 from ...privacy import masks as parts
@@ -101,12 +102,13 @@ def of_keys(keys: Tensor) -> bytes:
     return b"fgl secure sum 1 signs keys " + parts.as_bytes(keys)
 
 
-def of_list(about: bytes, sent: Tensor, told: bytes) -> bytes:
+def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
     """What a client signs of an exchange: keys and terms, who is in the sum, the server's message.
 
     With the message, no client's model can be singled out by another model for the others.
     """
-    return b"fgl secure sum 1 signs list " + about + told + parts.as_bytes(sent.byte())
+    who = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
+    return b"fgl secure sum 1 signs list " + about + told + who
 
 
 def message_digest(message: Message) -> bytes:
@@ -114,7 +116,9 @@ def message_digest(message: Message) -> bytes:
     found = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()
-        found.update(f"{path} {tensor.dtype} {list(tensor.shape)} ".encode())
+        name = path.encode()
+        found.update(b"%d %b " % (len(name), name))
+        found.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
         found.update(parts.as_bytes(dense.view(torch.uint8)))
     return found.digest()
 
@@ -132,8 +136,10 @@ def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: i
     missing = [name for name in ("clients", "signatures") if name not in asked]
     if missing:
         raise ValueError(f"Expected a list of keys with {missing}, but got {sorted(asked)}")
+    check_kind("clients", asked["clients"], torch.int64, (len(keys),))
+    check_kind("signatures", asked["signatures"], torch.uint8, (len(keys), SIGNATURE))
     clients = asked["clients"].tolist()
-    if len({*clients}) < len(clients) or len(clients) != len(keys) or clients[row] != own:
+    if len({*clients}) < len(clients) or clients[row] != own:
         raise ValueError(
             f"Expected every client once in the list of keys, this one as {own}, but got {clients}"
         )
@@ -164,10 +170,9 @@ def check_lists(
         threshold: how many must have signed it.
     """
     signs = asked.get("signatures", torch.zeros(0))
+    check_kind("signatures", signs, torch.uint8, (len(sent), SIGNATURE))
     count = sum(
-        signed.holds(clients[row], signs[row], what)
-        for row in sent.nonzero().flatten().tolist()
-        if row < len(signs)
+        signed.holds(clients[row], signs[row], what) for row in sent.nonzero().flatten().tolist()
     )
     if count < threshold:
         raise ValueError(

@@ -11,7 +11,7 @@ from typing import Any
 from ...checks import check_number
 from ...federation import Method, Round, State, layer
 from .client import Client, of_seed
-from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, PLAIN, Terms
+from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, Terms
 from .needs_means import why_not_means
 from .server import Server
 from .signed import Signatures
@@ -130,7 +130,7 @@ def _check_rest(equally: Collection[str], bits: int, bound: float, signed: Any) 
         raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
 
 
-def summed_rounds(history: Sequence[Round], exchange: int = len(PLAIN)) -> list[Round]:
+def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
 
     Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
