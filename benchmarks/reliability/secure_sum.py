@@ -63,7 +63,8 @@ def timed(method: Method, spent: dict[str, float]) -> Method:
         return call
 
     parts = {name: watch("clients", getattr(method, name)) for name in ("receive", "send")}
-    return replace(unsealed(method), aggregate=watch("server", method.aggregate), **parts)
+    parts |= {name: watch("server", getattr(method, name)) for name in ("accept", "aggregate")}
+    return replace(unsealed(method), **parts)
 
 
 def lost(number: int) -> Callable[[int, int], bool]:
