@@ -203,6 +203,24 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
             )
 
 
+def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
+    """Refuse a tensor of another type, shape or layout: who reads its bytes reads them in one way.
+
+    Raises:
+        ValueError: saying what it must be.
+
+    Example:
+        >>> check_kind("sent", torch.tensor([2]), torch.bool, [1])
+        Traceback (most recent call last):
+        ValueError: Expected sent to be torch.bool of shape [1], but got torch.int64 [1]
+    """
+    if value.dtype != dtype or value.shape != torch.Size(shape) or value.layout != torch.strided:
+        raise ValueError(
+            f"Expected {name} to be {dtype} of shape {list(shape)}, "
+            f"but got {value.dtype} {list(value.shape)}"
+        )
+
+
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
     """Say in one sentence what the system refuses inside; an OSError without a number says it.

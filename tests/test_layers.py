@@ -125,6 +125,7 @@ OTHER: dict[str, Any] = {
     "deploy": lambda message, state, graph: PLAIN.deploy(message, state, graph),
     "accept": lambda message, client, state: None,
     "exchange": 2,
+    "participants": 2,
     "silent": True,
     "ragged": frozenset({"rows"}),
     "max_examples": 10.0,
@@ -268,7 +269,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "central_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
     "robust": {"rule": fgl.aggregate.robust.median},
     "attacked": {"attackers": [1], "attack": transforms.scaled_updates()},
-    "secure_sum": {"threshold": 3},
+    "secure_sum": {"threshold": 4, "signed": transforms.Signatures({0: bytes(32)})},
     "per_example_gaussian": {
         **{"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5},
         **{"expected_batch_size": 8.0, "num_steps": 2},
@@ -286,6 +287,8 @@ def others(value: Any) -> list[Any]:
         return [value + 1, value * 0.5, value * 0.9, value + 0.25]
     if isinstance(value, str):
         return list(WORDS)
+    if isinstance(value, transforms.Signatures):
+        return [transforms.Signatures({0: bytes([1] * 32)}), None]
     if isinstance(value, fgl.Graph):
         return [value.replace(x=value.x + 1)]
     if isinstance(value, list | tuple | frozenset):

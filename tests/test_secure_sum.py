@@ -32,6 +32,7 @@ from fgl.transforms import (
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
+from fgl.privacy import CannotUnmask, shares
 from fgl.privacy import masks as parts
 
 F64 = torch.float64
@@ -129,8 +130,14 @@ class Exchange:
         sealed = torch.stack([self.letters(row) for row in range(len(self.words))])
         came = [self.masked(row, here) for row in sent.nonzero().flatten().tolist()]
         told = {row: self.told(row, sealed, here, sent) for row in telling}
-        return parts.unmasked(
-            wrapped_sum(came), self.keys, here, sent, told, self.threshold, self.about
+        secrets, _ = self.recovered(told, here, sent)
+        return parts.unmasked(wrapped_sum(came), self.keys, sent, secrets, self.about)
+
+    def recovered(self, told: Any, here: Tensor, sent: Tensor) -> Any:
+        seeds = [parts.commitment(secrets[2], self.about) for secrets in self.secrets]
+        committed = torch.stack([parts.as_tensor(each) for each in seeds])
+        return parts.told_secrets(
+            told, self.keys, here, sent, committed, self.threshold, self.about
         )
 
 
@@ -215,12 +222,12 @@ def test_a_client_tells_one_secret_of_another_and_never_both() -> None:
 
 def test_fewer_shares_than_the_threshold_give_nothing() -> None:
     secret = bytes(range(32))
-    shares = parts.split(secret, 3, 5)
+    pieces = shares.split(secret, 3, 5)
     for rows in ((0, 1, 2), (4, 2, 0), (1, 3, 4)):
-        assert parts.combine({row: shares[row] for row in rows}) == secret
-    assert parts.combine({row: shares[row] for row in (0, 1)}) != secret
+        assert shares.combine({row: pieces[row] for row in rows}) == secret
+    assert shares.combine({row: pieces[row] for row in (0, 1)}) != secret
     made, here = Exchange(some_words(4), 3), flags(4)
-    with pytest.raises(parts.CannotUnmask, match="Expected 3 shares of row 0's secret, but got 2"):
+    with pytest.raises(CannotUnmask, match="seed of row 0: Expected 3 shares of it, but got 2"):
         made.total(here, here, [0, 1])
 
 
@@ -239,9 +246,8 @@ def test_malformed_letters_and_shares_are_refused() -> None:
     assert of_another.told(0, sealed, here, sent)[:, 0].tolist() == [0] * 4
     told = {row: made.told(row, sealed, here, sent) for row in (0, 1, 2)}
     told[1][3, 5] ^= 1  # a share of the lost client's key
-    total = wrapped_sum([made.masked(row, here) for row in (0, 1, 2)])
-    with pytest.raises(parts.CannotUnmask, match="key of row 3 from its shares, but got another"):
-        parts.unmasked(total, made.keys, here, sent, told, 3, made.about)
+    with pytest.raises(CannotUnmask, match="key of row 3: .* got 3 with false ones"):
+        made.recovered(told, here, sent)
 
 
 def test_a_key_of_low_order_is_refused() -> None:
@@ -301,7 +307,7 @@ def test_equal_to_the_plain_mean_to_the_last_digit(number: int, bits: int) -> No
 def test_one_client_alone_is_no_sum() -> None:
     with pytest.raises(ValueError, match="threshold to be an integer >= 2, but got 1"):
         secure_sum(tiny(), threshold=1)
-    with pytest.raises(ValueError, match="threshold to be at most the 1 clients, but got 2"):
+    with pytest.raises(ValueError, match="at least 2 participants, as secure_sum .* got 1 of 1"):
         fgl.run(secure_sum(tiny(), threshold=2), lines(1), num_rounds=4)
 
 
@@ -793,9 +799,16 @@ def test_what_is_weighted_is_not_summed_equally(key: str) -> None:
         secure_sum(tiny(), threshold=2, equally=[key])
 
 
-def test_a_threshold_above_all_clients_is_refused() -> None:
-    with pytest.raises(ValueError, match="threshold to be at most the 3 clients, but got 4"):
-        fgl.run(secure_sum(tiny(), threshold=4), lines(3), num_rounds=4)
+def test_a_threshold_above_all_participants_is_refused() -> None:
+    """At once: no round could ever count."""
+    for threshold, participation, got in ((4, 1.0, 3), (3, 0.6, 2)):
+        with pytest.raises(
+            ValueError, match=f"at least {threshold} participants, as secure_sum .* {got} of 3"
+        ):
+            fgl.run(
+                secure_sum(tiny(), threshold=threshold), lines(3), num_rounds=4,
+                participation=participation,
+            )  # fmt: skip
 
 
 @LOST

@@ -333,7 +333,8 @@ TOLD: dict[str, Any] = {
     ),
     "secure_sum": (
         secure_sum,
-        {"threshold": 3, "equally": [], "bits": 28, "bound": 1024.0, "unprotected": False},
+        {"threshold": 3, "equally": [], "bits": 28, "bound": 1024.0, "unprotected": False}
+        | {"honest": 2, "colluders": 0, "signed": None},
         {"bits": 20},
     ),
     "robust": (

@@ -5,6 +5,7 @@
 Clients send 100,100 numbers that they draw, float64, and train nothing. All run in one process;
 seconds are processor time, of all clients together divided by their number, and of the server. In
 half of the exchanges clients drop out before their keys, their letters, their upload, their shares.
+In the signed mode clients sign what they saw, and the threshold is one more, above two thirds.
 """
 
 from __future__ import annotations
@@ -26,10 +27,12 @@ from harness.machine import machine, write
 
 import fgl
 from fgl.federation import Method, Round, Training, unsealed
-from fgl.transforms import secure_sum, summed_rounds
-from fgl.transforms.secure_sum.messages import NAMES, ROUNDS
+from fgl.privacy.signatures import signing_key
+from fgl.transforms import Signatures, secure_sum, summed_rounds
+from fgl.transforms.secure_sum.messages import NAMES, PLAIN, ROUNDS, SIGNED
 
 BITS = 28
+KINDS = ("plain", "secure", "secure with dropouts", "signed")
 
 
 def drawing(size: tuple[int, int]) -> Method:
@@ -60,12 +63,20 @@ def timed(method: Method, spent: dict[str, float]) -> Method:
         return call
 
     parts = {name: watch("clients", getattr(method, name)) for name in ("receive", "send")}
-    return replace(unsealed(method), aggregate=watch("server", method.aggregate), **parts)
+    parts |= {name: watch("server", getattr(method, name)) for name in ("accept", "aggregate")}
+    return replace(unsealed(method), **parts)
 
 
 def lost(number: int) -> Callable[[int, int], bool]:
     """Client k < 4 drops out before the k-th message of every second exchange."""
     return lambda index, client: index // ROUNDS % 2 == 1 and client == index % ROUNDS
+
+
+def keys(number: int) -> Signatures:
+    """Everybody's keys, for clients that are known by their number of nodes."""
+    own = [bytes([client + 1]) * 32 for client in range(number)]
+    public = {client: signing_key(secret) for client, secret in enumerate(own)}
+    return Signatures(public, lambda graph: own[graph.num_nodes - 1])
 
 
 def costs(history: list[Round], spent: dict[str, float], number: int) -> dict[str, float]:
@@ -85,11 +96,13 @@ def case(number: int, exchanges: int, size: tuple[int, int]) -> dict[str, Any]:
         fgl.Graph(torch.ones(k + 1, size[0], dtype=torch.float64), edges) for k in range(number)
     ]
     threshold, method = 2 * number // 3, drawing(size)
-    plain, hidden, dropping = (defaultdict[str, float](float) for _ in range(3))
+    plain, hidden, dropping, signing = (defaultdict[str, float](float) for _ in range(4))
     mean = fgl.run(timed(method, plain), clients, num_rounds=exchanges)
     summed = secure_sum(method, threshold=threshold, bits=BITS)
     whole = fgl.run(timed(summed, hidden), clients, num_rounds=ROUNDS * exchanges)
-    far = [distance(whole, mean)]
+    signed = secure_sum(method, threshold=threshold + 1, bits=BITS, signed=keys(number))
+    vouched = fgl.run(timed(signed, signing), clients, num_rounds=signed.exchange * exchanges)
+    far = [distance(whole, mean), distance(vouched, mean)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # clients that come back too late
         some = fgl.run(
@@ -108,11 +121,17 @@ def case(number: int, exchanges: int, size: tuple[int, int]) -> dict[str, Any]:
         "plain": costs(mean.history, plain, number),
         "secure": costs(rounds, hidden, number),
         "secure with dropouts": costs(summed_rounds(some.history), dropping, number),
-        "bytes_up_by_message": dict(
-            zip(NAMES, (r.bytes_up / number for r in whole.history), strict=False)
-        ),
+        "signed": costs(summed_rounds(vouched.history, signed.exchange), signing, number),
+        "bytes_up_by_message": by_message(whole, PLAIN, number),
+        "bytes_up_by_message_signed": by_message(vouched, SIGNED, number),
         "farthest_in_last_digits": max(far) * 2.0**BITS,
     }
+
+
+def by_message(result: fgl.Result, phases: tuple[int, ...], number: int) -> dict[str, float]:
+    """Bytes up of one client in each round of an exchange."""
+    rounds = zip(phases, result.history, strict=False)
+    return {NAMES[phase]: record.bytes_up / number for phase, record in rounds}
 
 
 def distance(one: Any, other: Any) -> float:
@@ -131,7 +150,7 @@ def main(argv: list[str] | None = None) -> int:
         found = case(number, args.exchanges, tuple(args.size))
         report["cases"].append(found)
         print(f"{number} clients, {found['numbers']:,} numbers:")
-        for kind in ("plain", "secure", "secure with dropouts"):
+        for kind in KINDS:
             each = found[kind]
             print(
                 f"  {kind}: {each['bytes_up_per_client'] / 1e6:.3f} MB up and "

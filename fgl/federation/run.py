@@ -23,7 +23,7 @@ from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
-from .round import Dropouts, Plan, kept, play
+from .round import Dropouts, Plan, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
@@ -94,10 +94,10 @@ def run(
         The `Result`.
 
     Raises:
-        ValueError: for an empty federation, an argument out of range, a message with a missing or
-            extra key or a wrong shape, a checkpoint of another run or another format, or a folder
-            that another run uses. An error inside a client is raised again with its round, client
-            and stage.
+        ValueError: for an empty federation, an argument out of range, too few participants, a
+            message with a missing or extra key or a wrong shape, a checkpoint of another run or
+            another format, or a folder that another run uses. An error inside a client is raised
+            again with its round, client and stage.
         TypeError: for features of another floating type than the model, a model in the place of the
             method, and the like.
         OSError: if a round cannot be saved; what can be known is said before the first round.
@@ -125,6 +125,7 @@ def run(
     place.check(method)
     evaluate = evaluate or place.evaluate(method)
     check_numbers(num_rounds, participation, dropouts, config)
+    _check_participants(method, place.num_clients, participation)
     guarded = checked(method)
     result = _first(method, place.num_clients, start)
     known: dict[str, Any] = {}
@@ -163,6 +164,17 @@ def run(
                     folder.stop(len(result.history))
                 break
     return result
+
+
+def _check_participants(method: Method, num_clients: int, participation: float) -> None:
+    """Where too few take part, no round could ever count."""
+    count = num_participants(num_clients, participation)
+    if count < method.participants:
+        raise ValueError(
+            f"Expected participation to give at least {method.participants} participants, as "
+            f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
+            f"{count} of {num_clients} clients"
+        )
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:

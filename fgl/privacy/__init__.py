@@ -1,13 +1,15 @@
 """Privacy: bounds on a client's change, noise and what it is worth, sums that hide uploads."""
 
-from . import masks
+from . import masks, signatures
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip, clipped_gradient
 from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
 from .gaussian import gaussian, noisy_shares, on_grid
+from .shares import CannotUnmask
 
 __all__ = [
     "ORDERS",
+    "CannotUnmask",
     "DoesNotFit",
     "clip",
     "clipped_gradient",
@@ -20,5 +22,6 @@ __all__ = [
     "noise_for",
     "noisy_shares",
     "on_grid",
+    "signatures",
     "wrapped_sum",
 ]

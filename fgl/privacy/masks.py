@@ -11,6 +11,7 @@ Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,23 +19,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .extra import need
 from .fixed_point import wrapped_sum
+from .shares import CannotUnmask, recovered, split
 
 KEY = 32  # bytes of a key, a seed and a share
-HALF = 16  # bytes of a secret that the library shares at once
 NONCE = 12
 LETTER = NONCE + 2 * KEY + 16  # a letter: nonce, two shares, tag
 NOTHING, SEED, SECRET = 0, 1, 2  # what a client reveals of another: a share of which secret
 Draw = Callable[[int], bytes]
-
-
-class CannotUnmask(ValueError):
-    """What the clients revealed is not enough to take the masks off, or is not what was shared.
-
-    Example:
-        >>> issubclass(CannotUnmask, ValueError)
-        True
-    """
 
 
 def public_key(secret: bytes) -> bytes:
@@ -44,7 +37,7 @@ def public_key(secret: bytes) -> bytes:
         >>> len(public_key(bytes(range(32))))
         32
     """
-    x25519: Any = _need("cryptography.hazmat.primitives.asymmetric.x25519")
+    x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
     made: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
     return made
 
@@ -60,9 +53,9 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
         >>> agreed_key(one, public_key(two), b"us") == agreed_key(two, public_key(one), b"us")
         True
     """
-    x25519: Any = _need("cryptography.hazmat.primitives.asymmetric.x25519")
-    hashes: Any = _need("cryptography.hazmat.primitives.hashes")
-    hkdf: Any = _need("cryptography.hazmat.primitives.kdf.hkdf")
+    x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
+    hashes: Any = need("cryptography.hazmat.primitives.hashes")
+    hkdf: Any = need("cryptography.hazmat.primitives.kdf.hkdf")
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(public))
     kdf = hkdf.HKDF(hashes.SHA256(), length=KEY, salt=None, info=b"fgl secure sum 1 " + about)
@@ -80,39 +73,9 @@ def mask(seed: bytes, count: int) -> Tensor:
         >>> mask(bytes(32), 2)
         tensor([-8053014886254331786,  2935650227004792128])
     """
-    ciphers: Any = _need("cryptography.hazmat.primitives.ciphers")
+    ciphers: Any = need("cryptography.hazmat.primitives.ciphers")
     stream = ciphers.Cipher(ciphers.algorithms.ChaCha20(seed, bytes(16)), mode=None).encryptor()
     return torch.from_numpy(np.frombuffer(stream.update(bytes(8 * count)), "<i8").astype(np.int64))
-
-
-def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
-    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` of them give it back.
-
-    Example:
-        >>> shares = split(bytes(range(32)), 2, 3)
-        >>> combine({0: shares[0], 2: shares[2]}) == bytes(range(32))
-        True
-    """
-    shamir = _need("Crypto.Protocol.SecretSharing").Shamir
-    halves = [
-        dict(shamir.split(threshold, number, secret[i : i + HALF])) for i in range(0, KEY, HALF)
-    ]
-    return [b"".join(half[row + 1] for half in halves) for row in range(number)]
-
-
-def combine(shares: Mapping[int, bytes]) -> bytes:
-    """The secret behind as many shares, by row, as its threshold says; no more.
-
-    Example:
-        >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
-        b'0123456789abcdef0123456789abcdef'
-    """
-    shamir = _need("Crypto.Protocol.SecretSharing").Shamir
-    parts = (
-        shamir.combine([(row + 1, share[i : i + HALF]) for row, share in shares.items()])
-        for i in range(0, KEY, HALF)
-    )
-    return b"".join(parts)
 
 
 def letters(
@@ -221,49 +184,101 @@ def revealed(
     return as_tensor(b"".join(made)).view(len(keys), 1 + KEY)
 
 
-def unmasked(
-    total: Tensor,
+def commitment(seed: bytes, about: bytes) -> bytes:
+    """What a client says of the seed of its own mask before shares of it are told.
+
+    Example:
+        >>> len(commitment(bytes(32), b""))
+        32
+    """
+    return hashlib.sha256(b"fgl secure sum 1 commits to " + about + seed).digest()
+
+
+def told_secrets(
+    told: Mapping[int, Tensor],
     keys: Tensor,
     here: Tensor,
     sent: Tensor,
-    told: Mapping[int, Tensor],
+    committed: Tensor,
     threshold: int,
     about: bytes,
-) -> Tensor:
-    """The server's part: the sum of the words, from the sum of the masked words and the shares.
+) -> tuple[dict[int, bytes], dict[int, frozenset[int]]]:
+    """The secret of each client that the others' shares give: what takes the masks off.
 
     Args:
-        total: int64 ``[P]``, the sum of what `masked` made, over those who sent.
-        keys, here, sent, about: as in `revealed`.
         told: row to what `revealed` made, of those who answered.
+        keys, here, sent, about: as in `revealed`.
+        committed: uint8 ``[n, 32]``, the `commitment` of every client to its seed.
         threshold: how many shares give a secret back.
 
     Returns:
-        int64 ``[P]``.
+        By row: a seed of those who sent, a key of the others. And by row who told a false share of
+        it, as far as that was in the way.
 
     Raises:
-        CannotUnmask: if too few shares came of somebody, or they give a key that is not its.
+        CannotUnmask: if too few shares came of somebody, or they give no secret that is its.
+
+    Example:
+        >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
+        >>> yes, seed = torch.tensor([True]), bytes([7]) * 32
+        >>> own = letters(0, [bytes([1]) * 32] * 2 + [seed], keys, 1, b"", bytes)
+        >>> told = {0: revealed(0, bytes([1]) * 32, keys, own, yes, yes, b"")}
+        >>> committed = as_tensor(commitment(seed, b""))[None]
+        >>> told_secrets(told, keys, yes, yes, committed, 1, b"")[0] == {0: seed}
+        True
+    """
+    secrets: dict[int, bytes] = {}
+    false: dict[int, frozenset[int]] = {}
+    for row in _rows(here):
+        kind = SEED if sent[row] else SECRET
+
+        def fits(secret: bytes, row: int = row, kind: int = kind) -> bool:
+            if kind == SECRET:
+                return public_key(secret) == as_bytes(keys[row, KEY:])
+            return commitment(secret, about) == as_bytes(committed[row])
+
+        shares = {
+            by: as_bytes(said[row, 1:]) for by, said in told.items() if int(said[row, 0]) == kind
+        }
+        doubted = frozenset().union(*false.values())
+        try:
+            secrets[row], wrong = recovered(shares, threshold, fits, doubted)
+        except CannotUnmask as error:
+            what = "seed" if kind == SEED else "key"
+            raise CannotUnmask(f"the {what} of row {row}: {error}") from None
+        if wrong:
+            false[row] = wrong
+    return secrets, false
+
+
+def unmasked(
+    total: Tensor, keys: Tensor, sent: Tensor, secrets: Mapping[int, bytes], about: bytes
+) -> Tensor:
+    """The server's part: the sum of the words, from the sum of the masked words and the secrets.
+
+    Args:
+        total: int64 ``[P]``, the sum of what `masked` made, over those who sent.
+        keys, sent, about: as in `revealed`.
+        secrets: those of `told_secrets`, by row.
+
+    Returns:
+        int64 ``[P]``.
 
     Example:
         >>> keys = as_tensor(public_key(bytes([1]) * 32) * 2).view(1, 64)
         >>> secrets, yes = [bytes([1]) * 32] * 3, torch.tensor([True])
         >>> hidden = masked(torch.tensor([5]), 0, secrets, keys, yes, b"")
-        >>> own = letters(0, secrets, keys, 1, b"", bytes)
-        >>> told = {0: revealed(0, secrets[0], keys, own, yes, yes, b"")}
-        >>> unmasked(hidden, keys, yes, yes, told, 1, b"")
+        >>> unmasked(hidden, keys, yes, {0: secrets[2]}, b"")
         tensor([5])
     """
     plus: list[Tensor] = [total]
     minus: list[Tensor] = []
-    for row in _rows(here):
+    for row, secret in secrets.items():
         if sent[row]:
-            minus.append(mask(_secret(told, row, SEED, threshold), total.numel()))
+            minus.append(mask(secret, total.numel()))
             continue
-        masking = _secret(told, row, SECRET, threshold)
-        if public_key(masking) != as_bytes(keys[row, KEY:]):
-            raise CannotUnmask(f"Expected the key of row {row} from its shares, but got another")
         for other in _rows(sent):
-            pair = mask(_pair_seed(masking, keys, row, other, about), total.numel())
+            pair = mask(_pair_seed(secret, keys, row, other, about), total.numel())
             (minus if other < row else plus).append(pair)
     return wrapped_sum(plus, minus=minus)
 
@@ -317,33 +332,10 @@ def _opened(
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)
         made: bytes = _aead(key).decrypt(letter[:NONCE], letter[NONCE:], about)
-    except (ValueError, _need("cryptography.exceptions").InvalidTag):
+    except (ValueError, need("cryptography.exceptions").InvalidTag):
         return b""
     return made if len(made) == 2 * KEY else b""
 
 
-def _secret(told: Mapping[int, Tensor], row: int, kind: int, threshold: int) -> bytes:
-    """A secret from the first shares of it that came."""
-    came = {by: as_bytes(said[row, 1:]) for by, said in told.items() if int(said[row, 0]) == kind}
-    if len(came) < threshold:
-        raise CannotUnmask(
-            f"Expected {threshold} shares of row {row}'s secret, but got {len(came)}"
-        )
-    return combine({by: came[by] for by in sorted(came)[:threshold]})
-
-
 def _aead(key: bytes) -> Any:
-    return _need("cryptography.hazmat.primitives.ciphers.aead").ChaCha20Poly1305(key)
-
-
-def _need(name: str) -> Any:
-    """A module of the extra `private`."""
-    import importlib
-
-    try:
-        return importlib.import_module(name)
-    except ImportError as error:
-        raise ImportError(
-            "Expected cryptography and pycryptodome to be installed, but got neither: "
-            "pip install -e '.[private]' in a checkout of fgl"
-        ) from error
+    return need("cryptography.hazmat.primitives.ciphers.aead").ChaCha20Poly1305(key)

@@ -13,9 +13,11 @@ from .clipped import clipped
 from .dp_sgd.per_example import per_example_gaussian
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
 from .robust import robust
+from .secure_sum.signed import Signatures
 from .secure_sum.transform import clients_summed, secure_sum, summed_rounds
 
 __all__ = [
+    "Signatures",
     "attacked",
     "central_gaussian",
     "clients_summed",

@@ -117,6 +117,7 @@ class Method:
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
         exchange: number of consecutive rounds that have the same participants.
+        participants: the fewest that a round needs. A run whose participation gives fewer raises.
         silent: whether clients tell nothing beside their messages: neither their losses nor their
             numbers of examples, which a history shows otherwise.
         personal: what every client trains beside the model, name to a first tensor: masks, mixing
@@ -142,8 +143,8 @@ class Method:
 
     Raises:
         TypeError: if `own` is a string.
-        ValueError: if `exchange` is not positive, `personal` has a name of the model, `own` names
-            what the model has not, or `models` are given without `own`.
+        ValueError: if `exchange` or `participants` is not positive, `personal` has a name of the
+            model, `own` names what the model has not, or `models` are given without `own`.
 
     Example:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
@@ -162,6 +163,7 @@ class Method:
     train: Training
     accept: Accept
     exchange: int = 1
+    participants: int = 1
     silent: bool = False
     personal: Mapping[str, Tensor] = field(default_factory=dict, compare=False)
     ragged: Collection[str] = frozenset()
@@ -172,7 +174,7 @@ class Method:
     models: Models | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        check_count(exchange=self.exchange)
+        check_count(exchange=self.exchange, participants=self.participants)
         _check_own(self.own, list(self.model.state_dict()))
         if self.models is not None and not self.own:
             raise ValueError("Expected own to name a module beside models, but got none")

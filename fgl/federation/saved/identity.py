@@ -18,6 +18,9 @@ from ..method.describe import architecture, bytes_of, described, short_name
 from ..method.message import Message, leaves
 from ..method.method import Method, OptimizerFactory
 
+# Those of a method that count by something else, or where they are not the default alone.
+NOT_FIELDS = ("model", "personal", "train", "layers", "own", "models", "participants")
+
 
 def identity(
     method: Method,
@@ -35,6 +38,7 @@ def identity(
     model = method.model
     return {
         **({"own": described(method.own)} if method.own else {}),
+        **({"participants": method.participants} if method.participants > 1 else {}),
         "seed": seed,
         "participation": participation,
         "dropouts": short_name(dropouts) if callable(dropouts) else dropouts,
@@ -45,7 +49,7 @@ def identity(
         "threads": torch.get_num_threads(),
         **_fields(method.train),
         "optimizer_settings": optimizer_settings(method.train.optimizer),
-        **_fields(method, but=("model", "personal", "train", "layers", "own", "models")),
+        **_fields(method, but=NOT_FIELDS),
         "config": dict(config or {}),
         **_settings(method),
         "layers": [layer.name for layer in method.layers],

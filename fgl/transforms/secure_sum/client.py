@@ -9,28 +9,32 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Message, Method, Params, State, leaves, local_steps
 from ...graph import Graph
 from ...privacy import DoesNotFit, encode
 from ...privacy import masks as parts
 from ...transfer import to_host
+from . import signed
 from .messages import (
     ASKED,
     KEYS,
     LETTERS,
+    LISTS,
     MASKED,
     NAMES,
     REST,
     SHARES,
     TOLD,
     Terms,
-    check_half,
+    as_message,
     envelope,
     flat,
     of_method,
     split,
     unflat,
 )
+from .signed import Signatures
 
 
 @dataclass(frozen=True)
@@ -71,42 +75,63 @@ class Client:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
             kept = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
-            return envelope(KEYS, {"keys": parts.as_tensor(pair)}), kept
+            return envelope(KEYS, self._said(parts.as_tensor(pair), graph)), kept
         known = state.get(ASKED, {"phase": torch.tensor(REST)})
-        if known["phase"] != phase - 1:
+        if not self.terms.follows(phase, int(known["phase"])):
+            got = NAMES.get(phase, str(phase))
             raise ValueError(
-                f"Expected to be asked for what follows in this exchange, but got {NAMES[phase]!r}:"
+                f"Expected to be asked for what follows in this exchange, but got {got!r}:"
                 " a client tells each thing once, so that nobody can take its own mask off"
             )
         known = {**known, "phase": torch.tensor(phase)}
         if phase == LETTERS:
             if not len(_rows(asked["keys"], known)):  # its keys did not arrive as it sent them
                 return envelope(LETTERS, {}), plain
-            told, known = self._letters(asked["keys"], known)
+            told, known = self._letters(asked, known, graph)
+        elif phase == LISTS:
+            told, known = self._list(asked["sent"], known, _told(state), graph)
         elif phase == SHARES:
-            return envelope(SHARES, self._shares(asked["sent"], known)), plain
+            by = self.terms.signed
+            sent = self._agreed(by, asked, known, _told(state)) if by else asked["sent"]
+            return envelope(SHARES, self._shares(sent, known)), plain
         else:
             inner = {name: value for name, value in context.items() if name not in (ASKED, TOLD)}
             message, plain = self.method.send(params, inner, plain, graph)
             told, known = self._masked(message, asked, known)
         return envelope(phase, told), {**plain, ASKED: known, TOLD: state[TOLD]}
 
-    def _letters(self, keys: Tensor, known: Params) -> tuple[Params, Params]:
+    def _said(self, pair: Tensor, graph: Graph) -> Params:
+        """This client's public keys, and what vouches for them."""
+        by = self.terms.signed
+        sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
+        return {"keys": pair, **sign}
+
+    def _letters(self, asked: Params, known: Params, graph: Graph) -> tuple[Params, Params]:
         """Shares of this client's secrets for everybody."""
-        check_half(self.terms.threshold, len(keys))
+        keys = asked["keys"]
+        check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
+        self.terms.check(len(keys))
         row, own = _row(keys, known), [parts.as_bytes(known[name]) for name in ("seal", "mask")]
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise ValueError("Expected every client to have keys of its own, but got two alike")
+        if self.terms.signed:
+            signed.check_keys(self.terms.signed, asked, row, self.terms.signed.number_of(graph))
+            known = {**known, "clients": asked["clients"]}
         seed = self.draw(parts.KEY)
         about = self.terms.about(keys)
         made = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
-        return {"letters": made}, {**known, "keys": keys, "seed": parts.as_tensor(seed)}
+        known = {**known, "keys": keys, "seed": parts.as_tensor(seed), "own": made[row].clone()}
+        made[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # in its place
+        made[row, parts.KEY :] = 0
+        return {"letters": made}, known
 
     def _masked(self, message: Message, asked: Params, known: Params) -> tuple[Params, Params]:
         """What the method sends, in fixed point, masked; nothing where it does not fit."""
         here, row = asked["here"], _row(known["keys"], known)
-        _check_among(here, row, self.terms.threshold)
-        known = {**known, "here": here, "letters": asked["letters"]}
+        _check_among(here, row, self.terms.threshold, len(known["keys"]))
+        letters = asked["letters"].clone()
+        letters[row] = known["own"]
+        known = {**known, "here": here, "letters": letters}
         try:
             encoded = _encoded(message, self.terms, len(here))
         except DoesNotFit:
@@ -116,11 +141,34 @@ class Client:
         hidden = parts.masked(words, row, secrets, known["keys"], here, about)
         return unflat(hidden, encoded), known
 
+    def _list(
+        self, sent: Tensor, known: Params, told: Message, graph: Graph
+    ) -> tuple[Params, Params]:
+        """A signature under who is in the sum. A client signs one list of an exchange."""
+        keys = known["keys"]
+        _check_among(sent, _row(keys, known), self.terms.threshold, len(keys))
+        if bool((sent & ~known["here"]).any()):
+            raise ValueError("Expected those who sent to be among those with letters, but got more")
+        by = self.terms.signed
+        sign = {"signature": by.sign(self._seen(sent, known, told), graph)} if by else {}
+        return sign, {**known, "sent": sent}
+
+    def _agreed(self, by: Signatures, asked: Params, known: Params, told: Message) -> Tensor:
+        """Who is in the sum, where enough of them signed that they were told the same."""
+        clients, sent = known["clients"].tolist(), known["sent"]
+        what = self._seen(sent, known, told)
+        signed.check_lists(by, asked, clients, sent, what, self.terms.threshold)
+        return sent
+
+    def _seen(self, sent: Tensor, known: Params, told: Message) -> bytes:
+        about, digest = self.terms.about(known["keys"]), signed.message_digest(told)
+        return signed.of_list(about, known["clients"], sent, digest)
+
     def _shares(self, sent: Tensor, known: Params) -> Params:
         """Of each other client a share of one secret; this one forgets all of its own."""
         keys, here, sealing = known["keys"], known["here"], parts.as_bytes(known["seal"])
         row = _row(keys, known)
-        _check_among(sent, row, self.terms.threshold)
+        _check_among(sent, row, self.terms.threshold, len(keys))
         about = self.terms.about(keys)
         made = parts.revealed(row, sealing, keys, known["letters"], here, sent, about)
         return {"shares": made}
@@ -149,6 +197,11 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
     return {**made, "num_examples": torch.tensor(weight)}
 
 
+def _told(state: State) -> Message:
+    """The message with which the exchange began."""
+    return as_message(state[TOLD])
+
+
 def _row(keys: Tensor, known: Params) -> int:
     """A client's place: it knows its own keys."""
     found = _rows(keys, known)
@@ -164,7 +217,8 @@ def _rows(keys: Tensor, known: Params) -> list[int]:
     return found
 
 
-def _check_among(which: Tensor, row: int, threshold: int) -> None:
+def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:
+    check_kind("who is in the sum", which, torch.bool, (number,))
     if not which[row] or int(which.sum()) < threshold:
         raise ValueError(
             f"Expected a sum of at least {threshold} clients, this one among them, "

@@ -13,10 +13,14 @@ from torch import Tensor
 from ...federation import Message, Params, State
 from ...privacy import largest_weight
 from ...privacy import masks as parts
+from .signed import Signatures
 
-ROUNDS = 4  # of an exchange: keys, letters, masked uploads, shares
-KEYS, LETTERS, MASKED, SHARES, REST = 0, 1, 2, 3, 4  # what a client is asked for
-NAMES = ("keys", "letters", "masked upload", "shares")
+KEYS, LETTERS, MASKED, SHARES, REST, LISTS = 0, 1, 2, 3, 4, 5  # what a client is asked for
+NAMES = {KEYS: "keys", LETTERS: "letters", MASKED: "masked upload", SHARES: "shares"}
+NAMES |= {LISTS: "signature"}
+PLAIN = (KEYS, LETTERS, MASKED, SHARES)  # the rounds of an exchange, in order
+SIGNED = (KEYS, LETTERS, MASKED, LISTS, SHARES)
+ROUNDS = len(PLAIN)
 ASKED, TOLD = "secure", "told"  # entries of contexts and states beside the method's own
 START: dict[str, Tensor] = {"phase": torch.tensor(KEYS)}
 
@@ -29,6 +33,8 @@ class Terms:
         threshold: how many clients must last to the end.
         equally: keys that are summed without weights.
         bits, bound: of the fixed point.
+        colluders: how many clients may work together with the server.
+        signed: whose signatures count, in the signed mode.
 
     Example:
         >>> Terms(threshold=3).names
@@ -39,6 +45,21 @@ class Terms:
     equally: tuple[str, ...] = ()
     bits: int = 28
     bound: float = 1024.0
+    colluders: int = 0
+    signed: Signatures | None = None
+
+    @property
+    def rounds(self) -> tuple[int, ...]:
+        """What clients are asked for, in order."""
+        return SIGNED if self.signed else PLAIN
+
+    def after(self, phase: int) -> int:
+        """What clients are asked for next."""
+        return self.rounds[self.rounds.index(phase) + 1]
+
+    def follows(self, phase: int, before: int) -> bool:
+        """Whether this is what clients are asked for next."""
+        return (before, phase) in zip(self.rounds, self.rounds[1:], strict=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -48,7 +69,34 @@ class Terms:
     def about(self, keys: Tensor) -> bytes:
         """What letters and masks of one exchange are bound to: other terms, other masks."""
         spelled = repr((self.threshold, self.equally, self.bits, float(self.bound))).encode()
+        if self.signed:
+            spelled += b"%d " % self.colluders + self.signed.digest
         return hashlib.sha256(spelled + parts.as_bytes(keys)).digest()
+
+    def check(self, number: int) -> None:
+        """Raise unless the threshold is large enough for an exchange of so many clients.
+
+        More than half keeps two groups without a common client from being asked for two secrets.
+        Lists that overlap pass it; against them `signed` demands more.
+        """
+        if 2 * self.threshold <= number:
+            raise ValueError(
+                f"Expected threshold to be more than half of the {number} clients, "
+                f"but got {self.threshold}"
+            )
+        if not self.signed:
+            return
+        if 3 * self.threshold <= 2 * number:
+            raise ValueError(
+                f"Expected threshold to be more than two thirds of the {number} clients, since "
+                f"they sign, but got {self.threshold}"
+            )
+        if 2 * self.threshold <= number + self.colluders:
+            raise ValueError(
+                f"Expected threshold to be more than half of the {number} clients and the "
+                f"{self.colluders} colluders together, who may sign two lists, "
+                f"but got {self.threshold}"
+            )
 
     def limit(self, num_clients: int) -> int:
         """What a client may weigh."""
@@ -104,11 +152,3 @@ def part(message: Message) -> Any:
 
 def at(phase: int, **known: Any) -> dict[str, Tensor]:
     return {"phase": torch.tensor(phase)} | {k: torch.as_tensor(v) for k, v in known.items()}
-
-
-def check_half(threshold: int, number: int) -> None:
-    """Two halves of the clients could be told two things, and each give a secret away."""
-    if 2 * threshold <= number:
-        raise ValueError(
-            f"Expected threshold to be more than half of the {number} clients, but got {threshold}"
-        )

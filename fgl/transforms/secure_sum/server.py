@@ -10,24 +10,25 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Absent, Inbox, Message, Method, Params, State, leaves, one_for_all
-from ...privacy import DoesNotFit, decode, wrapped_sum
+from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
 from ...privacy import masks as parts
+from . import signed
 from .messages import (
     ASKED,
     KEYS,
     LETTERS,
+    LISTS,
     MASKED,
     NAMES,
     REST,
-    ROUNDS,
     SHARES,
     START,
     TOLD,
     Terms,
     as_message,
     at,
-    check_half,
     envelope,
     flat,
     of_method,
@@ -63,7 +64,7 @@ class Server:
         if given == REST:
             raise Absent("Expected to be in this exchange, but got lost in an earlier round")
         if given != phase:
-            said = NAMES[int(given)] if 0 <= given < ROUNDS else f"phase {int(given)}"
+            said = NAMES.get(int(given), f"phase {int(given)}")
             late = Absent if given == KEYS else ValueError  # who was away at first
             raise late(f"Expected {NAMES[phase]} of this exchange, but got {said}")
         number = _check_member(client, known)
@@ -75,16 +76,42 @@ class Server:
                 "Expected letters, but got none: the client says that the list of keys is without "
                 "its own, so what it sent as its keys are others"
             )
-        sizes = {KEYS: (2 * parts.KEY,), LETTERS: (number, parts.LETTER)}
-        sizes[SHARES] = (number, 1 + parts.KEY)
-        if set(told) != {NAMES[phase]}:
-            raise ValueError(f"Expected {NAMES[phase]!r}, but got {list(told)}")
-        _check_tensor(NAMES[phase], told[NAMES[phase]], torch.uint8, sizes[phase])
+        for name, shape in self._sizes(phase, number, told).items():
+            check_kind(name, told[name], torch.uint8, shape)
         if phase == KEYS:
             for public in told["keys"].view(2, parts.KEY):
                 parts.agreed_key(bytes([1]) * parts.KEY, parts.as_bytes(public), b"")  # may raise
             if told["keys"][: parts.KEY].equal(told["keys"][parts.KEY :]):
                 raise ValueError("Expected two keys, but got one twice")
+        if self.terms.signed and "signature" in told:
+            seen = signed.of_keys(told["keys"]) if phase == KEYS else self._seen(known)
+            if not self.terms.signed.holds(client, told["signature"], seen):
+                raise ValueError(
+                    f"Expected the signature of client {client} under what it was told, but got "
+                    "another"
+                )
+
+    def _sizes(
+        self, phase: int, number: int, told: Mapping[str, Tensor]
+    ) -> dict[str, tuple[int, ...]]:
+        """The tensors of an answer and their shapes."""
+        shapes: dict[int, dict[str, tuple[int, ...]]] = {
+            KEYS: {"keys": (2 * parts.KEY,)},
+            LETTERS: {"letters": (number, parts.LETTER)},
+            LISTS: {"signature": (signed.SIGNATURE,)},
+            SHARES: {"shares": (number, 1 + parts.KEY)},
+        }
+        if self.terms.signed:
+            shapes[KEYS] |= shapes[LISTS]
+        if set(told) != set(shapes[phase]):
+            names = " and ".join(map(repr, shapes[phase]))
+            raise ValueError(f"Expected {names}, but got {list(told)}")
+        return shapes[phase]
+
+    def _seen(self, known: Mapping[str, Tensor]) -> bytes:
+        """What honest clients sign of this exchange."""
+        about, told = self.terms.about(known["keys"]), parts.as_bytes(known["told"])
+        return signed.of_list(about, known["clients"], known["sent"], told)
 
     def _check_masked(self, told: Mapping[str, Tensor]) -> None:
         if not told:
@@ -99,7 +126,7 @@ class Server:
                 raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
             shape = known[path].shape if path in known else value.shape
             shape = torch.Size() if path == "num_examples" else shape
-            _check_tensor(path, value, torch.int64, tuple(shape))
+            check_kind(path, value, torch.int64, tuple(shape))
         missing = {path.split("/")[0] for path in told} ^ set(self.terms.names)
         if missing:
             raise ValueError(f"Expected parts of {list(self.terms.names)}, but got no {missing}")
@@ -108,17 +135,19 @@ class Server:
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         known = state.get(ASKED, START)
         phase = int(known["phase"])
-        place = phase if inbox.round is None else inbox.round % ROUNDS
-        if phase == KEYS != place:  # the last exchange was given up: wait for the next
+        rounds = self.terms.rounds
+        now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
+        if phase == KEYS != now:  # the last exchange was given up: wait for the next
             return {}, {**of_method(state), ASKED: at(KEYS, summed=0)}
-        steps = (self._keys, self._letters, self._masked, self._shares)
+        steps = {KEYS: self._keys, LETTERS: self._letters, MASKED: self._masked}
+        steps |= {LISTS: self._lists, SHARES: self._shares}
         try:
-            if phase != place:
+            if phase != now:
                 raise CannotSum(
                     f"Expected {NAMES[phase]} in every exchange, but got none in a round"
                 )
             return steps[phase](inbox, state)
-        except (CannotSum, DoesNotFit, parts.CannotUnmask) as error:
+        except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
             return _restored(state), {**of_method(state), ASKED: at(KEYS, summed=0)}
 
@@ -130,12 +159,7 @@ class Server:
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the keys of all."""
-        check_half(self.terms.threshold, len(inbox))
-        if self.terms.threshold > inbox.num_clients:
-            raise ValueError(
-                f"Expected threshold to be at most the {inbox.num_clients} clients, "
-                f"but got {self.terms.threshold}"
-            )
+        self.terms.check(len(inbox))
         self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
@@ -143,8 +167,12 @@ class Server:
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
         common = one_for_all([inbox.sent[client] for client in inbox], "message")
         sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
-        known = at(LETTERS, clients=clients, keys=keys)
-        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, {"keys": keys}))
+        told, known = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
+        if self.terms.signed:
+            signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
+            told |= {"clients": clients, "signatures": signs}
+            known["told"] = parts.as_tensor(signed.message_digest(common))
+        outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, told))
         return outbox, {**of_method(state), ASKED: known, TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
@@ -161,7 +189,8 @@ class Server:
             if here[row]:
                 asked = {"letters": sealed[:, row].clone(), "here": here}
                 outbox[client] = envelope(MASKED, asked)
-        return outbox, {**state, ASKED: {**known, **at(MASKED, here=here)}}
+        committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
+        return outbox, {**state, ASKED: {**known, **at(MASKED, here=here, committed=committed)}}
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
@@ -172,9 +201,23 @@ class Server:
         each = [part(heard[client]) for client in heard]
         total = wrapped_sum([flat(masked) for masked in each])
         outbox = _rest(known["clients"][known["here"]])
-        outbox |= dict.fromkeys(heard, envelope(SHARES, {"sent": sent}))
-        known = {**known, **at(SHARES, sent=sent)}
+        phase = self.terms.after(MASKED)
+        outbox |= dict.fromkeys(heard, envelope(phase, {"sent": sent}))
+        known = {**known, **at(phase, sent=sent)}
         return outbox, {**state, ASKED: known, "masked": unflat(total, each[0])}
+
+    def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        """Everybody gets the signatures of all under who is in the sum."""
+        known = state[ASKED]
+        self._enough(len(inbox), "signatures")
+        clients = known["clients"].tolist()
+        signs = torch.zeros(len(clients), signed.SIGNATURE, dtype=torch.uint8)
+        for client in inbox:
+            signs[clients.index(client)] = part(inbox[client])["signature"]
+        outbox = _rest(known["clients"][known["sent"]])
+        outbox |= dict.fromkeys(inbox, envelope(SHARES, {"signatures": signs}))
+        known = {**known, **at(SHARES, signers=_present(inbox, known))}
+        return outbox, {**state, ASKED: known}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masks are taken off the sum, and the method gets the means."""
@@ -185,7 +228,10 @@ class Server:
         hidden = state["masked"]
         keys, here, sent = known["keys"], known["here"], known["sent"]
         about = self.terms.about(keys)
-        words = parts.unmasked(flat(hidden), keys, here, sent, told, self.terms.threshold, about)
+        threshold, committed = self.terms.threshold, known["committed"]
+        secrets, false = parts.told_secrets(told, keys, here, sent, committed, threshold, about)
+        _warn_of_false(false, clients)
+        words = parts.unmasked(flat(hidden), keys, sent, secrets, about)
         summed = [client for row, client in enumerate(clients) if sent[row]]
         inner = self._means(unflat(words, hidden), summed, inbox, state)
         outbox, new = self.method.aggregate(inner, of_method(state))
@@ -216,25 +262,17 @@ class Server:
             client: {**message, "num_examples": torch.tensor(weight if not place else 0)}
             for place, client in enumerate(summed)
         }
-        exchange = None if inbox.round is None else inbox.round // ROUNDS
+        exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
         return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), exchange)
 
 
 def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
     """Who was lost on the way cannot answer; how many began."""
     clients = known["clients"].tolist() if "clients" in known else []
-    asked = known.get("sent", known.get("here"))
+    asked = known.get("signers", known.get("sent", known.get("here")))
     if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
         raise ValueError(f"Expected a client of this exchange, but got client {client}")
     return len(clients)
-
-
-def _check_tensor(name: str, value: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
-    if value.dtype != dtype or value.shape != shape or value.layout != torch.strided:
-        raise ValueError(
-            f"Expected {name} to be {dtype} of shape {list(shape)}, "
-            f"but got {value.dtype} {list(value.shape)}"
-        )
 
 
 def _present(inbox: Inbox, known: Mapping[str, Tensor]) -> Tensor:
@@ -252,6 +290,16 @@ def _restored(state: State) -> dict[int, Message]:
     known = state.get(ASKED, START)
     told = state.get(TOLD, {})
     return dict.fromkeys(known.get("clients", torch.tensor([])).tolist(), as_message(told))
+
+
+def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:
+    """Who told a false share, of whom: one of the two lied, and the others' shares were enough."""
+    for row, tellers in false.items():
+        warnings.warn(
+            f"Secure sum: Expected shares of client {clients[row]}'s secret, but got false ones "
+            f"from clients {[clients[teller] for teller in sorted(tellers)]}: they are left out",
+            stacklevel=2,
+        )
 
 
 def _of_one_layout(inbox: Inbox) -> Inbox:

@@ -11,9 +11,10 @@ from typing import Any
 from ...checks import check_number
 from ...federation import Method, Round, State, layer
 from .client import Client, of_seed
-from .messages import ASKED, NAMES, ROUNDS, SHARES, Terms
+from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, Terms
 from .needs_means import why_not_means
 from .server import Server
+from .signed import Signatures
 
 
 @layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
@@ -21,6 +22,9 @@ def secure_sum(
     method: Method,
     *,
     threshold: int,
+    honest: int = 2,
+    colluders: int = 0,
+    signed: Signatures | None = None,
     equally: Collection[str] = (),
     bits: int = 28,
     bound: float = 1024.0,
@@ -29,17 +33,25 @@ def secure_sum(
     """The method whose server learns sums over clients, and no client's upload.
 
     ``sum_k n_k theta_k`` and ``sum_k n_k``, of the clients whose masked uploads arrive, are all
-    that the server can read. A sum takes an exchange of four rounds of the run: clients say their
-    public keys; they give each other shares of their secrets in sealed letters; they train and send
-    what they made, masked; they tell the shares that take the masks off. So ``num_rounds=40`` are
-    ten rounds of the method: `summed_rounds` makes one line of each. Between two exchanges
-    outbox and states are those of the method.
+    that a server reads which follows the protocol; with `signed`, also one that lies. A sum takes
+    an exchange of four rounds of the run: clients say their public keys; they give each other
+    shares of their secrets in sealed letters; they train and send what they made, masked; they tell
+    the shares that take the masks off. So ``num_rounds=40`` are ten rounds of the method:
+    `summed_rounds` makes one line of each. Between two exchanges outbox and states are those of the
+    method.
 
     Args:
         method: its server needs the mean of the models, weighted by ``num_examples``, and of
             `equally`, and nothing else.
-        threshold: how many clients must stay to the end, at least 2 and more than half of those who
-            take part. As long as fewer of them work together with the server, it learns sums alone.
+        threshold: how many clients must stay to the end: at least ``honest + colluders``, more than
+            half of those who take part, and with `signed` more than two thirds.
+        honest: the smallest number of honest clients in a sum, at least 2. Their sum is what is
+            hidden in: with one, colluders subtract their own uploads and read the last one.
+        colluders: how many clients may show the server all that they know, and with `signed` help
+            it to lie. They are part of every sum in the worst case.
+        signed: keys with which clients sign what they are told, in one round more. A server that
+            tells them different things gets no shares, as long as twice the threshold is more than
+            the clients of an exchange and `colluders` together.
         equally: further keys, of tensors named as the model's, whose plain mean the server takes:
             ``("shift",)`` for SCAFFOLD.
         bits: of the fraction of the fixed point; its last digit is ``2^-bits``.
@@ -52,9 +64,11 @@ def secure_sum(
         bound made, everybody keeps the old model and a warning says why.
 
     Raises:
-        ValueError: if a number is out of range, `equally` names what is weighted, or the method
-            needs more than means: every reason is named; when called, if it sends other keys, or
-            `threshold` is not more than half of the clients who came, or more than all clients.
+        ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
+            `equally` names what is weighted, or the method needs more than means: every reason is
+            named. From a run, if the method sends other keys, fewer than `threshold` take part, or
+            too many for it.
+        TypeError: if `equally` is one string, or `signed` no `Signatures`.
 
     Example:
         >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
@@ -63,18 +77,9 @@ def secure_sum(
 
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
-    check_number("threshold", threshold, at_least=2, integer=True)
-    check_number("bits", bits, at_least=0, at_most=48, integer=True)
-    check_number("bound", bound, above=0)
-    if isinstance(equally, str):
-        raise TypeError(f"Expected equally to be several keys, but got the string {equally!r}")
-    weighted = [key for key in equally if key in ("model", "num_examples")]
-    if weighted:
-        raise ValueError(
-            "Expected equally to name keys beside 'model' and 'num_examples', since models are "
-            f"summed with the clients' examples as weights, but got {weighted[0]!r}"
-        )
-    terms = Terms(threshold, tuple(equally), bits, float(bound))
+    _check_clients(threshold, honest, colluders)
+    _check_rest(equally, bits, bound, signed)
+    terms = Terms(threshold, tuple(equally), bits, float(bound), colluders, signed)
     why = why_not_means(method, terms.equally)
     if why:
         raise ValueError(
@@ -93,11 +98,39 @@ def secure_sum(
     train = replace(method.train, num_steps=None, batches=ask.batches)
     changed: dict[str, Any] = {"receive": ask.receive, "send": ask.send, "deploy": ask.deploy}
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
+    changed |= {"exchange": len(terms.rounds), "participants": threshold}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
-    return replace(method, train=train, exchange=ROUNDS, silent=True, **changed)
+    return replace(method, train=train, silent=True, **changed)
 
 
-def summed_rounds(history: Sequence[Round]) -> list[Round]:
+def _check_clients(threshold: int, honest: int, colluders: int) -> None:
+    check_number("threshold", threshold, at_least=2, integer=True)
+    check_number("honest", honest, at_least=2, integer=True)
+    check_number("colluders", colluders, at_least=0, integer=True)
+    if threshold < honest + colluders:
+        raise ValueError(
+            f"Expected threshold to be at least {honest + colluders}, for {honest} honest clients "
+            f"in a sum beside {colluders} colluders, but got {threshold}"
+        )
+
+
+def _check_rest(equally: Collection[str], bits: int, bound: float, signed: Any) -> None:
+    check_number("bits", bits, at_least=0, at_most=48, integer=True)
+    check_number("bound", bound, above=0)
+    if isinstance(equally, str):
+        raise TypeError(f"Expected equally to be several keys, but got the string {equally!r}")
+    weighted = [key for key in equally if key in ("model", "num_examples")]
+    if weighted:
+        raise ValueError(
+            "Expected equally to name keys beside 'model' and 'num_examples', since models are "
+            f"summed with the clients' examples as weights, but got {weighted[0]!r}"
+        )
+    if signed is not None and not isinstance(signed, Signatures):
+        got = type(signed).__name__
+        raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
+
+
+def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
 
     Bytes and seconds are added up, metrics are those after the sum. `dropped` are the participants
@@ -106,6 +139,7 @@ def summed_rounds(history: Sequence[Round]) -> list[Round]:
 
     Args:
         history: of a run of `secure_sum`.
+        exchange: number of rounds of a sum, ``method.exchange``: 5 in the signed mode.
 
     Example:
         >>> rounds = [Round(k, [0, 1, 2], bytes_up=10) for k in range(9)]
@@ -114,12 +148,12 @@ def summed_rounds(history: Sequence[Round]) -> list[Round]:
         [(0, {1: 'masked upload: dropped out'}, 40), (1, {}, 40)]
     """
     made = []
-    for first in range(0, len(history) - ROUNDS + 1, ROUNDS):
-        some = history[first : first + ROUNDS]
-        whole = replace(some[-1], round=first // ROUNDS, dropped={})
-        for name, each in zip(NAMES[:SHARES], some, strict=False):
+    for first in range(0, len(history) - exchange + 1, exchange):
+        some = history[first : first + exchange]
+        whole = replace(some[-1], round=first // exchange, dropped={})
+        for phase, each in zip((KEYS, LETTERS, MASKED), some, strict=False):
             for client, why in each.dropped.items():
-                whole.dropped.setdefault(client, f"{name}: {why}")
+                whole.dropped.setdefault(client, f"{NAMES[phase]}: {why}")
         whole.bytes_down = sum(each.bytes_down for each in some)
         whole.bytes_up = sum(each.bytes_up for each in some)
         whole.seconds = sum(each.seconds for each in some)

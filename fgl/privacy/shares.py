@@ -1,0 +1,118 @@
+"""Shares of a secret, and the secret behind them where some are false.
+
+Shamir's sharing is that of `pycryptodome`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from .extra import need
+
+SECRET = 32  # bytes of a secret and of a share
+HALF = 16  # bytes of a secret that the library shares at once
+TRIES = 300  # sets of shares that are tried before a secret is given up
+
+
+class CannotUnmask(ValueError):
+    """What the clients revealed is not enough to take the masks off, or is not what was shared.
+
+    Example:
+        >>> issubclass(CannotUnmask, ValueError)
+        True
+    """
+
+
+def split(secret: bytes, threshold: int, number: int) -> list[bytes]:
+    """Shamir's shares of a secret, over GF(2^128), by row; `threshold` of them give it back.
+
+    Example:
+        >>> shares = split(bytes(range(32)), 2, 3)
+        >>> combine({0: shares[0], 2: shares[2]}) == bytes(range(32))
+        True
+    """
+    shamir = need("Crypto.Protocol.SecretSharing").Shamir
+    halves = [
+        dict(shamir.split(threshold, number, secret[i : i + HALF])) for i in range(0, SECRET, HALF)
+    ]
+    return [b"".join(half[row + 1] for half in halves) for row in range(number)]
+
+
+def combine(shares: Mapping[int, bytes]) -> bytes:
+    """The secret behind as many shares, by row, as its threshold says; no more.
+
+    Example:
+        >>> combine(dict(enumerate(split(b"0123456789abcdef" * 2, 3, 3))))
+        b'0123456789abcdef0123456789abcdef'
+    """
+    shamir = need("Crypto.Protocol.SecretSharing").Shamir
+    parts = (
+        shamir.combine([(row + 1, share[i : i + HALF]) for row, share in shares.items()])
+        for i in range(0, SECRET, HALF)
+    )
+    return b"".join(parts)
+
+
+def recovered(
+    shares: Mapping[int, bytes],
+    threshold: int,
+    fits: Callable[[bytes], bool],
+    doubted: frozenset[int] = frozenset(),
+) -> tuple[bytes, frozenset[int]]:
+    """The secret that fits, though some shares may be false.
+
+    Sets of `threshold` shares are tried, 300 at most: at first neighbouring rows, so that one false
+    share among at most 300 does no harm, then all sets, or drawn ones where there are more.
+
+    Args:
+        shares: those that came, by row.
+        threshold: how many give the secret back.
+        fits: whether a secret is the right one.
+        doubted: rows whose shares are used last.
+
+    Returns:
+        The secret, and the rows whose shares are false. They are looked for where the first set
+        does not fit.
+
+    Raises:
+        CannotUnmask: if too few shares came, or no set that was tried fits.
+
+    Example:
+        >>> secret, shares = bytes(range(32)), dict(enumerate(split(bytes(range(32)), 2, 3)))
+        >>> got, false = recovered({**shares, 0: bytes(32)}, 2, lambda found: found == secret)
+        >>> got == secret, false
+        (True, frozenset({0}))
+    """
+    if len(shares) < threshold:
+        raise CannotUnmask(f"Expected {threshold} shares of it, but got {len(shares)}")
+    rows = sorted(shares, key=lambda row: (row in doubted, row))
+    for tried, chosen in enumerate(itertools.islice(_sets(rows, threshold), TRIES)):
+        secret = combine({row: shares[row] for row in chosen})
+        if not fits(secret):
+            continue
+        others = [row for row in rows if row not in chosen] if tried else []
+        rest = {row: shares[row] for row in chosen[1:]}
+        false = [row for row in others if combine({**rest, row: shares[row]}) != secret]
+        return secret, frozenset(false)
+    raise CannotUnmask(
+        f"Expected {threshold} true shares of it, but got {len(shares)} with false ones among them"
+    )
+
+
+def _sets(rows: Sequence[int], threshold: int) -> Iterator[Sequence[int]]:
+    """Rows whose shares are put together: all runs of neighbours, then all sets or drawn ones."""
+    if threshold == len(rows):
+        yield rows
+        return
+    ring = [*rows, *rows]
+    for first in range(len(rows)):
+        yield ring[first : first + threshold]
+    if math.comb(len(rows), threshold) <= TRIES - len(rows):
+        yield from itertools.combinations(rows, threshold)
+        return
+    generator = random.Random(0)
+    while True:
+        yield generator.sample(rows, threshold)

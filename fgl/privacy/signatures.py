@@ -1,0 +1,108 @@
+"""Signatures, Ed25519 of `cryptography`, and the files with their keys.
+
+Source: RFC 8032, https://www.rfc-editor.org/rfc/rfc8032
+"""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from .extra import need
+
+SIGNATURE = 64  # bytes
+
+
+def signing_key(secret: bytes) -> bytes:
+    """The public half of an Ed25519 key.
+
+    Example:
+        >>> len(signing_key(bytes(range(32))))
+        32
+    """
+    made: bytes = _private(secret).public_key().public_bytes_raw()
+    return made
+
+
+def signature(secret: bytes, what: bytes) -> bytes:
+    """A signature under some bytes.
+
+    Example:
+        >>> len(signature(bytes(range(32)), b"what I saw"))
+        64
+    """
+    made: bytes = _private(secret).sign(what)
+    return made
+
+
+def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:
+    """Whether it is the signature of that key under these bytes.
+
+    Example:
+        >>> secret = bytes(range(32))
+        >>> sign = signature(secret, b"one list")
+        >>> [is_signed(signing_key(secret), sign, what) for what in (b"one list", b"another")]
+        [True, False]
+    """
+    ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
+    try:
+        ed25519.Ed25519PublicKey.from_public_bytes(public).verify(sign, what)
+    except need("cryptography.exceptions").InvalidSignature:
+        return False
+    return True
+
+
+def read_private(path: str | PathLike[str]) -> bytes:
+    """The key in a file that ``ssh-keygen -t ed25519 -N ""`` has made.
+
+    Raises:
+        ValueError: for a key of another kind.
+
+    Example:
+        >>> import tempfile
+        >>> from cryptography.hazmat.primitives.serialization import (
+        ...     Encoding, NoEncryption, PrivateFormat)
+        >>> made = _private(bytes(range(32))), Path(tempfile.mkdtemp()) / "sign-0"
+        >>> how = Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()
+        >>> _ = made[1].write_bytes(made[0].private_bytes(*how))
+        >>> read_private(made[1]) == bytes(range(32))
+        True
+    """
+    serialization: Any = need("cryptography.hazmat.primitives.serialization")
+    key = serialization.load_ssh_private_key(Path(path).read_bytes(), None)
+    _check_kind(path, key, "Ed25519PrivateKey")
+    made: bytes = key.private_bytes_raw()
+    return made
+
+
+def read_public(path: str | PathLike[str]) -> bytes:
+    """The public key in a file, ``.pub``, that ``ssh-keygen -t ed25519`` has made.
+
+    Raises:
+        ValueError: for a key of another kind.
+
+    Example:
+        >>> import tempfile
+        >>> path = Path(tempfile.mkdtemp()) / "sign-0.pub"
+        >>> _ = path.write_text("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAI" + 43 * "A")
+        >>> read_public(path) == bytes(32)
+        True
+    """
+    serialization: Any = need("cryptography.hazmat.primitives.serialization")
+    key = serialization.load_ssh_public_key(Path(path).read_bytes())
+    _check_kind(path, key, "Ed25519PublicKey")
+    made: bytes = key.public_bytes_raw()
+    return made
+
+
+def _private(secret: bytes) -> Any:
+    ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
+    return ed25519.Ed25519PrivateKey.from_private_bytes(secret)
+
+
+def _check_kind(path: Any, key: Any, name: str) -> None:
+    ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
+    if not isinstance(key, getattr(ed25519, name)):
+        got = type(key).__name__.strip("_")
+        raise ValueError(f"Expected {path} to hold an Ed25519 key, but got {got}")

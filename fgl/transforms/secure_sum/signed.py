@@ -1,0 +1,182 @@
+"""The signed mode of a secure sum: clients sign what they saw, and tell shares for one list alone.
+
+Keys are signed when they are said, so that nobody invents clients. In a round more than Bonawitz et
+al. 2017 call the consistency check, every client signs the list of who is in the sum. A client
+tells its shares where at least `threshold` signatures stand under the list that it has itself. Two
+lists would need more signatures than there are clients, unless some sign both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+
+import torch
+from torch import Tensor
+
+from ...checks import check_kind
+from ...federation import Message, leaves
+from ...graph import Graph
+from ...privacy import masks as parts
+from ...privacy import signatures as ed25519
+
+Key = bytes | Callable[[Graph], bytes] | None
+SIGNATURE = ed25519.SIGNATURE
+
+
+class Signatures:
+    """The public keys of all clients, and the private key of this one.
+
+    Args:
+        public: Ed25519 keys of 32 bytes, by client number. How a client knows that they are those
+            of the others is outside of this library: not from the server.
+        own: the client's private key, 32 bytes; none at the server. Where one process plays all
+            clients, a function of a client's graph that returns its key.
+
+    Raises:
+        ValueError: for a key that has not 32 bytes, or that two clients have.
+
+    Example:
+        >>> own = bytes(range(32))
+        >>> Signatures({0: fgl.privacy.signatures.signing_key(own)}, own).number_of(None)
+        0
+    """
+
+    def __init__(self, public: Mapping[int, bytes], own: Key = None) -> None:
+        wrong = [client for client, key in public.items() if len(key) != parts.KEY]
+        if wrong:
+            raise ValueError(f"Expected keys of {parts.KEY} bytes, but got others of {wrong}")
+        if len({*public.values()}) < len(public):
+            raise ValueError("Expected every client to have a key of its own, but got two alike")
+        self.public, self._own = dict(public), own
+
+    @classmethod
+    def read(
+        cls, public: Sequence[str | PathLike[str]], own: str | PathLike[str] | None = None
+    ) -> Signatures:
+        """Keys from files that ``ssh-keygen -t ed25519`` made, the public ones in client order.
+
+        Raises:
+            ValueError: for a key of another kind.
+        """
+        keys = dict(enumerate(map(ed25519.read_public, public)))
+        return cls(keys, None if own is None else ed25519.read_private(own))
+
+    def __repr__(self) -> str:
+        """Public keys alone: this stands in reports, checkpoints and what a node agrees to."""
+        return f"Signatures({len(self.public)} clients, {self.digest.hex()[:16]})"
+
+    @property
+    def digest(self) -> bytes:
+        """Of the public keys."""
+        keys = b"".join(b"%d %b" % pair for pair in sorted(self.public.items()))
+        return hashlib.sha256(keys).digest()
+
+    def sign(self, what: bytes, graph: Graph | None) -> Tensor:
+        """This client's signature, uint8 ``[64]``."""
+        return parts.as_tensor(ed25519.signature(self._secret(graph), what))
+
+    def number_of(self, graph: Graph | None) -> int:
+        """Which client this is: the one with its public key."""
+        public = ed25519.signing_key(self._secret(graph))
+        found = [client for client, key in self.public.items() if key == public]
+        if not found:
+            raise ValueError("Expected own to be the key of a client in public, but got another")
+        return found[0]
+
+    def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
+        """Whether a client signed this."""
+        known = self.public.get(client)
+        return known is not None and ed25519.is_signed(known, parts.as_bytes(sign), what)
+
+    def _secret(self, graph: Graph | None) -> bytes:
+        own = self._own
+        if own is None:
+            raise ValueError("Expected a client's Signatures to have its own key, but got none")
+        return own if isinstance(own, bytes) else own(graph)  # type: ignore[arg-type]
+
+
+def of_keys(keys: Tensor) -> bytes:
+    """What a client signs when it says its keys."""
+    return b"fgl secure sum 1 signs keys " + parts.as_bytes(keys)
+
+
+def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
+    """What a client signs of an exchange: keys and terms, who is in the sum, the server's message.
+
+    With the message, no client's model can be singled out by another model for the others.
+    """
+    who = parts.as_bytes(clients) + parts.as_bytes(sent.byte())
+    return b"fgl secure sum 1 signs list " + about + told + who
+
+
+def message_digest(message: Message) -> bytes:
+    """Of the names, kinds and entries of a message's tensors."""
+    found = hashlib.sha256()
+    for path, tensor in sorted(leaves(message)):
+        dense = tensor.detach().cpu().contiguous().flatten()
+        name = path.encode()
+        found.update(b"%d %b " % (len(name), name))
+        found.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+        found.update(parts.as_bytes(dense.view(torch.uint8)))
+    return found.digest()
+
+
+def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:
+    """Raise unless every row of a list of keys is signed by a client of its own.
+
+    Args:
+        signed: whose keys are known.
+        asked: ``keys`` uint8 ``[n, 64]``, ``clients`` int64 ``[n]``, ``signatures`` uint8
+            ``[n, 64]``.
+        row, own: this client's place in the list, and its number.
+    """
+    keys = asked["keys"]
+    missing = [name for name in ("clients", "signatures") if name not in asked]
+    if missing:
+        raise ValueError(f"Expected a list of keys with {missing}, but got {sorted(asked)}")
+    check_kind("clients", asked["clients"], torch.int64, (len(keys),))
+    check_kind("signatures", asked["signatures"], torch.uint8, (len(keys), SIGNATURE))
+    clients = asked["clients"].tolist()
+    if len({*clients}) < len(clients) or clients[row] != own:
+        raise ValueError(
+            f"Expected every client once in the list of keys, this one as {own}, but got {clients}"
+        )
+    for client, pair, sign in zip(clients, keys, asked["signatures"], strict=True):
+        if not signed.holds(client, sign, of_keys(pair)):
+            raise ValueError(
+                f"Expected keys that client {client} has signed, but got keys that somebody else "
+                "put in their place"
+            )
+
+
+def check_lists(
+    signed: Signatures,
+    asked: Mapping[str, Tensor],
+    clients: Sequence[int],
+    sent: Tensor,
+    what: bytes,
+    threshold: int,
+) -> None:
+    """Raise unless enough of those in the sum signed the same list as this client.
+
+    Args:
+        signed: whose keys are known.
+        asked: ``signatures``, uint8 ``[n, 64]``.
+        clients: the numbers of all in the exchange.
+        sent: bool ``[n]``, who is in the sum.
+        what: this client's own `of_list`.
+        threshold: how many must have signed it.
+    """
+    signs = asked.get("signatures", torch.zeros(0))
+    check_kind("signatures", signs, torch.uint8, (len(sent), SIGNATURE))
+    count = sum(
+        signed.holds(clients[row], signs[row], what) for row in sent.nonzero().flatten().tolist()
+    )
+    if count < threshold:
+        raise ValueError(
+            f"Expected at least {threshold} clients to sign the list of the sum that this client "
+            f"was told, but got {count}: the server told others another list of clients or keys, "
+            "or another message"
+        )

@@ -1,0 +1,332 @@
+"""Attacks on the secure sum: a server that lies, clients that help it, false shares."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, islice
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import fgl
+from fgl.federation import Method, unsealed
+from fgl.privacy import encode
+from fgl.transforms import clients_summed, secure_sum
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+from lying_server import LyingServer, all_keys, lines, own_models
+
+from fgl.privacy import masks as parts
+from fgl.privacy.shares import TRIES, recovered, split
+from fgl.privacy.shares import _sets as sets
+from fgl.transforms.secure_sum.messages import flat
+
+SLOW = pytest.mark.slow
+
+
+def upload_of(client: int) -> Tensor:
+    """A client's words without a mask."""
+    weight, initial = client + 1, own_models().initial()
+    words = {
+        f"model/{name}": encode(value + weight, weight=weight, bits=28, bound=1024.0)
+        for name, value in initial.items()
+    }
+    return flat({**words, "num_examples": torch.tensor(weight)})
+
+
+PLANS: list[Any] = [
+    pytest.param(5, 3, (), id="5-3"),
+    pytest.param(10, 6, (), id="10-6", marks=SLOW),
+    pytest.param(20, 12, (), id="20-12", marks=SLOW),
+    pytest.param(30, 18, (), id="30-18", marks=SLOW),
+    pytest.param(10, 7, (7, 8, 9), id="10-7-3"),
+]
+
+
+@pytest.mark.parametrize(("number", "threshold", "colluders"), PLANS)
+def test_without_signatures_a_split_view_reads_an_upload(
+    number: int, threshold: int, colluders: Any
+) -> None:
+    """The default mode is for a server that follows the protocol, and the docs say so."""
+    server = LyingServer(number, threshold, colluders=colluders)
+    assert server.split_view(1).equal(upload_of(1))
+
+
+def test_a_threshold_above_two_thirds_stops_this_plan_of_a_server_alone() -> None:
+    with pytest.raises(AssertionError, match="too few shares for this plan"):
+        LyingServer(10, 7).split_view(1)
+
+
+@pytest.mark.parametrize(("number", "threshold", "colluders"), [(5, 4, ()), (10, 7, (7, 8, 9))])
+def test_with_signatures_a_split_view_fails_at_the_client(
+    number: int, threshold: int, colluders: Any
+) -> None:
+    server = LyingServer(number, threshold, colluders=colluders, signed=True)
+    with pytest.raises(ValueError, match="the server told others another list of clients or keys"):
+        server.split_view(1)
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "colluders", "said"),
+    [(5, 3, 0, "two thirds of the 5"), (6, 4, 0, "two thirds of the 6"), (10, 7, 4, "4 colluders")],
+)
+def test_the_signed_mode_demands_a_larger_threshold(
+    number: int, threshold: int, colluders: int, said: str
+) -> None:
+    how: Any = {"threshold": threshold, "colluders": colluders, "signed": all_keys(number)}
+    method = secure_sum(own_models(), **how)
+    with pytest.raises(ValueError, match=f"threshold to be more than .*{said}"):
+        fgl.run(method, lines(number), num_rounds=5)
+
+
+def test_a_client_looks_at_the_threshold_itself() -> None:
+    server = LyingServer(6, 5, signed=True)
+    listed = server.keys()
+    more = {name: torch.cat([value, value[:2]]) for name, value in listed.items()}
+    with pytest.raises(ValueError, match="two thirds of the 8 clients"):
+        server.letters(more)
+
+
+def lies() -> dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]]:
+    """What a server may put into the list of keys, and what client 0 says."""
+    pair = parts.as_tensor(parts.public_key(bytes([9]) * 32) + parts.public_key(bytes([8]) * 32))
+
+    def invented(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        keys = listed["keys"].clone()
+        keys[3] = pair
+        return {**listed, "keys": keys}
+
+    def swapped(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**listed, "clients": torch.tensor([0, 1, 3, 2, 4])}
+
+    def twice(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**listed, "clients": torch.tensor([0, 1, 2, 3, 3])}
+
+    def unknown(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**listed, "clients": torch.tensor([0, 1, 2, 3, 5])}
+
+    def other(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {**listed, "clients": torch.tensor([1, 0, 2, 3, 4])}
+
+    def unsigned(listed: dict[str, Tensor]) -> dict[str, Tensor]:
+        return {"keys": listed["keys"]}
+
+    return {
+        "invented": (invented, "keys that client 3 has signed"),
+        "swapped": (swapped, "keys that client 3 has signed"),
+        "twice": (twice, "every client once"),
+        "unknown": (unknown, "keys that client 5 has signed"),
+        "other": (other, "this one as 0"),
+        "unsigned": (unsigned, r"a list of keys with \['clients', 'signatures'\]"),
+    }
+
+
+@pytest.mark.parametrize("lie", lies())
+def test_with_signatures_a_server_cannot_invent_clients(lie: str) -> None:
+    server = LyingServer(5, 4, signed=True)
+    change, said = lies()[lie]
+    with pytest.raises(ValueError, match=said):
+        server.letters(change(server.keys()), among=[0])
+
+
+def test_old_keys_of_clients_who_are_not_here_sign_nothing() -> None:
+    """A server may repeat signed keys of an earlier exchange, but nobody signs the list for it."""
+    server = LyingServer(10, 7, signed=True)
+    old, listed = server.keys(), server.keys()
+    fresh = range(6)
+    for name in ("keys", "signatures"):
+        listed[name][6:] = old[name][6:]
+    letters, all_ = server.letters(listed, among=fresh), torch.ones(10).bool()
+    for client in fresh:
+        server.masked(client, letters, all_)
+    with pytest.raises(ValueError, match="at least 7 clients to sign the list .* but got 6"):
+        server.shares(listed["keys"], dict.fromkeys(fresh, all_))
+
+
+@pytest.mark.parametrize("signed", [False, True])
+def test_a_model_that_only_one_client_is_sent(signed: bool) -> None:
+    """Where the others' model leaves nothing to learn, the sum is one client's upload."""
+    server = LyingServer(5, 4, signed=signed)
+    still = {name: torch.zeros_like(value) for name, value in server.method.initial().items()}
+    server.models = [server.models[0], *[{"model": still}] * 4]
+    listed, all_ = server.keys(), torch.ones(5).bool()
+    letters = server.letters(listed)
+    for client in range(5):
+        server.masked(client, letters, all_)
+    if not signed:
+        assert len(server.shares(listed["keys"], dict.fromkeys(range(5), all_))) == 5
+        return
+    with pytest.raises(ValueError, match="or another message"):
+        server.shares(listed["keys"], dict.fromkeys(range(5), all_))
+
+
+def test_a_client_signs_one_list_and_tells_nothing_before() -> None:
+    server = LyingServer(5, 4, signed=True)
+    listed, all_ = server.keys(), torch.ones(5).bool()
+    letters = server.letters(listed)
+    for client in range(5):
+        server.masked(client, letters, all_)
+    with pytest.raises(ValueError, match="what follows in this exchange, but got 'shares'"):
+        server.ask(0, {"phase": torch.tensor(3), "secure": {"sent": all_}})
+    for wrong, said in ((all_ & (torch.arange(5) > 1), "this one among them"), (~all_, "at least")):
+        with pytest.raises(ValueError, match=said):
+            server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": wrong}})
+    server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": all_}})
+    fewer = torch.arange(5) < 4
+    with pytest.raises(ValueError, match="what follows in this exchange, but got 'signature'"):
+        server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": fewer}})
+
+
+@pytest.mark.parametrize("phase", [1, 2, 5])
+def test_a_list_that_can_be_read_in_two_ways_is_refused(phase: int) -> None:
+    """256 is true, and as a byte it is 0: with it, two lists would have one signature."""
+    server = LyingServer(5, 4, signed=True)
+    listed, all_ = server.keys(), torch.ones(5).bool()
+    twice = torch.tensor([1, 1, 1, 1, 256])
+    if phase == 1:
+        wide = {**listed, "keys": listed["keys"].long()}
+        with pytest.raises(ValueError, match=r"keys to be torch.uint8 of shape \[5, 64\]"):
+            server.letters(wide, among=[0])
+        return
+    letters = server.letters(listed)
+    said = r"who is in the sum to be torch.bool of shape \[5\], but got torch.int64"
+    if phase == 2:
+        with pytest.raises(ValueError, match=said):
+            server.masked(0, letters, twice)
+        return
+    for client in range(5):
+        server.masked(client, letters, all_)
+    with pytest.raises(ValueError, match=said):
+        server.ask(0, {"phase": torch.tensor(5), "secure": {"sent": twice}})
+
+
+# Clients who help a server that follows the protocol
+
+
+def summed_alone(threshold: int, **how: Any) -> bool:
+    """Whether three of five clients, and a server that keeps what it sees, read an upload.
+
+    One client drops out, as clients do. What the three sent they take out of the sum.
+    """
+    method = secure_sum(own_models(), threshold=threshold, **how)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        got = fgl.run(
+            method, lines(5), num_rounds=4, watch=clients_summed,
+            dropouts=lambda index, client: client == 1,
+        )  # fmt: skip
+    if not got.history[-1].metrics["clients_summed"]:
+        return False
+    initial, mean = own_models().initial(), got.outbox[0]["model"]
+    weights = {client: client + 1 for client in (0, 2, 3, 4)}
+    total = {name: value * sum(weights.values()) for name, value in mean.items()}  # type: ignore
+    for weight in (weights[client] for client in (2, 3, 4)):
+        total = {name: value - weight * (initial[name] + weight) for name, value in total.items()}
+    return all(torch.allclose(value, initial[name] + 1) for name, value in total.items())
+
+
+def test_a_sum_has_a_smallest_number_of_honest_clients() -> None:
+    """Threshold minus one who work together and one dropout leave one upload alone."""
+    assert summed_alone(4)
+    assert not summed_alone(5, colluders=3)
+    for honest, colluders, least in ((2, 3, 5), (3, 3, 6), (4, 1, 5)):
+        with pytest.raises(ValueError, match=f"at least {least}, for {honest} honest clients"):
+            secure_sum(own_models(), threshold=4, honest=honest, colluders=colluders)
+    with pytest.raises(ValueError, match="honest to be an integer >= 2, but got 1"):
+        secure_sum(own_models(), threshold=4, honest=1)
+
+
+# Clients who tell false shares
+
+
+def lying(method: Method, liars: tuple[int, ...], phase: int = 3) -> Method:
+    """The method, some of whose clients draw what they tell in a round."""
+    g = torch.Generator().manual_seed(0)
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, own)
+        if own.num_nodes - 1 in liars and message["phase"] == phase:
+            secure = {k: v.clone() for k, v in message["secure"].items()}  # type: ignore[union-attr]
+            for value in secure.values():
+                drawn = torch.randint(256, value[..., 1:].shape, generator=g)
+                value[..., 1:] = drawn.to(torch.uint8)
+            message = {**message, "secure": secure}
+        return message, state
+
+    return replace(unsealed(method), send=send)
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "liars", "absent"),
+    [
+        (4, 3, (0,), ()),
+        (7, 4, (0, 1), ()),
+        (7, 4, (0, 2), (3,)),
+        (9, 5, (0, 2, 4), ()),
+        (9, 5, (0, 2, 4), (3,)),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Round .* in an earlier round")
+def test_false_shares_do_not_lose_a_sum(
+    number: int, threshold: int, liars: Any, absent: Any
+) -> None:
+    """Where enough true ones came, of seeds and of keys; the warning names who lied."""
+
+    def gone(index: int, client: int) -> bool:
+        return client in absent and index == 2
+
+    plain = own_models()
+    want = fgl.run(plain, lines(number), num_rounds=1, dropouts=lambda i, k: k in absent)
+    with pytest.warns(
+        UserWarning, match=rf"false ones from clients \[{', '.join(map(str, liars))}\]"
+    ):
+        got = fgl.run(
+            lying(secure_sum(plain, threshold=threshold), liars), lines(number), num_rounds=4,
+            dropouts=gone, watch=clients_summed,
+        )  # fmt: skip
+    assert got.history[-1].metrics["clients_summed"] == number - len(absent)
+    for name, value in want.outbox[0]["model"].items():  # type: ignore[union-attr]
+        assert float((got.outbox[0]["model"][name] - value).abs().max()) < 1e-8  # type: ignore[index]
+
+
+def test_too_few_true_shares_lose_the_sum_and_say_whose() -> None:
+    method = lying(secure_sum(own_models(), threshold=3), (0, 1))
+    with pytest.warns(UserWarning, match="seed of row 0: .* got 4 with false ones among"):
+        got = fgl.run(method, lines(4), num_rounds=4, watch=clients_summed)
+    assert got.history[-1].metrics == {"clients_summed": 0}
+
+
+@pytest.mark.parametrize("number", [2, 3, 16])
+def test_one_false_share_is_always_found(number: int) -> None:
+    secret, threshold = bytes(range(32)), number - 1
+    true = dict(enumerate(split(secret, threshold, number)))
+    for row in {0, number // 2, number - 1}:
+        told = {**true, row: bytes(32)}
+        got, false = recovered(told, threshold, lambda found: found == secret)
+        assert got == secret
+        assert false in ({row}, set() if row == number - 1 else {row})
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "liars"),
+    [(10, 6, 4), (10, 7, 3), (20, 14, 2), (30, 20, 2), (40, 27, 2)],
+)
+def test_several_false_shares_are_found(number: int, threshold: int, liars: int) -> None:
+    """Whoever they are, a set without them is tried."""
+    tried = [set(chosen) for chosen in islice(sets(range(number), threshold), TRIES)]
+    for false in combinations(range(number), liars):
+        assert any(chosen.isdisjoint(false) for chosen in tried)
+
+
+@pytest.mark.filterwarnings("ignore:Secure sum")
+def test_a_hostile_client_may_spoil_every_sum_but_the_run_goes_on() -> None:
+    method = lying(secure_sum(own_models(), threshold=3), (3,), phase=1)
+    got = fgl.run(method, lines(4), num_rounds=16, watch=clients_summed)
+    assert [each.metrics["clients_summed"] for each in got.history[3::4]] == [0] * 4
+    initial = own_models().initial()
+    assert all(torch.equal(got.outbox[0]["model"][k], v) for k, v in initial.items())  # type: ignore

@@ -1,0 +1,252 @@
+"""The signed mode of the secure sum: the same sums in five rounds, keys and their files."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conformance import case
+from federations import close, same
+
+import fgl
+from fgl.federation import Method, unsealed
+from fgl.transforms import clients_summed, secure_sum, summed_rounds
+
+pytest.importorskip("cryptography")
+pytest.importorskip("Crypto")
+from lying_server import all_keys, lines, own_models, secret_of
+
+from fgl.privacy.signatures import read_private, read_public, signing_key
+from fgl.transforms import Signatures
+from fgl.transforms.secure_sum.messages import Terms
+
+LOST = pytest.mark.filterwarnings("ignore:Round .* lost in an earlier round")
+
+
+def signed(number: int, **how: Any) -> Method:
+    return secure_sum(own_models(), **{"threshold": number - 1, "signed": all_keys(number), **how})
+
+
+def like(got: Any, want: Any) -> None:
+    """Two models that are equal up to the fixed point's last digit."""
+    for name, value in want.outbox[0]["model"].items():
+        assert float((got.outbox[0]["model"][name] - value).abs().max()) < 2.0**-28
+
+
+def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
+    return lambda index, client: (index, client) in pairs
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@LOST
+def test_signed_sums_are_the_plain_means(at_once: Any) -> None:
+    """The second exchange loses a client in each round where one can be lost."""
+    method, away = signed(9, threshold=7), gone((7, 1), (8, 2))
+    assert (method.exchange, method.silent) == (5, True)
+    got = fgl.run(
+        method, lines(9), num_rounds=10, dropouts=away, watch=clients_summed,
+        clients_at_once=at_once,
+    )  # fmt: skip
+    want = fgl.run(own_models(), lines(9), num_rounds=2, dropouts=gone((1, 1)))
+    like(got, want)
+    one, two = summed_rounds(got.history, method.exchange)
+    assert (one.dropped, list(two.dropped)) == ({}, [1])
+    assert [one.metrics, two.metrics] == [{"clients_summed": 9}, {"clients_summed": 8}]
+    assert all(not got.client_states[k] for k in range(9) if k not in (1, 2))
+    assert set(got.outbox[0]) == {"model"}
+
+
+def test_a_method_that_trains_composes() -> None:
+    method, made = case("fedper", "nodes", dropout=0.0, dtype=torch.float64)
+    number = {id(graph): client for client, graph in enumerate(made.clients)}
+    count = len(made.clients)
+    public = {k: signing_key(secret_of(k)) for k in range(count)}
+    keys = Signatures(public, lambda graph: secret_of(number[id(graph)]))
+    summed = secure_sum(method, threshold=count, bits=36, bound=64, signed=keys)
+    for at_once in (1, "all"):
+        got = fgl.run(summed, made.clients, num_rounds=5, clients_at_once=at_once)  # type: ignore
+        want = fgl.run(method, made.clients, num_rounds=1)
+        close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-8)
+        close(got.client_states, want.client_states, atol=1e-8)
+
+
+@pytest.mark.parametrize("index", range(5))
+@LOST
+@pytest.mark.filterwarnings("ignore:Round .* of this exchange, but got keys")
+def test_too_few_clients_in_a_round_keep_the_old_model(index: int) -> None:
+    method = signed(5)
+    what = ("keys", "letters", "masked uploads", "signatures", "shares")[index]
+    with pytest.warns(UserWarning, match=f"{what} of at least 4 clients, but got 3: everybody"):
+        got = fgl.run(
+            method, lines(5), num_rounds=10, dropouts=gone((index, 1), (index, 2)),
+            watch=clients_summed,
+        )  # fmt: skip
+    assert [each.metrics["clients_summed"] for each in got.history[4::5]] == [0, 5]
+
+
+@pytest.mark.parametrize(("phase", "away"), [(0, True), (5, False)])
+@LOST
+@pytest.mark.filterwarnings("ignore:Round .* of this exchange, but got keys")
+def test_a_false_signature_costs_its_client_the_round(phase: int, away: bool) -> None:
+    method = signed(5)
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, state = method.send(params, context, state, own)
+        if own.num_nodes == 3 and message["phase"] == phase:
+            secure: Any = dict(message["secure"])
+            message = {**message, "secure": {**secure, "signature": secure["signature"] ^ 1}}
+        return message, state
+
+    with pytest.warns(UserWarning, match="client 2: Expected the signature of client 2 under"):
+        got = fgl.run(
+            replace(unsealed(method), send=send), lines(5), num_rounds=5, watch=clients_summed
+        )
+    assert got.history[-1].metrics == {"clients_summed": 4 if away else 5}
+
+
+def test_who_has_another_key_is_refused() -> None:
+    """At the client, if it has no place in the list; at the server, if another key has it."""
+    stranger = Signatures(all_keys(5).public, bytes([99]) * 32)
+    with pytest.raises(ValueError, match="own to be the key of a client in public"):
+        stranger.number_of(None)
+    with pytest.raises(ValueError, match="to have its own key, but got none"):
+        Signatures(all_keys(5).public).number_of(None)
+    everybody = secure_sum(own_models(), threshold=4, signed=stranger)
+    with pytest.raises(ValueError, match="Expected the signature of client 0"):
+        fgl.run(everybody, lines(5), num_rounds=1)
+
+
+def test_a_run_that_is_resumed_in_the_middle_has_the_same_sum(tmp_path: Path) -> None:
+    method = signed(5)
+    want = fgl.run(method, lines(5), num_rounds=5)
+    for last in (1, 3, 4):
+        folder = tmp_path / str(last)
+        fgl.run(method, lines(5), num_rounds=last, checkpoint=folder)
+        got = fgl.run(method, lines(5), num_rounds=5, checkpoint=folder)
+        assert same(dict(got.outbox[0]), dict(want.outbox[0]))
+
+
+def test_the_costs_are_those_of_the_page() -> None:
+    """More than the default mode: two signatures up; numbers and signatures of all down."""
+    n, size = 5, sum(value.numel() for value in own_models().initial().values())
+    (got,) = summed_rounds(fgl.run(signed(n), lines(n), num_rounds=5).history, 5)
+    up = 64 + 92 * n + 8 * (size + 1) + 33 * n + 4 * 8
+    down = 8 * size + (64 * n + 8) + (92 * n + n + 8) + (n + 8)
+    assert (got.bytes_up, got.bytes_down) == (
+        n * (up + 2 * 64 + 8),
+        n * (down + (8 + 64) * n + 64 * n + 8),
+    )
+
+
+@pytest.mark.parametrize(
+    ("number", "threshold", "follows", "lies"),
+    [
+        (5, 3, 1, None),
+        (5, 4, 2, 2),
+        (10, 6, 4, None),
+        (10, 7, 5, 3),
+        (10, 9, 7, 7),
+        (30, 20, 18, None),
+        (30, 21, 19, 11),
+    ],
+)
+def test_the_pages_table_of_colluders(
+    number: int, threshold: int, follows: int, lies: int | None
+) -> None:
+    secure_sum(own_models(), threshold=threshold, colluders=follows)
+    with pytest.raises(ValueError, match="for 2 honest clients"):
+        secure_sum(own_models(), threshold=threshold, colluders=follows + 1)
+    keys = all_keys(number)
+    for colluders in range(follows + 1):
+        terms = Terms(threshold, colluders=colluders, signed=keys)
+        if lies is not None and colluders <= lies:
+            terms.check(number)
+            continue
+        with pytest.raises(ValueError, match="threshold to be more than"):
+            terms.check(number)
+
+
+def test_private_keys_stand_nowhere() -> None:
+    """Neither in what a method says of itself, nor in its results; and the keys of others count."""
+    method = signed(4)
+    secret = secret_of(1)
+    result = fgl.run(method, lines(4), num_rounds=5)
+    said = repr(method) + json.dumps(result.config) + repr(method.layers)
+    assert "Signatures(4 clients" in said
+    assert secret.hex() not in said and repr(secret)[2:-1] not in said
+    named = repr(all_keys(4))
+    assert repr(Signatures(all_keys(4).public)) == named  # the server has the same
+    assert repr(Signatures({**all_keys(4).public, 0: bytes(32)})) != named
+
+
+def test_keys_are_read_from_files(tmp_path: Path) -> None:
+    if shutil.which("ssh-keygen") is None:
+        pytest.skip("no ssh-keygen")
+    for name, kind in (("sign-0", "ed25519"), ("sign-1", "ed25519"), ("node-0", "ecdsa")):
+        make = ["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", name]
+        subprocess.run(make, cwd=tmp_path, check=True)
+    public = [tmp_path / "sign-0.pub", tmp_path / "sign-1.pub"]
+    for client in (0, 1):
+        assert Signatures.read(public, tmp_path / f"sign-{client}").number_of(None) == client
+    assert repr(Signatures.read(public)) == repr(Signatures.read(public, tmp_path / "sign-0"))
+    with pytest.raises(ValueError, match="node-0 to hold an Ed25519 key, but got"):
+        read_private(tmp_path / "node-0")
+    with pytest.raises(ValueError, match="node-0.pub to hold an Ed25519 key, but got"):
+        read_public(tmp_path / "node-0.pub")
+
+
+@pytest.mark.parametrize(
+    ("public", "said"),
+    [({0: bytes(31)}, r"32 bytes, but got others of \[0\]"), ({0: bytes(32), 1: bytes(32)}, "own")],
+)
+def test_malformed_keys_are_refused(public: Any, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        Signatures(public)
+    with pytest.raises(TypeError, match="signed to be fgl.transforms.Signatures, but got dict"):
+        secure_sum(own_models(), threshold=3, signed={})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("message", "said"),
+    [
+        ({"keys": torch.zeros(64).byte()}, r"Expected 'keys' and 'signature', but got \['keys'\]"),
+        (
+            {"keys": torch.ones(64).byte(), "signature": torch.zeros(63).byte()},
+            r"signature to be torch.uint8 of shape \[64\]",
+        ),
+    ],
+)
+def test_malformed_signatures_are_refused(message: Any, said: str) -> None:
+    upload: Any = {"phase": torch.tensor(0), "secure": message}
+    with pytest.raises(ValueError, match=said):
+        signed(5).accept(upload, 0, {})
+
+
+def test_signed_sums_over_flower(tmp_path: Path) -> None:
+    """The server has public keys alone, and each client its own beside them."""
+    pytest.importorskip("flwr")
+    from flower_grid import Grid, apps
+
+    from fgl.federation import Flower
+
+    grid = Grid(apps(signed(5), lines(5)), state=str(tmp_path))
+    on = Flower(grid, num_clients=5, timeout=20, poll=0.001)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Round .* exchange")
+        got = fgl.run(
+            signed(5, signed=Signatures(all_keys(5).public)), on=on, num_rounds=10,
+            dropouts=gone((7, 2)),
+        )  # fmt: skip
+    want = fgl.run(own_models(), lines(5), num_rounds=2, dropouts=gone((1, 2)))
+    like(got, want)
+    assert [sorted(each.dropped) for each in summed_rounds(got.history, 5)] == [[], [2]]
+    assert all(math.isnan(record.loss) for record in got.history)
