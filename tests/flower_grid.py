@@ -42,9 +42,18 @@ def as_sent(content: RecordDict) -> RecordDict:
 
 
 class Grid:
-    """Nodes 100, 101, ... with an app each; `fault` sees the kind, the node and how often asked."""
+    """Nodes 100, 101, ... with an app each; `fault` sees the kind, the node and how often asked.
 
-    def __init__(self, apps: Sequence[ClientApp], fault: Fault | None = None, **node: Any) -> None:
+    What nodes say of who they are goes through `met`, if there is one.
+    """
+
+    def __init__(
+        self,
+        apps: Sequence[ClientApp],
+        fault: Fault | None = None,
+        met: Fault | None = None,
+        **node: Any,
+    ) -> None:
         identity.TaskIdentity.run_id = identity.TaskIdentity.task_id = 1
         identity.TaskIdentity.node_id = 1
         self.apps = {100 + k: app for k, app in enumerate(apps)}
@@ -52,7 +61,7 @@ class Grid:
             100 + k: Context(1, 100 + k, {**node, "client": k}, RecordDict(), {})
             for k in range(len(apps))
         }
-        self.fault, self.asked, self.gone = fault, [], set()
+        self.fault, self.met, self.asked, self.gone = fault, met, [], set()
         self.replies: dict[str, Message | None] = {}
 
     def add(self, node: int, *, like: int) -> None:
@@ -85,9 +94,10 @@ class Grid:
             reply.content = as_sent(reply.content)
         except Exception as error:  # as Flower tells it
             return Message(Error(2, f"{type(error).__name__}:<'{error}'>"), reply_to=message)
-        if self.fault is None or kind == "query":
+        fault = self.met if kind == "query" else self.fault
+        if fault is None:
             return reply
-        made = self.fault(kind, node, self.asked.count((kind, node)), reply)
+        made = fault(kind, node, self.asked.count((kind, node)), reply)
         return Message(made, reply_to=message) if isinstance(made, Error) else made
 
     def pull_messages(self, numbers: Iterable[str]) -> list[Message]:

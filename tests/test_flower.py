@@ -165,11 +165,15 @@ def test_an_app_that_raises_says_why(tmp_path: Any) -> None:
 
         return replace(method, loss=loss)
 
-    grid = Grid([*apps(made(False), clients)[:3], apps(made(True), clients)[3]], state=tmp_path)
-    result = fgl.run(made(False), on=flower(grid), num_rounds=3)
-    for record in result.history:
-        assert "RuntimeError:<'Round" in record.dropped[3]
-        assert "client 3, loss: no memory" in record.dropped[3]
+    why = {True: "loss at clinic 103: RuntimeError: Round {}, client 3, loss: no memory"}
+    why[False] = "loss at clinic 103: RuntimeError (its log has the words)"
+    for full in (True, False):
+        how: Any = {"full_errors": full}
+        made_apps = [*apps(made(False), clients)[:3], apps(made(True), clients, **how)[3]]
+        grid = Grid(made_apps, state=tmp_path)
+        result = fgl.run(made(False), on=flower(grid), num_rounds=3)
+        for record in result.history:
+            assert record.dropped == {3: why[full].format(record.round)}
     here = in_process(method, clients, num_rounds=3, dropouts=lambda r, k: k == 3)
     check_equal(result, here, tmp_path, history=False)
 
@@ -279,7 +283,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
         assert f"the server's {what}" in record.dropped[1]
 
 
-@pytest.mark.filterwarnings("ignore:Node 10. is refused")
+@pytest.mark.filterwarnings("ignore:clinic 10. is refused")
 def test_other_threads_and_other_versions_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

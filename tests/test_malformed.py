@@ -16,7 +16,7 @@ from federations import by_hand, end, fedavg, fedopt, graph, graphs, model, same
 
 import fgl
 from fgl import aggregate
-from fgl.federation import Broadcast, Inbox, Method, average, send_model, unsealed
+from fgl.federation import Broadcast, Inbox, Limits, Method, average, send_model, unsealed
 
 WEIGHT = "convs.0.lin.weight"
 
@@ -509,13 +509,195 @@ def test_a_server_that_raises_in_every_round_is_not_hostile_clients_for_ever(
 
     how: Any = {"clients_at_once": 1, "checkpoint": tmp_path}
     fgl.run(failing(1, 2, 3), graphs(), num_rounds=3, **how)
-    text = "Round 3, server, aggregate: Expected a new model in one of 3 rounds, .*'cluster'"
-    with pytest.raises(RuntimeError, match=text):
+    text = "Round 3: Expected an upload that counts in one of 3 rounds in a row, .*'cluster'"
+    with pytest.raises(RuntimeError, match=text) as caught:
         fgl.run(failing(1, 2, 3), graphs(), num_rounds=4, **how)
+    assert isinstance(caught.value.__cause__, KeyError)
     kept = fgl.run(failing(1, 2, 4, 5), graphs(), num_rounds=6, clients_at_once=1)
     assert [len(record.dropped) for record in kept.history] == [0, 4, 4, 0, 4, 4]
-    absent = fgl.run(method, graphs(), num_rounds=5, dropouts=lambda index, client: index > 0)
-    assert [len(record.dropped) for record in absent.history] == [0, 4, 4, 4, 4]
+
+
+def test_a_run_in_which_nobody_takes_part_does_not_complete(tmp_path: Path) -> None:
+    """Neither for three rounds in a row, nor in all of its rounds; none of these is saved."""
+    method, clients = fedavg(model()), graphs()
+    how: Any = {"checkpoint": tmp_path, "clients_at_once": 1}
+    absent: Any = {"dropouts": lambda index, client: index > 1}
+    text = "Round 4: Expected an upload that counts in one of 3 rounds in a row, but got none: "
+    with pytest.raises(RuntimeError, match=f"{text}clients 0-3: dropped out"):
+        fgl.run(method, clients, num_rounds=9, **how, **absent)
+    assert max(path.name for path in tmp_path.glob("*.ckpt")) == "round-000002.ckpt"
+    with pytest.raises(RuntimeError, match="Round 1: Expected an upload that counts in one of 2"):
+        fgl.run(method, clients, num_rounds=2, dropouts=1.0)
+    with pytest.raises(RuntimeError, match="Round 0: Expected an upload that counts, but got none"):
+        fgl.run(method, clients, num_rounds=1, dropouts=1.0)
+    some = fgl.run(method, clients, num_rounds=4, **absent)
+    assert [len(record.dropped) for record in some.history] == [0, 0, 4, 4]
+    limits: Any = {"limits": Limits(empty_rounds=None)}
+    some = fgl.run(method, clients, num_rounds=5, **absent, **limits)
+    assert [len(record.dropped) for record in some.history] == [0, 0, 4, 4, 4]
+    with pytest.raises(RuntimeError, match="Round 2: Expected an upload that counts, but got none"):
+        fgl.run(method, clients, num_rounds=5, **absent, limits=Limits(empty_rounds=1))
+
+
+def test_rounds_without_an_upload_are_saved_with_the_next_that_has_one(tmp_path: Path) -> None:
+    """Or with the end of the run, if a callback says so or it is the last round."""
+    method, clients = fedavg(model()), graphs()
+    how: Any = {"clients_at_once": 1, "dropouts": lambda index, client: index in (1, 2, 4)}
+    names: list[str] = []
+
+    def look(record: Any, result: Any) -> bool:
+        names.append(max(path.name for path in (tmp_path / "a").glob("*.ckpt"))[10:12])
+        return False
+
+    got = fgl.run(method, clients, num_rounds=5, checkpoint=tmp_path / "a", callbacks=[look], **how)
+    assert names == ["01", "01", "01", "04", "05"]
+    again = fgl.run(method, clients, num_rounds=5, checkpoint=tmp_path / "a", **how)
+    assert same(end(again), end(got))
+    stop: Any = {"callbacks": [lambda record, result: record.round == 1]}
+    for rounds in (2, 2):
+        ended = fgl.run(method, clients, num_rounds=5, checkpoint=tmp_path / "b", **stop, **how)
+        assert len(ended.history) == rounds
+
+
+# How much is sent, and what is a copy.
+
+
+def growing(entries: int, at: tuple[int, int]) -> Method:
+    def more(message: dict[str, Any]) -> dict[str, Any]:
+        return {**message, "spam": torch.zeros(entries)}
+
+    return sending(more, at=at, method=fedavg(model()))
+
+
+def test_an_upload_has_a_largest_size() -> None:
+    """From the model's; it is not even counted."""
+    text = "Round 0, client 0: Expected the upload to have at most 16782528 bytes, but got 20000340"
+    with pytest.warns(UserWarning, match=text):
+        got = fgl.run(growing(5_000_000, (0, 0)), graphs(), num_rounds=2, clients_at_once=1)
+    assert [list(record.dropped) for record in got.history] == [[0], []]
+    assert got.history[0].bytes_up == 3 * 340
+    with pytest.warns(UserWarning, match="at most 400 bytes, but got 440"):
+        fgl.run(growing(25, (0, 0)), graphs(), num_rounds=2, limits=Limits(upload_bytes=400))
+    everybody = (
+        r"^Round 0, 4 clients \(0, 1, 2, 3\), send: Expected the upload .* at most 100 bytes"
+    )
+    with pytest.raises(ValueError, match=everybody):  # a number of one's own that is too small
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, limits=Limits(upload_bytes=100))
+
+
+def test_rows_that_are_one_memory_are_refused_under_any_key() -> None:
+    method = fedavg(model())
+    for change in (
+        weights(**{WEIGHT: torch.zeros(1, 6).expand(8, 6)}),
+        weights(**{WEIGHT: torch.zeros(1000, 6)[:1].expand(8, 6)}),
+        lambda message: weights(
+            **{k: v.sum().expand(v.shape) for k, v in message["model"].items()}
+        )(message),
+    ):
+        with pytest.warns(UserWarning, match="to be dense and whole, but got an expanded one"):
+            got = fgl.run(
+                sending(change, at=(0, 1), method=method), graphs(), num_rounds=1, clients_at_once=1
+            )
+        assert list(got.history[0].dropped) == [1]
+
+
+COPIES: dict[str, tuple[Change, str]] = {
+    "returned": (
+        lambda message: {**message, "model": model().state_dict()},
+        "the model that was sent, unchanged",
+    ),
+    "constant": (
+        lambda message: {
+            **message, "model": {k: torch.full_like(v, 0.1) for k, v in message["model"].items()}
+        },
+        "a model of one and the same number",
+    ),
+    "zeros": (
+        lambda message: {
+            **message, "model": {k: torch.zeros_like(v) for k, v in message["model"].items()}
+        },
+        "a model of one and the same number",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", COPIES)
+def test_uploads_that_are_no_work_are_reported_and_refused_on_request(what: str) -> None:
+    change, why = COPIES[what]
+    method = replace(sending(change, at=(0, 1), method=fedavg(model())), max_change=1e9)
+    got = fgl.run(method, graphs(), num_rounds=2, clients_at_once=1)
+    assert [record.copies for record in got.history] == [{1: why}, {}]
+    assert not got.history[0].dropped
+    method = replace(sending(change, at=(0, 1), method=fedavg(model())), max_change=1e9)
+    with pytest.warns(UserWarning, match=f"client 1: Expected a work of its own, but got {why}"):
+        got = fgl.run(method, graphs(), num_rounds=2, limits=Limits(refuse_copies=True))
+    assert [list(record.dropped) for record in got.history] == [[1], []]
+    assert got.history[0].copies == {1: why}
+
+
+@pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
+def test_another_clients_upload_is_counted_once_on_request(tmp_path: Path) -> None:
+    """Bit for bit, whatever it says of its number of examples; one bit less is another upload."""
+    sent: list[dict[str, Any]] = []
+
+    def hear(message: dict[str, Any]) -> dict[str, Any]:
+        sent.append(message)
+        return message
+
+    def repeat(message: dict[str, Any]) -> dict[str, Any]:
+        model = {name: value.clone() for name, value in sent[0]["model"].items()}
+        return {"model": model, "num_examples": message["num_examples"]}
+
+    def nearly(message: dict[str, Any]) -> dict[str, Any]:
+        message = repeat(message)
+        message["model"][WEIGHT][0, 0] += 1e-3
+        return message
+
+    def copying(change: Change) -> Method:
+        sent.clear()
+        return sending(change, at=(0, 3), method=sending(hear, at=(0, 1), method=fedavg(model())))
+
+    how: Any = {"num_rounds": 1, "clients_at_once": 1, "checkpoint": tmp_path / "a"}
+    why = {3: "client 1's upload, bit for bit"}
+    got = fgl.run(copying(repeat), graphs(), **how)
+    assert got.history[0].copies == why
+    assert fgl.run(copying(repeat), graphs(), **how).history[0].copies == why  # as it was saved
+    assert not fgl.run(copying(nearly), graphs(), num_rounds=1, clients_at_once=1).history[0].copies
+    limits: Any = {"limits": Limits(refuse_copies=True)}
+    with pytest.warns(
+        UserWarning, match="client 3: Expected a work of its own, but got client 1's"
+    ):
+        got = fgl.run(copying(repeat), graphs(), num_rounds=1, clients_at_once=1, **limits)
+    want = by_hand(fedavg(model()), graphs(), num_rounds=1, absent=lambda *where: where == (0, 3))
+    assert same(dict(got.outbox), want.outbox)
+    with pytest.raises(ValueError, match="to be of this run with refuse_copies=True, but got None"):
+        fgl.run(copying(repeat), graphs(), **how, **limits)
+
+
+def test_who_has_no_example_may_return_the_model() -> None:
+    clients = [*graphs()[:3], replace(graphs()[3], train_mask=torch.zeros(17, dtype=torch.bool))]
+    got = fgl.run(fedavg(model()), clients, num_rounds=1, limits=Limits(refuse_copies=True))
+    assert not got.history[0].copies
+    assert got.history[0].zero_weight == [3]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"metrics": -1}, "metrics to be an integer >= 0, but got -1"),
+        ({"upload_bytes": 0}, "upload_bytes to be an integer >= 1, but got 0"),
+        ({"empty_rounds": 1.5}, "empty_rounds to be an integer >= 1, but got 1.5"),
+        ({"refuse_copies": "yes"}, "refuse_copies to be True or False, but got 'yes'"),
+    ],
+)
+def test_limits_are_numbers(given: dict[str, Any], text: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=text):
+        Limits(**given)
+
+
+def test_limits_are_limits() -> None:
+    with pytest.raises(TypeError, match=r"limits to be fgl.federation.Limits\(...\), but got 3"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, limits=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")

@@ -315,7 +315,8 @@ def test_dropouts_happen_with_their_probability() -> None:
 
 def test_everybody_dropped_keeps_the_model() -> None:
     net = model()
-    result = fgl.run(fedavg(net), graphs(), num_rounds=2, dropouts=1.0)
+    how: Any = {"dropouts": 1.0, "limits": fgl.federation.Limits(empty_rounds=None)}
+    result = fgl.run(fedavg(net), graphs(), num_rounds=2, **how)
     assert same(weights(result), dict(net.state_dict()))
     assert [len(record.dropped) for record in result.history] == [4, 4]
     assert all(record.bytes_up == 0 and math.isnan(record.loss) for record in result.history)

@@ -12,6 +12,7 @@ from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here, Place
 from .executors.loop import Loop, Score
 from .gate.guard import check_whole, checked, pair
+from .gate.limits import Limits
 from .gate.uploads import Absent
 from .history import Result, Round
 from .method.checks import check_keys, check_message, check_model, first_not_finite
@@ -82,6 +83,7 @@ __all__ = [
     "Executor",
     "Here",
     "Inbox",
+    "Limits",
     "Loop",
     "Loss",
     "Message",

@@ -20,6 +20,9 @@ class Round:
         participants: clients that were sent a message.
         dropped: clients whose message did not count, and why.
         zero_weight: participants without a training node.
+        copies: clients whose upload is detectably no work of their own, and what it is: the model
+            that was sent, another client's upload, or one and the same number. They count, unless
+            `Limits` refuses them.
         loss: mean local loss of the clients that counted and have a training node.
         padding: share of the nodes that cohorts were padded with.
         one_by_one: why a batch refused these clients, so that they trained one after the other, and
@@ -37,6 +40,7 @@ class Round:
     participants: list[int]
     dropped: dict[int, str] = field(default_factory=dict)
     zero_weight: list[int] = field(default_factory=list)
+    copies: dict[int, str] = field(default_factory=dict)
     loss: float = math.nan
     padding: float = 0.0
     one_by_one: str = ""
@@ -44,6 +48,16 @@ class Round:
     bytes_up: int = 0
     seconds: float = field(default=0.0, compare=False)
     metrics: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nobody's upload counted.
+
+        Example:
+            >>> Round(0, [0, 1], {0: "dropped out"}).is_empty
+            False
+        """
+        return len(self.dropped) >= len(self.participants)
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -17,7 +17,8 @@ from .executors import Answer, Executor, Value
 from .gate.distances import Diverged
 from .gate.forms import NoMajority
 from .gate.guard import ChangedInPlace, unchanged
-from .gate.uploads import Absent, reason, sift
+from .gate.limits import Limits
+from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
 from .method.checks import as_number, check_names
 from .method.inbox import Inbox
@@ -26,7 +27,6 @@ from .method.method import Evaluate, Method, State, Watch
 from .seeds import fold_in, stage
 
 Dropouts = float | Callable[[int, int], bool]
-PATIENCE = 3  # rounds in a row in which `aggregate` may raise for no single client's sake
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
@@ -40,6 +40,7 @@ class Plan:
     evaluate: Evaluate | None
     watch: Watch | None = None
     strict: bool = False
+    limits: Limits = NO_MORE
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
@@ -67,13 +68,17 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
             record.dropped[client] = "dropped out"
     ready = [client for client in who if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
-    uploads, refused = _uploads(method, answers, result, record, plan)
-    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan)
+    uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
+    alone = len(uploads) == 1 and executor.elsewhere
+    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
     counted = [client for client in uploads if client not in blamed]
     executor.keep(index, counted)
+    if not counted:
+        cause = next((error.__cause__ for error in blamed.values()), None)
+        check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if made is not None:
         outbox, result.server_state = made
@@ -86,7 +91,12 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
 
 
 def _uploads(
-    method: Method, answers: Mapping[int, Answer], result: Result, record: Round, plan: Plan
+    method: Method,
+    answers: Mapping[int, Answer],
+    result: Result,
+    record: Round,
+    plan: Plan,
+    elsewhere: bool,
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
     """The messages that count so far, and why others do not."""
     came: dict[int, Any] = {}
@@ -98,10 +108,11 @@ def _uploads(
         if not answer.num_examples:
             record.zero_weight.append(client)
     votes = _most_counted(result)
-    found = sift(method, came, result.outbox, result.server_state, result.form, votes)
-    result.form = found.form
+    found = sift(method, came, result.outbox, result.server_state, result.form, votes, plan.limits)
+    result.form, record.copies = found.form, found.copied
     record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
-    mistaken = not votes or len(found.malformed) > 1  # one alone can be hostile
+    own = not votes and not elsewhere
+    mistaken = own or len(found.malformed) > 1  # one alone can be hostile
     fails = not found.taken and all(
         k in found.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
         for k, error in found.refused.items()
@@ -122,11 +133,16 @@ def _most_counted(result: Result) -> int:
 
 
 def _aggregated(
-    method: Method, num_clients: int, result: Result, uploads: Mapping[int, Message], plan: Plan
+    method: Method,
+    num_clients: int,
+    result: Result,
+    uploads: Mapping[int, Message],
+    plan: Plan,
+    may_lie: bool,
 ) -> tuple[Made | None, dict[int, Exception]]:
     """What the server makes of the uploads, without the one that alone spoils it.
 
-    Where several spoil it together, nothing, once the method has worked.
+    Where several spoil it together, nothing, once the method has worked, or for one that `may_lie`.
 
     Returns:
         The outbox and the state, if any, and who is refused for what.
@@ -153,29 +169,42 @@ def _aggregated(
             ((client, made),) = without.items()
             return made, {client: why}
         worked = _most_counted(result) and len(result.history) >= method.exchange
-        if not isinstance(error, Diverged) and not worked:
+        if not isinstance(error, Diverged) and not worked and not may_lie:
             raise
-        _check_goes_on(result, why)
         return None, dict.fromkeys(uploads, _old_model_stays(why))  # nobody alone is the cause
 
 
-STAYS = "the server keeps the old model: "
-
-
 def _old_model_stays(why: Exception) -> Exception:
-    return RuntimeError(f"{STAYS}{reason(why)}")
+    error = RuntimeError(f"the server keeps the old model: {reason(why)}")
+    error.__cause__ = why
+    return error
 
 
-def _check_goes_on(result: Result, why: Exception) -> None:
-    """The same in several rounds in a row is a mistake in the server: a run must not hide it."""
-    last = result.history[1 - PATIENCE :]
-    if len(last) == PATIENCE - 1 and all(
-        any(each.startswith(STAYS) for each in record.dropped.values()) for record in last
-    ):
+def check_goes_on(
+    history: Sequence[Round], most: int | None, cause: BaseException | None = None
+) -> None:
+    """Raise where no upload counted in so many rounds in a row: the end of a run in silence.
+
+    Args:
+        history: with the round that was just played.
+        most: rounds; None for any number of them.
+        cause: what the server's function raised, if that is why.
+
+    Raises:
+        RuntimeError: with each client's reason in the last round.
+
+    Example:
+        >>> check_goes_on([Round(4, [0, 1], {0: "late", 1: "late"})], 1)
+        Traceback (most recent call last):
+        RuntimeError: Round 4: Expected an upload that counts, but got none: clients 0-1: late
+    """
+    last = history[-most:] if most is not None else []
+    if len(last) == most and all(record.is_empty for record in last):
+        rounds = f" in one of {most} rounds in a row" if len(last) > 1 else ""
         raise RuntimeError(
-            f"Round {len(result.history)}, server, aggregate: Expected a new model in one of "
-            f"{PATIENCE} rounds, but got none, and no single upload is the cause: {reason(why)}"
-        ) from why
+            f"Round {last[-1].round}: Expected an upload that counts{rounds}, but got none: "
+            f"{of_whom(last[-1].dropped)}"
+        ) from cause
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
@@ -191,15 +220,35 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
 def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
     """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
-    found = means(executor.score(index, result.outbox).values())
+    scores = executor.score(index, result.outbox)
+    taken = {} if executor.elsewhere else means(scores.values())
+    found: dict[str, float] = {}
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
         with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), found)
+            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            found |= _numbers("watch", plan.watch(result.server_state), found)
-    return found
+            found |= _numbers("watch", plan.watch(result.server_state), taken | found)
+    return (means(_without(found, scores, index).values()) if executor.elsewhere else taken) | found
+
+
+def _without(
+    taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
+) -> dict[int, Mapping[str, Value]]:
+    """The scores that have no name of the server's; others do not count."""
+    out: dict[int, Mapping[str, Value]] = {}
+    for client, score in scores.items():
+        both = sorted(set(score) & set(taken))
+        if not both:
+            out[client] = score
+            continue
+        warnings.warn(
+            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
+            f"got {both[0]!r} again",
+            stacklevel=5,
+        )
+    return out
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:

@@ -17,13 +17,15 @@ from ..graph import Graph
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
+from .gate.limits import Limits
+from .gate.uploads import NO_MORE
 from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
-from .round import Dropouts, Plan, kept, num_participants, play
+from .round import Dropouts, Plan, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
@@ -49,6 +51,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     start: Result | None = None,
     strict: bool = False,
+    limits: Limits = NO_MORE,
 ) -> Result:
     """Run a method on a federation.
 
@@ -89,6 +92,8 @@ def run(
         start: the end of another run, from whose outbox and states this one goes on; its rounds
             count from 0. Default the initial model.
         strict: raise at the first upload that is refused, for development.
+        limits: how much a client may send, and how many rounds in a row may have no upload that
+            counts; see `fgl.federation.Limits`.
 
     Returns:
         The `Result`.
@@ -100,13 +105,15 @@ def run(
             again with its round, client and stage.
         TypeError: for features of another floating type than the model, a model in the place of the
             method, and the like.
+        RuntimeError: if no upload counted in three rounds in a row, or in the whole run, with each
+            client's reason. These rounds are not saved: the run goes on before them.
         OSError: if a round cannot be saved; what can be known is said before the first round.
 
     An upload that is malformed, not finite, far out or refused by `accept` costs its client the
     round: it is counted in ``Round.dropped`` with the reason, and warned of. When none is left the
     round keeps the old model; so it does where no form of upload has a majority, and where
-    `aggregate` raises after a round has counted, but in the third round in a row it raises. Where
-    all are malformed it raises too: a mistake in the method looks like that.
+    `aggregate` raises after a round has counted. Where all are malformed it raises: a mistake in
+    the method looks like that.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -126,11 +133,14 @@ def run(
     evaluate = evaluate or place.evaluate(method)
     check_numbers(num_rounds, participation, dropouts, config)
     _check_participants(method, place.num_clients, participation)
+    if not isinstance(limits, Limits):
+        raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     guarded = checked(method)
     result = _first(method, place.num_clients, start)
     known: dict[str, Any] = {}
     if checkpoint is not None:
         known = identity(method, seed, participation, dropouts, config)
+        known |= {"refuse_copies": True} if limits.refuse_copies else {}
         known |= {**place.identity(method), "start": start and digest(start)}
     with opened(checkpoint, known) as folder, memory_kept():
         if folder is not None:
@@ -145,15 +155,18 @@ def run(
         executor = place(method, seed=seed, states=states, config=config or {})
         whys = [record.one_by_one for record in result.history if record.one_by_one]
         executor.one_by_one = whys[0] if whys else ""
+        executor.limits = limits
         result.client_states = executor.states
-        plan = Plan(seed, participation, dropouts, evaluate, watch, strict)
+        plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits)
         cuda = [device for device in place.devices if device.type == "cuda"]
         while len(result.history) < num_rounds:
             rng = torch.random.fork_rng(cuda)
             with rng, in_mode(method.model, False), young_only():
                 record = play(guarded, executor, result, plan)
             result.history.append(record)
-            if folder is not None:
+            if limits.empty_rounds is not None and len(result.history) == num_rounds:
+                check_goes_on(result.history, num_rounds)
+            if folder is not None and (not record.is_empty or len(result.history) == num_rounds):
                 folder.save(result)
             rounds = tuple(result.history)
             with unchanged(*kept(result)):
@@ -161,6 +174,8 @@ def run(
             _check_history(result, rounds)
             if ends:
                 if folder is not None:
+                    if record.is_empty:
+                        folder.save(result)
                     folder.stop(len(result.history))
                 break
     return result

@@ -58,6 +58,7 @@ def stage(seed: int, index: int, clients: Sequence[int] | int | None, name: str)
         yield
     except Exception as error:
         where = f"Round {index}, {_named(who)}, {name}"
+        vars(error).setdefault("stage", name)
         again = _again(error, f"{where}: {error}")
         if again is None or where not in str(again):
             error.add_note(where)

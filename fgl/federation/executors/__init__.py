@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from ..gate.limits import Limits
 from ..method.message import Message
 from ..method.method import State
 
@@ -50,6 +51,8 @@ class Executor(Protocol):
     num_clients: int
     padding: float  # share of the nodes that the last round's batches were padded with
     one_by_one: str  # why a batch could not train some clients, who then trained one by one
+    elsewhere: bool  # whether clients run on machines of their own, whose errors are not one's own
+    limits: Limits  # of what they say; see `fgl.run`
 
     @property
     def states(self) -> dict[int, State]:

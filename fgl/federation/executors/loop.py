@@ -11,6 +11,7 @@ import torch
 from ...graph import Graph
 from ...progress import shown
 from ..gate.guard import OwnTensors, unchanged
+from ..gate.limits import Limits
 from ..method.checks import as_number, check_names
 from ..method.message import Message, Params, compact
 from ..method.method import Method, State
@@ -43,6 +44,8 @@ class Loop:
 
     padding = 0.0
     one_by_one = ""
+    elsewhere = False
+    limits = Limits()
 
     def __init__(
         self,

@@ -37,8 +37,8 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
 
     Raises:
         TypeError: for something else, and for a tensor that is no memory of numbers.
-        ValueError: for a tensor that requires a gradient, and for a ragged one whose rows are one
-            and the same memory.
+        ValueError: for a tensor that requires a gradient, and for one whose rows are one and the
+            same memory.
 
     Example:
         >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
@@ -51,7 +51,7 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
         named = isinstance(value, Mapping)
         for name, tensor in value.items() if named else (("", value),):
             _check_numbers(key, name, tensor)
-            if key in ragged:
+            if key in ragged or not _is_whole(tensor):
                 _check_whole(key, name, tensor)
         if key not in ragged:
             form[key] = {k: said(t) for k, t in value.items()} if named else said(value)
@@ -82,9 +82,17 @@ def _check_numbers(key: str, name: str, tensor: Tensor) -> None:
         raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
 
 
+def _is_whole(tensor: Tensor) -> bool:
+    """Whether no two entries are the same memory; most tensors say so at once."""
+    if tensor.layout != torch.strided or tensor.is_contiguous():
+        return True
+    return not any(
+        step == 0 and n > 1 for step, n in zip(tensor.stride(), tensor.shape, strict=True)
+    )
+
+
 def _check_whole(key: str, name: str, tensor: Tensor) -> None:
-    size = tensor.numel() * tensor.element_size()
-    if tensor.layout != torch.strided or size > tensor.untyped_storage().nbytes():
+    if tensor.layout != torch.strided or not _is_whole(tensor):
         path = f"{key}/{name}" if name else key
         raise ValueError(f"Expected {path!r} to be dense and whole, but got an expanded one")
 

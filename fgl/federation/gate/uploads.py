@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..method.checks import check_message
-from ..method.message import Message
+from ..method.message import Message, num_bytes
 from ..method.method import Method, State
+from .copies import copies
 from .distances import Change, Diverged, changes
 from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common, said
+from .limits import Limits
 
 LONGEST = 300  # characters of a reason that a history keeps
+NO_MORE = Limits()
 
 
 class Absent(ValueError):
@@ -34,12 +37,14 @@ class Sifted(NamedTuple):
         refused: why others do not.
         malformed: those of them that are not even what most clients send.
         form: that of this run's uploads.
+        copied: clients whose upload is detectably a copy, and of what.
     """
 
     taken: dict[int, Message]
     refused: dict[int, Exception]
     malformed: set[int]
     form: Form
+    copied: dict[int, str]
 
 
 def sift(
@@ -49,6 +54,7 @@ def sift(
     state: State,
     form: Form,
     votes: int = 0,
+    limits: Limits = NO_MORE,
 ) -> Sifted:
     """The uploads that count, why others do not, and the form that uploads of this run have.
 
@@ -64,6 +70,7 @@ def sift(
         state: the server's.
         form: of the uploads of earlier rounds; empty where none has counted yet.
         votes: the most clients that counted in one of those rounds.
+        limits: how large an upload may be, and whether copies are refused.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -86,6 +93,8 @@ def sift(
             own = form_of(uploads[client], method.ragged)
             if own != last or "model" in method.ragged:  # else as the one before, which was whole
                 check_message(uploads[client], model=template, name="the upload")
+            if own != last or method.ragged:
+                limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own
         except Exception as error:  # whatever it is that somebody else sent
             refused[client] = error
@@ -94,7 +103,7 @@ def sift(
     except NoMajority as error:
         malformed = set(refused) | (set(forms) if all_differ(forms) else set())
         refused |= dict.fromkeys(forms, error)
-        return Sifted({}, dict(sorted(refused.items())), malformed, form)
+        return Sifted({}, dict(sorted(refused.items())), malformed, form, {})
     for client, own in forms.items():
         try:
             check_form(own, common)
@@ -118,7 +127,14 @@ def sift(
     alike = {key for key, value in common.items() if _is_update(value, template)}
     refused |= _too_far({client: moved[client] for client in taken}, method.max_change, alike)
     taken = {client: message for client, message in taken.items() if client not in refused}
-    return Sifted(taken, dict(sorted(refused.items())), malformed, common if taken else form)
+    copied = copies(taken, moved, counts)
+    if limits.refuse_copies:
+        refused |= {
+            k: ValueError(f"Expected a work of its own, but got {copied[k]}") for k in copied
+        }
+        taken = {client: message for client, message in taken.items() if client not in copied}
+    form = common if taken else form
+    return Sifted(taken, dict(sorted(refused.items())), malformed, form, copied)
 
 
 def _is_update(form: Any, template: Mapping[str, Tensor]) -> bool:
@@ -136,7 +152,47 @@ def reason(error: Exception) -> str:
         ("KeyError: 'w'", 'too large')
     """
     text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return shortened(text)
+
+
+def shortened(text: str) -> str:
+    """A text of somebody else's as a history keeps it: of some length, and printable.
+
+    Example:
+        >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
+        ('a?[2Jb', 300)
+    """
+    text = text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return "".join(
+        letter if letter.isprintable() else " " if letter.isspace() else "?" for letter in text
+    )
+
+
+def of_whom(whys: Mapping[int, str]) -> str:
+    """Each client's reason, said once for all who have the same.
+
+    Example:
+        >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
+        'clients 0-2, 5: late; client 3: gone'
+    """
+    alike: dict[str, list[int]] = {}
+    for client, why in sorted(whys.items()):
+        alike.setdefault(why, []).append(client)
+    return "; ".join(
+        f"client{'s' if len(clients) > 1 else ''} {_spans(clients)}: {why}"
+        for why, clients in alike.items()
+    )
+
+
+def _spans(numbers: Sequence[int]) -> str:
+    """Whole numbers in order, those that follow each other as ``first-last``."""
+    ends: list[list[int]] = []
+    for number in numbers:
+        if ends and number == ends[-1][1] + 1:
+            ends[-1][1] = number
+        else:
+            ends.append([number, number])
+    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
 
 
 def _changes(

@@ -208,7 +208,8 @@ class Folder:
         history = []
         for line in data.splitlines()[1:]:
             record = json.loads(line)
-            record["dropped"] = {int(client): why for client, why in record["dropped"].items()}
+            for name in ("dropped", "copies"):  # older files have no copies
+                record[name] = {int(k): why for k, why in record.get(name, {}).items()}
             history.append(Round(**record))
         self._written, self._size, self._sum = len(history), size, found
         return history

@@ -21,6 +21,7 @@ from ...saved.identity import identity
 from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score
+from .problems import Refusal
 from .wire import pack, unpack
 
 
@@ -196,7 +197,7 @@ def _state(note: Note, shelf: Shelf) -> State:
         return {}
     payload = shelf.read(note.base)
     if payload is None:
-        raise ValueError(
+        raise Refusal(
             f"Expected client {note.client} to have kept its state of round {note.base}, "
             f"but got {shelf.rounds() or 'none'}"
         )

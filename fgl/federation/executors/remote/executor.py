@@ -3,77 +3,32 @@
 from __future__ import annotations
 
 import json
+import math
 import secrets
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
-from ...gate.uploads import LONGEST
+from ...gate.limits import Limits
+from ...gate.uploads import of_whom, reason, shortened
 from ...method.message import Message, to
 from ...method.method import Method, State
 from .. import Answer, Value
+from . import problems, replies
 from .client import Note, agreement, check_agreement
+from .post import Post, Reply
 
 AGAIN = (3, 4, 5, 8)  # errors that pass: a message or a node was lost, an app died
 SLOWEST = 30.0  # seconds between two questions to an app that dies of each
 
 
-class Reply(NamedTuple):
-    """What came back: to which letter, from which node, an error's code and words, or a content."""
-
-    number: str
-    node: int
-    error: tuple[int, str] | None
-    content: Any
-
-
-class Post(Protocol):
-    """How letters reach nodes, and answers come back; see `fgl.federation.Flower`."""
-
-    @property
-    def num_clients(self) -> int: ...
-
-    @property
-    def timeout(self) -> float: ...
-
-    @property
-    def poll(self) -> float: ...
-
-    @property
-    def names(self) -> Sequence[str]: ...
-
-    def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The nodes that are there, and the names by which each is known for sure."""
-        ...
-
-    def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """A content for each client."""
-        ...
-
-    def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its content: the numbers of the letters that were taken."""
-        ...
-
-    def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
-        """What has come back by now."""
-        ...
-
-    def note(self, content: Any) -> Mapping[str, Any]:
-        """The note in a content; its integers are strings of digits."""
-        ...
-
-    def message(self, content: Any) -> Message:
-        """The message in a content."""
-        ...
-
-
 class _Refused(NamedTuple):
-    """Why a node is not the client that it says it is."""
+    """Why a node takes no part, and which client it is; -1 where nobody knows."""
 
     client: int
     why: str
@@ -116,6 +71,8 @@ class RemoteClients:
 
     padding = 0.0
     one_by_one = ""
+    elsewhere = True
+    limits = Limits()
 
     def __init__(
         self,
@@ -144,7 +101,14 @@ class RemoteClients:
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterator[tuple[int, Answer]]:
+        self._ask_again()
+        first = not self._begun
         found = self._ask("train", index, {client: outbox[client] for client in who})
+        if first and who and not self.nodes:
+            raise RuntimeError(
+                f"Round {index}: Expected a client that can be asked, but got none: "
+                f"{of_whom({client: str(found[client]) for client in who})}"
+            )
         for client in who:
             yield client, self._answer(index, client, found[client])
 
@@ -160,30 +124,39 @@ class RemoteClients:
         found: dict[int, dict[str, Value]] = {}
         for client, content in self._ask("evaluate", index, sent).items():
             try:
-                said = json.loads(self._said(index, client, content)["metrics"])
-                found[client] = {str(name): _value(value) for name, value in said.items()}
+                found[client] = replies.score(self._said(index, client, content), self.limits)
             except Exception as error:  # whoever cannot tell its score has none
-                warnings.warn(f"Round {index}, client {client}, score: {error}", stacklevel=2)
+                self._warn(index, client, reason(error))
+        many = self.limits.too_many(found)
+        for client, score in found.items() if many else ():
+            found[client] = {name: value for name, value in score.items() if name not in many}
+            if len(found[client]) < len(score):
+                most = self.limits.metrics
+                self._warn(index, client, f"Expected {most} metrics of all clients, but got more")
         return found
+
+    def _warn(self, index: int, client: int, why: str) -> None:
+        warnings.warn(f"Round {index}, client {client}, score: {why}", stacklevel=3)
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
         """What is in a client's records, or what is wrong with them."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:
-            said = self._said(index, client, content)
+            said = replies.trained(self._said(index, client, content))
             message = to(self.post.message(content), device)
-            self._keeps[client] = bool(said["keeps"])
-            losses = [float(loss) for loss in said["losses"]]
-            return Answer(message, losses, int(said["num_examples"]))
+            self._keeps[client] = said.keeps
+            return Answer(message, said.losses, said.num_examples)
         except Exception as error:  # whatever it is that somebody else sent
-            return Answer(None, problem=str(error)[:LONGEST])
+            return Answer(None, problem=reason(error))
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
         """The note of an answer, which must be one to this question."""
         if isinstance(content, str):
             raise ValueError(content)
         said = self.post.note(content)
+        if problem := problems.said(said, self._site(self.nodes[client])):
+            raise ValueError(problem)
         for name, value in self._note(index, client)._asdict().items():
             if said.get(name) != str(value):
                 got = said.get(name)
@@ -257,13 +230,13 @@ class RemoteClients:
             elif reply.number in question.pending:
                 client, node = question.pending.pop(reply.number)
                 if reply.error is not None:
-                    question.trouble[client] = reply.error[1][:LONGEST]
+                    question.trouble[client] = shortened(reply.error[1])
                     if reply.error[0] not in AGAIN:
                         question.found[client] = question.trouble[client]
                 elif reply.node != node:
                     question.found[client] = f"answered by another node, {reply.node}"
                 else:
-                    question.found[client] = reply.content
+                    question.found[client] = self._too_large(reply.content) or reply.content
 
     def _give_up(self, question: _Question) -> None:
         """Whoever is not there, or not in time, is not waited for."""
@@ -271,41 +244,84 @@ class RemoteClients:
             for client in question.contents:
                 late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
                 whys = [late, *filter(None, [question.trouble.get(client)])]
-                question.found.setdefault(client, "; ".join(whys)[:LONGEST])
+                question.found.setdefault(client, shortened("; ".join(whys)))
         elif self._begun and all(asked < question.start for _, asked in self._queries.values()):
             for client in question.open():
                 if client not in question.again and self._absent(client):
                     question.found[client] = self._absent(client)
 
+    def _too_large(self, content: Any) -> str:
+        """Why a reply is not even read, which would take the memory several times."""
+        try:
+            self.limits.check_bytes(self.method, *self.post.size(content))
+        except Exception as error:  # whatever it is that somebody else sent
+            return reason(error)
+        return ""
+
     def _absent(self, client: int) -> str:
         """Why a client has no node, where it has none."""
         if self.nodes.get(client) in self._there:
             return ""
-        whys = [refused.why for refused in self._strangers.values() if refused.client == client]
-        return "; ".join(["its node is not there", *whys])[:LONGEST]
+        refused = [(node, each) for node, each in self._strangers.items()]
+        own = [each.why for _, each in refused if each.client == client]
+        unknown = [each.why for _, each in refused if each.client < 0]
+        if own:
+            return shortened("its node is refused: " + "; ".join(own))
+        if unknown:
+            told = list(dict.fromkeys(unknown))
+            return shortened("no node says that it is this client; refused are " + "; ".join(told))
+        return "its node is not there"
+
+    def _site(self, node: int) -> str:
+        """What an operator calls a node: its name, or the number that Flower gives it."""
+        name = next(iter(self._there.get(node, ())), "")
+        return shortened(name) if name else f"node {node}"
+
+    def _ask_again(self) -> None:
+        """Ask nodes that were refused once more who they are; no round waits for the answer."""
+        asked = {node for node, _ in self._queries.values()}
+        again = {
+            node: None
+            for node, refused in self._strangers.items()
+            if self._begun and not refused.taken and node not in asked
+        }
+        for node, number in self.post.push("query", again, self.post.timeout).items():
+            self._queries[number] = node, -math.inf
 
     def _meet(self, node: int, reply: Reply) -> None:
         """Learn which client a node is; it stays that."""
         if reply.error is not None and reply.error[0] in AGAIN:
             return
-        client, taken = -1, False
+        site = self._site(node)
+        names = self._there.get(node, ())
+        client = next((k for k, name in enumerate(self.post.names) if name in names), -1)
+        taken = False
         try:
             if reply.error is not None or reply.node != node:
-                raise ValueError(reply.error[1] if reply.error else "answered by another node")
-            said = self.post.note(reply.content)
-            client = int(said["client"])
+                why = reply.error[1] if reply.error else "answered by another node"
+                raise ValueError(f"{site}: {why}")
+            if why := self._too_large(reply.content):
+                raise ValueError(f"{site}: {why}")
+            note = self.post.note(reply.content)
+            if why := problems.said(note, site):
+                raise ValueError(why)
+            said = replies.handshake(note)
+            client = said.client
             self._check_name(client, node)
-            check_agreement(client, json.loads(said["agreement"]), self.agreement)
+            check_agreement(client, said.agreement, self.agreement)
             other = self.nodes.get(client)
             taken = other in self._there
             if taken:
                 raise ValueError(f"Expected one client {client}, but got nodes {other} and {node}")
         except Exception as problem:  # whatever it is that somebody else sent
-            self._strangers[node] = _Refused(client, str(problem)[:LONGEST], taken)
-            warnings.warn(f"Node {node} is refused: {problem}", stacklevel=2)
+            before, refused = self._strangers.get(node), _Refused(client, reason(problem), taken)
+            self._strangers[node] = refused
+            if refused != before:  # a node that is asked again says the same again
+                warnings.warn(f"{site} is refused: {refused.why}", stacklevel=2)
             return
+        self._strangers.pop(node, None)
         self.nodes[client] = node
-        (self._scoring.add if said["scores"] else self._scoring.discard)(client)
+        (self._scoring.add if said.scores else self._scoring.discard)(client)
 
     def _check_name(self, client: int, node: int) -> None:
         if not 0 <= client < self.num_clients:
@@ -314,10 +330,3 @@ class RemoteClients:
         if self.post.names and self.post.names[client] not in self._there.get(node, ()):
             want, got = self.post.names[client], self._there.get(node)
             raise ValueError(f"Expected client {client} to be the node {want}, but got {got}")
-
-
-def _value(value: Any) -> Value:
-    if isinstance(value, list):
-        total, count = value
-        return float(total), float(count)
-    return float(value)

@@ -19,14 +19,20 @@ from ...method.message import leaves, to
 from ...method.method import Method, State
 from ..loop import Score
 from .client import Note, Shelf, StateFolder, agreement, answer, check_agreement, scores
-from .executor import RemoteClients, Reply
+from .executor import RemoteClients
+from .post import Reply
+from .problems import Refusal, during, logged, refusing, told
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
 
 
 def client_app(
-    build: Build, *, score: Callable[[Method], Score] | None = None, mods: Sequence[Any] = ()
+    build: Build,
+    *,
+    score: Callable[[Method], Score] | None = None,
+    mods: Sequence[Any] = (),
+    full_errors: bool = False,
 ) -> ClientApp:
     """The app of a client: it trains on its own graph, as the loop would, and sends.
 
@@ -40,6 +46,8 @@ def client_app(
         score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
             deploys, after each round; a rate is a pair of a sum and what divides it. Default none.
         mods: Flower's mods around training; those that read tensors want `Flower`'s `per_tensor`.
+        full_errors: whether the server is told the words of an error. Default its stage and type
+            alone, since its words may quote the data; the SuperNode's log has all of it.
 
     Returns:
         The app that a Flower app's ``pyproject.toml`` names.
@@ -61,13 +69,23 @@ def client_app(
 
     def evaluate(message: Message, context: Context) -> Message:
         if score is None:
-            raise ValueError("Expected the client app to have a score, but got none")
+            raise Refusal("Expected the client app to have a score, but got none")
         method, graph, note, sent, shelf = _asked(build, message, context)
         found = scores(method, graph, note, sent, shelf, score(method))
         said = {**note._asdict(), "metrics": json.dumps(found)}
         return Message(_records(said), reply_to=message)
 
-    app = ClientApp()
+    def telling(message: Message, context: Context, call_next: Any) -> Message:
+        """The outermost mod: an error of whatever is within becomes an answer."""
+        kind = message.metadata.message_type
+        try:
+            reply: Message = call_next(message, context)
+        except Exception as error:
+            logged(error, kind)
+            return Message(_records(told(error, kind, full=full_errors)), reply_to=message)
+        return reply
+
+    app = ClientApp(mods=[telling])
     app.query()(query)
     app.train(mods=list(mods))(train)
     app.evaluate()(evaluate)
@@ -75,8 +93,10 @@ def client_app(
 
 
 def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[str, Any]]:
-    method, graph, client, *config = build(context)
-    check_number("client", client, at_least=0, integer=True)
+    with during("build"):
+        method, graph, client, *config = build(context)
+        with refusing():
+            check_number("client", client, at_least=0, integer=True)
     return method, graph, client, config[0] if config else {}
 
 
@@ -85,11 +105,12 @@ def _asked(
 ) -> tuple[Method, Graph, Note, Sent, Shelf]:
     """What a client has, and what it is asked."""
     method, graph, client, config = _built(build, context)
-    told: Any = message.content.config_records["note"]
-    note = Note(*(int(told[name]) for name in Note._fields))
+    said: Any = message.content.config_records["note"]
+    note = Note(*(int(said[name]) for name in Note._fields))
     if note.client != client:
-        raise ValueError(f"Expected a message for client {client}, but got one for {note.client}")
-    check_agreement(client, agreement(method, config), json.loads(told["agreement"]))
+        raise Refusal(f"Expected a message for client {client}, but got one for {note.client}")
+    with refusing():
+        check_agreement(client, agreement(method, config), json.loads(said["agreement"]))
     root = context.node_config.get("state")
     shelf = _Memory(context, note) if root is None else StateFolder(str(root), note.run, client)
     return method, graph, note, to(_read(message.content), graph.device), shelf
@@ -138,12 +159,12 @@ def _read(content: RecordDict) -> Sent:
         return unpack(arrays["packed"].data)
 
     def tensor(path: str) -> torch.Tensor:
-        return torch.from_numpy(arrays[path].numpy().copy())
+        return torch.from_numpy(left.pop(path).numpy().copy())  # each once
 
-    told: Any = content.config_records["note"]
+    left, said = dict(arrays), content.config_records["note"]
     return {
         name: tensor(name) if inner is None else {key: tensor(f"{name}/{key}") for key in inner}
-        for name, inner in json.loads(told["names"])
+        for name, inner in json.loads(str(said["names"]))
     }
 
 
@@ -238,8 +259,25 @@ class Flower:
             yield Reply(told.reply_to_message_id, told.src_node_id, error, content)
 
     def note(self, content: RecordDict) -> Mapping[str, Any]:
+        if "note" not in content.config_records:
+            raise ValueError(f"Expected a reply with a note, but got {sorted(content)}")
         said: Mapping[str, Any] = content.config_records["note"]
         return said
 
+    def size(self, content: RecordDict) -> tuple[int, int]:
+        arrays = [pair for record in content.array_records.values() for pair in record.items()]
+        others = [*content.config_records.values(), *content.metric_records.values()]
+        beside = [pair for record in others for pair in record.items()]
+        upload = sum(len(array.data) for _, array in arrays)
+        names = sum(len(key) for key, _ in [*arrays, *beside]) + sum(map(len, content))
+        return upload, names + sum(_length(value) for _, value in beside)
+
     def message(self, content: RecordDict) -> Sent:
         return _read(content)
+
+
+def _length(value: Any) -> int:
+    """Bytes of an entry of a record, about."""
+    if isinstance(value, list):
+        return sum(map(_length, value))
+    return len(value) if isinstance(value, str | bytes) else 8

@@ -1,0 +1,130 @@
+"""Replies: what a client says beside its message, read field by field, whatever stands there."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from reprlib import repr as brief
+from typing import Any, NamedTuple
+
+from ...gate.limits import Limits
+from .. import Value
+
+Note = Mapping[str, Any]
+
+
+class Handshake(NamedTuple):
+    """What a node says when it is asked who it is.
+
+    Args:
+        client: its number.
+        agreement: what must be the same at both.
+        scores: whether it can be asked for a score.
+    """
+
+    client: int
+    agreement: Mapping[str, Any]
+    scores: bool
+
+
+class Told(NamedTuple):
+    """What a client says beside its upload: whether it keeps a state, its losses, its examples."""
+
+    keeps: bool
+    losses: list[float]
+    num_examples: int
+
+
+def handshake(note: Note) -> Handshake:
+    """The answer to the question who a node is.
+
+    Raises:
+        ValueError: naming the first field that is missing, or of another kind.
+
+    Example:
+        >>> handshake({"client": "3", "agreement": "{}", "scores": True}).client
+        3
+    """
+    return Handshake(whole(note, "client"), table(note, "agreement"), yes(note, "scores"))
+
+
+def trained(note: Note) -> Told:
+    """What stands beside an upload.
+
+    Example:
+        >>> trained({"keeps": False, "losses": [0.5], "num_examples": "7"})
+        Told(keeps=False, losses=[0.5], num_examples=7)
+    """
+    losses = _field(note, "losses")
+    if not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses):
+        raise ValueError(f"Expected losses to be a list of numbers, but got {brief(losses)}")
+    number = whole(note, "num_examples")
+    if number < 0:
+        raise ValueError(f"Expected num_examples to be at least 0, but got {number}")
+    return Told(yes(note, "keeps"), [float(loss) for loss in losses], number)
+
+
+def score(note: Note, limits: Limits) -> dict[str, Value]:
+    """A client's score: numbers, or pairs of a sum and what divides it.
+
+    Raises:
+        ValueError: if there are too many, a name is too long, or a value is no finite number. A
+            pair may count nothing, and is a sum of 0 then.
+
+    Example:
+        >>> score({"metrics": '{"rate": [3, 4]}'}, Limits())
+        {'rate': (3.0, 4.0)}
+    """
+    said = table(note, "metrics")
+    limits.check_metrics(said)
+    return {name: _value(name, value) for name, value in said.items()}
+
+
+def whole(note: Note, name: str) -> int:
+    """A whole number, which travels as digits."""
+    value = _field(note, name)
+    if not isinstance(value, str) or not re.fullmatch(r"-?\d{1,20}", value, re.ASCII):
+        raise ValueError(f"Expected {name} to be a whole number, but got {brief(value)}")
+    return int(value)
+
+
+def yes(note: Note, name: str) -> bool:
+    """Yes or no."""
+    value = _field(note, name)
+    if not isinstance(value, bool):
+        raise ValueError(f"Expected {name} to be True or False, but got {brief(value)}")
+    return value
+
+
+def table(note: Note, name: str) -> Mapping[str, Any]:
+    """A dict, which travels as JSON."""
+    value = _field(note, name)
+    try:
+        found = json.loads(value) if isinstance(value, str) else None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise ValueError(f"Expected {name} to be a dict as JSON, but got {brief(value)}")
+    return found
+
+
+def _field(note: Note, name: str) -> Any:
+    if name not in note:
+        raise ValueError(f"Expected the reply to tell {name}, but got nothing of it")
+    return note[name]
+
+
+def _value(name: str, value: Any) -> Value:
+    each = value if isinstance(value, list) else [value]
+    if not all(type(part) in (int, float) and abs(part) < 2.0**1023 for part in each):
+        raise ValueError(f"Expected {name} to be a finite number, but got {brief(value)}")
+    if not isinstance(value, list):
+        return float(value)
+    if len(value) != 2:
+        raise ValueError(f"Expected {name} to be a sum and its count, but got {brief(value)}")
+    total, count = map(float, value)
+    if not math.isfinite(total) or count < 0 or (count == 0 and total):
+        raise ValueError(f"Expected {name} to have a count above 0, but got {count:g}")
+    return total, count

@@ -1,0 +1,80 @@
+"""Copies: uploads that are detectably no work of the client that sent them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..method.message import Message, leaves
+from .distances import Change, floats
+
+
+def copies(
+    uploads: Mapping[int, Message],
+    moved: Mapping[int, Mapping[str, Change]],
+    counts: Mapping[int, Sequence[float]],
+) -> dict[int, str]:
+    """The uploads that copy something, and what: client to words.
+
+    - the model that was sent, unchanged, from a client that says that it has examples, while
+      another client's moved;
+    - the upload of a client before it, bit for bit but for ``"num_examples"``;
+    - a model whose largest tensor has one and the same number everywhere.
+
+    Distances are known already, and tell who is looked at: two that are equal to the last digit,
+    and one that is half as large as the model. So where nobody copies next to nothing is read.
+    Copies may be honest: two clients with the same graph, a client whose steps change nothing.
+
+    Args:
+        uploads: client to message.
+        moved: client to key to how far its entry moved.
+        counts: client to what its ``"num_examples"`` says.
+
+    Example:
+        >>> came = {k: {"model": {"w": torch.tensor([1.0, 2.0])}} for k in (3, 4)}
+        >>> copies(came, dict.fromkeys(came, {"model": Change(1.0, 3.0)}), {})
+        {4: "client 3's upload, bit for bit"}
+    """
+    found: dict[int, str] = {}
+    alike: dict[tuple[float, ...], list[int]] = {}
+    anybody = any(change["model"].moved for change in moved.values() if "model" in change)
+    for client, message in uploads.items():
+        changes = moved.get(client, {})
+        model = changes.get("model")
+        if model is not None and not model.moved:
+            if anybody and any(counts.get(client, (1.0,))):
+                found[client] = "the model that was sent, unchanged"
+            continue
+        far = model is not None and model.size is not None and 2 * model.moved >= model.size
+        if far and _is_constant(message["model"]):
+            found[client] = "a model of one and the same number"
+        if any(change.moved for change in changes.values()):
+            alike.setdefault(tuple(change.moved for change in changes.values()), []).append(client)
+    for first, *others in alike.values():
+        for client in others:
+            if _same(uploads[first], uploads[client]):
+                found.setdefault(client, f"client {first}'s upload, bit for bit")
+    return dict(sorted(found.items()))
+
+
+def _is_constant(model: Any) -> bool:
+    """Whether the largest tensor is; one that is not differs in its first entries already."""
+    largest = max(floats(model).values(), key=Tensor.numel, default=torch.zeros(0)).flatten()
+    if len(largest) < 2 or not bool(largest[0] == largest[1]):
+        return False
+    return bool((largest == largest[0]).all())
+
+
+def _same(one: Message, other: Message) -> bool:
+    """Whether two uploads have the same bits, but for how many examples they say."""
+    first, second = (
+        {path: tensor for path, tensor in leaves(message) if path != "num_examples"}
+        for message in (one, other)
+    )
+    return first.keys() == second.keys() and all(
+        tensor.shape == second[path].shape and torch.equal(tensor, second[path])
+        for path, tensor in first.items()
+    )

@@ -1,0 +1,123 @@
+"""Limits: how much a client may send, and how long a run goes on without anybody's upload."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...checks import check_number
+from ..method.message import num_bytes
+from ..method.method import Method
+
+TIMES = 16  # the model, at most, in one upload
+ROOM = 2**24  # bytes of an upload beside that
+RAGGED = 2**30  # bytes more where the sizes of entries depend on a client's data
+NOTE = 2**20  # bytes of what stands beside a message
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a run takes from its clients: ``fgl.run(..., limits=Limits(metrics=20))``.
+
+    Args:
+        upload_bytes: of one upload. Default 16 times the model and 16 MiB, and 1 GiB more where the
+            method has `ragged` keys, whose sizes depend on a client's data.
+        note_bytes: of what a client on a machine of its own says beside its message: numbers,
+            losses, names, metrics. Default 1 MiB, and 16 times the letters of the model's names.
+        metrics: of a client's own score, and of all clients' scores together. Of more, those stay
+            that most clients have.
+        metric_length: characters of a metric's name.
+        empty_rounds: rounds in a row in which no upload counts; then the run raises. So it does
+            where no upload counted in all of its rounds. None for any number of them.
+        refuse_copies: whether uploads that `Round.copies` names are refused.
+
+    Raises:
+        TypeError, ValueError: for a number that is no whole number, or out of range.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(256, 256, bias=False))
+        >>> Limits().of_upload(method) // 2**20, Limits(upload_bytes=1000).of_upload(method)
+        (20, 1000)
+    """
+
+    upload_bytes: int | None = None
+    note_bytes: int | None = None
+    metrics: int = 100
+    metric_length: int = 100
+    empty_rounds: int | None = 3
+    refuse_copies: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("metrics", "metric_length"):
+            check_number(name, getattr(self, name), at_least=0, integer=True)
+        for name in ("upload_bytes", "note_bytes", "empty_rounds"):
+            value = getattr(self, name)
+            if value is not None:
+                check_number(name, value, at_least=1, integer=True)
+        if not isinstance(self.refuse_copies, bool):
+            raise TypeError(
+                f"Expected refuse_copies to be True or False, but got {self.refuse_copies!r}"
+            )
+
+    def of_upload(self, method: Method) -> int:
+        """The most bytes of an upload."""
+        if self.upload_bytes is not None:
+            return self.upload_bytes
+        return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.ragged else 0)
+
+    def of_note(self, method: Method) -> int:
+        """The most bytes of what stands beside a message."""
+        if self.note_bytes is not None:
+            return self.note_bytes
+        return NOTE + 16 * sum(map(len, method.common()))
+
+    def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
+        """Raise a ValueError if an upload, or what stands beside it, is too large.
+
+        Example:
+            >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
+            Traceback (most recent call last):
+            ValueError: Expected the upload to have at most 1000 bytes, but got 1001
+        """
+        for name, most, got in (
+            ("the upload", self.of_upload, upload),
+            ("what stands beside it", self.of_note, note),
+        ):
+            if got > most(method):
+                raise ValueError(
+                    f"Expected {name} to have at most {most(method)} bytes, but got {got}"
+                )
+
+    def check_metrics(self, names: Mapping[str, Any]) -> None:
+        """Raise a ValueError if a score has too many metrics, or a name that nobody can read.
+
+        Example:
+            >>> Limits().check_metrics({"a" * 200: 1.0})
+            Traceback (most recent call last):
+            ValueError: Expected the names of metrics to have at most 100 letters, but got 200
+        """
+        if len(names) > self.metrics:
+            raise ValueError(
+                f"Expected a score to have at most {self.metrics} metrics, but got {len(names)}"
+            )
+        for name in names:
+            if len(name) > self.metric_length:
+                raise ValueError(
+                    f"Expected the names of metrics to have at most {self.metric_length} letters, "
+                    f"but got {len(name)}"
+                )
+            if not name.isprintable():
+                raise ValueError(f"Expected the names of metrics to be printable, but got {name!a}")
+
+    def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
+        """Names of metrics beyond those that most clients have; empty where all fit.
+
+        Example:
+            >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}
+            >>> Limits(metrics=1).too_many(scores), Limits().too_many(scores)
+            ({'spam'}, set())
+        """
+        counts = Counter(name for score in scores.values() for name in score)
+        return {name for name, _ in counts.most_common()[self.metrics :]}
