@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+
+if getattr(sys.modules["fgl"], "__file__", None) is None:  # a folder, as Python imports any
+    raise ImportError(
+        f"Expected fgl to be the package that is installed at {__file__.removesuffix('checks.py')},"
+        f" but got the folder {next(iter(sys.modules['fgl'].__path__))}, whose name hides it: "
+        "start Python elsewhere, or give that folder another name"
+    )
 
 
 def check_number(

@@ -247,3 +247,34 @@ def test_benchmarks_import_what_is_there() -> None:
                     assert not missing, f"{path} imports {missing}"
                 else:  # a file that was moved is no library
                     assert node.module not in stems, f"{path} imports {node.module}"
+
+
+HIDDEN = """
+import sys
+from importlib.util import spec_from_file_location as of
+from pathlib import Path
+
+class Installed:  # as pip's editable installs find a package: after the folders of sys.path
+    def find_spec(name, path=None, target=None):
+        place = Path({root!r}, *name.split("."))
+        file = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+        inside = [str(place)] if place.is_dir() else None
+        return of(name, file, submodule_search_locations=inside) if file.exists() else None
+
+sys.meta_path.append(Installed)
+import fgl.checks
+"""
+
+
+def test_a_folder_that_hides_the_package_is_told_by_name(tmp_path: Path) -> None:
+    """Python takes it for the package, of which it then lacks everything."""
+    (tmp_path / "fgl").mkdir()
+    (tmp_path / "torch.py").write_text("Tensor = None\n")  # the true one takes seconds
+    run = [sys.executable, "-S", "-c", HIDDEN.format(root=str(ROOT))]
+    env = {"PATH": ""}
+    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith(
+        f"ImportError: Expected fgl to be the package that is installed at {ROOT}"
+    )
+    assert f"but got the folder {tmp_path / 'fgl'}, whose name hides it" in last

@@ -99,8 +99,14 @@ class Terms:
             )
 
     def limit(self, num_clients: int) -> int:
-        """What a client may weigh."""
-        return largest_weight(num_clients, bits=self.bits, bound=self.bound)
+        """What a client may weigh; a client that may weigh nothing could never send."""
+        most = largest_weight(num_clients, bits=self.bits, bound=self.bound)
+        if most < 1:
+            raise ValueError(
+                f"Expected bound * 2^bits to be at most 2^62 / {num_clients} clients, so that each "
+                f"may weigh at least 1, but got bits={self.bits} and bound={self.bound:g}"
+            )
+        return most
 
 
 def flat(tensors: Mapping[str, Tensor]) -> Tensor:

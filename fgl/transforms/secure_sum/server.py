@@ -160,6 +160,7 @@ class Server:
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the keys of all."""
         self.terms.check(len(inbox))
+        self.terms.limit(len(inbox))  # raises
         self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])

@@ -65,9 +65,9 @@ def secure_sum(
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
-            `equally` names what is weighted, or the method needs more than means: every reason is
-            named. From a run, if the method sends other keys, fewer than `threshold` take part, or
-            too many for it.
+            `bits` and `bound` leave clients a largest weight of 0, `equally` names what is
+            weighted, or the method needs more than means: every reason is named. From a run, if the
+            method sends other keys, fewer than `threshold` take part, or too many for it.
         TypeError: if `equally` is one string, or `signed` no `Signatures`.
 
     Example:
@@ -80,6 +80,7 @@ def secure_sum(
     _check_clients(threshold, honest, colluders)
     _check_rest(equally, bits, bound, signed)
     terms = Terms(threshold, tuple(equally), bits, float(bound), colluders, signed)
+    terms.limit(threshold)  # raises
     why = why_not_means(method, terms.equally)
     if why:
         raise ValueError(

@@ -265,12 +265,11 @@ class Flower:
         return said
 
     def size(self, content: RecordDict) -> tuple[int, int]:
-        arrays = [pair for record in content.array_records.values() for pair in record.items()]
-        others = [*content.config_records.values(), *content.metric_records.values()]
-        beside = [pair for record in others for pair in record.items()]
-        upload = sum(len(array.data) for _, array in arrays)
-        names = sum(len(key) for key, _ in [*arrays, *beside]) + sum(map(len, content))
-        return upload, names + sum(_length(value) for _, value in beside)
+        arrays: list[Any] = list(content.array_records.values())
+        beside: list[Any] = [*content.config_records.values(), *content.metric_records.values()]
+        names = sum(len(key) for record in (content, *arrays, *beside) for key in record)
+        upload = sum(len(array.data) for record in arrays for array in record.values())
+        return upload, names + sum(_length(v) for record in beside for v in record.values())
 
     def message(self, content: RecordDict) -> Sent:
         return _read(content)
