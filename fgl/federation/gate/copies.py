@@ -40,21 +40,20 @@ def copies(
     """
     found: dict[int, str] = {}
     alike: dict[tuple[float, ...], list[int]] = {}
-    anybody = any(change["model"].moved for change in moved.values() if "model" in change)
+    anybody = any("model" in each and each["model"].moved for each in moved.values())
     for client, message in uploads.items():
         changes = moved.get(client, {})
         model = changes.get("model")
-        if model is not None and not model.moved:
-            if anybody and any(counts.get(client, (1.0,))):
-                found[client] = "the model that was sent, unchanged"
-            continue
-        far = model is not None and model.size is not None and 2 * model.moved >= model.size
+        if model is None or model.moved:
+            distances = tuple([change.moved for change in changes.values()])
+            alike.setdefault(distances, []).append(client)
+        elif anybody and any(counts.get(client, (1.0,))):
+            found[client] = "the model that was sent, unchanged"
+        far = model is not None and model.size is not None and 2 * model.moved >= model.size > 0
         if far and _is_constant(message["model"]):
             found[client] = "a model of one and the same number"
-        if any(change.moved for change in changes.values()):
-            alike.setdefault(tuple(change.moved for change in changes.values()), []).append(client)
-    for first, *others in alike.values():
-        for client in others:
+    for distances, (first, *others) in alike.items():
+        for client in others if any(distances) else ():
             if _same(uploads[first], uploads[client]):
                 found.setdefault(client, f"client {first}'s upload, bit for bit")
     return dict(sorted(found.items()))

@@ -50,9 +50,9 @@ def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
     for key, value in message.items():
         named = isinstance(value, Mapping)
         for name, tensor in value.items() if named else (("", value),):
-            _check_numbers(key, name, tensor)
-            if key in ragged or not _is_whole(tensor):
-                _check_whole(key, name, tensor)
+            if not _is_usual(tensor):
+                _check_numbers(key, name, tensor)
+                _check_whole(key, name, tensor, sparse=key not in ragged)
         if key not in ragged:
             form[key] = {k: said(t) for k, t in value.items()} if named else said(value)
     return form
@@ -82,17 +82,25 @@ def _check_numbers(key: str, name: str, tensor: Tensor) -> None:
         raise TypeError(f"Expected {path!r} to be a tensor of numbers in memory, but got {got}")
 
 
-def _is_whole(tensor: Tensor) -> bool:
-    """Whether no two entries are the same memory; most tensors say so at once."""
-    if tensor.layout != torch.strided or tensor.is_contiguous():
-        return True
-    return not any(
-        step == 0 and n > 1 for step, n in zip(tensor.stride(), tensor.shape, strict=True)
+def _is_usual(tensor: Tensor) -> bool:
+    """Whether nothing below can be wrong: numbers that lie side by side in memory."""
+    return (
+        type(tensor) in (Tensor, Parameter)
+        and tensor.layout == torch.strided
+        and not tensor.is_nested
+        and not tensor.is_meta
+        and tensor.is_contiguous()
     )
 
 
-def _check_whole(key: str, name: str, tensor: Tensor) -> None:
-    if tensor.layout != torch.strided or not _is_whole(tensor):
+def _check_whole(key: str, name: str, tensor: Tensor, *, sparse: bool) -> None:
+    """An expanded tensor has one entry of memory for many of its own."""
+    if tensor.layout != torch.strided:
+        whole = sparse
+    else:
+        steps = zip(tensor.stride(), tensor.shape, strict=True)
+        whole = not any(step == 0 and size > 1 for step, size in steps)
+    if not whole:
         path = f"{key}/{name}" if name else key
         raise ValueError(f"Expected {path!r} to be dense and whole, but got an expanded one")
 
