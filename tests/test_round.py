@@ -34,6 +34,7 @@ from fgl.federation import (
     Batch,
     Broadcast,
     Executor,
+    Limits,
     Loop,
     Result,
     Training,
@@ -51,6 +52,8 @@ class Fake:
     num_clients = 4
     padding = 0.0
     one_by_one = ""
+    elsewhere = True
+    limits = Limits()
 
     def __init__(self, method: fgl.Method, order: Sequence[int]) -> None:
         self.method, self.order = method, order

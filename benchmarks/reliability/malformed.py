@@ -59,7 +59,7 @@ class Mutated:
 
     def __init__(self, inner: Loop) -> None:
         self.inner, self.num_clients = inner, inner.num_clients
-        self.padding, self.one_by_one = 0.0, ""
+        self.padding, self.one_by_one, self.elsewhere = 0.0, "", False
         self.answers: dict[int, Answer] = {}
         self.upload: Any = None
         self.states: dict[int, Any] = {}

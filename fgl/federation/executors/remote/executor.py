@@ -273,9 +273,9 @@ class RemoteClients:
         return "its node is not there"
 
     def _site(self, node: int) -> str:
-        """What an operator calls a node: its name, or the number that Flower gives it."""
+        """What an operator calls a node: its name, or the last digits of its number."""
         name = next(iter(self._there.get(node, ())), "")
-        return shortened(name) if name else f"node {node}"
+        return shortened(name) or f"node ...{str(node)[-6:]}"
 
     def _ask_again(self) -> None:
         """Ask nodes that were refused once more who they are; no round waits for the answer."""
