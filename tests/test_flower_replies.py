@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import json
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -349,6 +351,21 @@ def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(named
         assert record.dropped == {2: f"{why}build at clinic 102: OSError (its log has the words)"}
 
 
+def test_a_node_without_a_name_is_told_by_its_last_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twenty, which nobody compares by eye."""
+    number = 12345678901234567890
+    method, made = fedavg(model(), SGD), failing(2)
+    grid = Grid(made[:2])
+    grid.apps[number], grid.contexts[number] = made[2], grid.contexts[101]
+    there = [SimpleNamespace(node_id=node, name="", public_key=b"") for node in grid.apps]
+    monkeypatch.setattr(grid, "get_nodes", lambda: there)
+    with pytest.warns(
+        UserWarning, match=r"^node \.\.\.567890 is refused: build at node \.\.\.567890"
+    ):
+        result = fgl.run(method, on=flower(grid, timeout=0.3), num_rounds=1)
+    assert list(result.history[0].dropped) == [2]
+
+
 def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2, until=2))
     with pytest.warns(UserWarning, match="clinic 102 is refused: build at clinic 102") as caught:
@@ -372,9 +389,11 @@ def test_where_nobody_can_be_asked_the_first_round_raises_and_nothing_is_saved(
         return Error(1, "module 'fgl' has no attribute 'nn'")
 
     how: Any = {"num_rounds": 5, "checkpoint": tmp_path}
+    start = time.monotonic()
     text = "Round 0: Expected a client that can be asked, but got none: clients 0-3: .*no attribute"
     with pytest.raises(RuntimeError, match=text):
-        fgl.run(method, on=flower(Grid(apps(method, clients), met=met), timeout=0.2), **how)
+        fgl.run(method, on=flower(Grid(apps(method, clients), met=met), timeout=60.0), **how)
+    assert time.monotonic() - start < 50  # as many nodes as clients: nobody is waited for
     assert not list(tmp_path.glob("*.ckpt"))
     result = fgl.run(method, on=flower(Grid(apps(method, clients))), **how)
     assert [len(record.dropped) for record in result.history] == [0] * 5

@@ -270,13 +270,16 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     """The mean of each metric over those who have it; a rate is a sum over a sum.
 
-    A value is a number, or a pair of a sum and what divides it: right answers and all answers.
+    A value is a number, or a pair of a sum and what divides it: right answers and all answers. A
+    pair that counts nothing has no say.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
         {'auc': 0.75}
         >>> means([{"accuracy": (1, 2)}, {"accuracy": (8, 8)}])
         {'accuracy': 0.9}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (5, 0)}])
+        {'accuracy': 0.5}
     """
     each = list(scores)
     names = dict.fromkeys(name for found in each for name in found)
@@ -284,7 +287,8 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
     for name in names:
         values = [found[name] for found in each if name in found]
         pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
-        total, count = (sum(map(float, part)) for part in zip(*pairs, strict=True))
+        counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
+        total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))
         out[name] = total / count if count else math.nan
     return out
 

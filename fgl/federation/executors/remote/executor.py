@@ -240,7 +240,8 @@ class RemoteClients:
 
     def _give_up(self, question: _Question) -> None:
         """Whoever is not there, or not in time, is not waited for."""
-        if time.monotonic() >= question.end:
+        hopeless = len(self._strangers) >= self.num_clients and not (self.nodes or self._queries)
+        if time.monotonic() >= question.end or hopeless:
             for client in question.contents:
                 late = self._absent(client) or f"no answer in {self.post.timeout:g} s"
                 whys = [late, *filter(None, [question.trouble.get(client)])]
