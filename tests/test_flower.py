@@ -283,7 +283,7 @@ def test_a_node_that_differs_is_refused_by_name(other: Any, config: Any, what: s
         assert f"the server's {what}" in record.dropped[1]
 
 
-@pytest.mark.filterwarnings("ignore:clinic 10. is refused")
+@pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
 def test_other_threads_and_other_versions_are_refused_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

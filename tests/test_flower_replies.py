@@ -191,7 +191,8 @@ def scored(rows: list[tuple[str, Callable[[Any], Any]]], **how: Any) -> tuple[An
         result = fgl.run(
             method, on=on, num_rounds=len(rows), watch=lambda _: {"val_loss": 1}, **how
         )
-    return result, [str(each.message) for each in caught]
+    texts = [str(each.message) for each in caught]
+    return result, [text for text in texts if text.startswith("Round")]  # torch has its own
 
 
 @pytest.mark.parametrize("value", [[5, 0], [0, -1], [float("nan"), 1], float("nan"), [1e999, 1]])
@@ -340,7 +341,7 @@ def failing(who: int, until: int = 10**6) -> list[Any]:
     return [app(client) for client in range(4)]
 
 
-@pytest.mark.filterwarnings("ignore:clinic 102 is refused")
+@pytest.mark.filterwarnings("ignore:.*clinic 102 is refused")
 @pytest.mark.parametrize("named", [False, True])
 def test_an_app_that_cannot_be_built_says_so_every_round_without_its_words(named: bool) -> None:
     method, grid = fedavg(model(), SGD), Grid(failing(2))
@@ -379,7 +380,7 @@ def test_a_node_that_was_refused_is_asked_again_and_comes_back() -> None:
 # A run in which nobody takes part.
 
 
-@pytest.mark.filterwarnings("ignore:clinic 10. is refused")
+@pytest.mark.filterwarnings("ignore:.*clinic 10. is refused")
 def test_where_nobody_can_be_asked_the_first_round_raises_and_nothing_is_saved(
     tmp_path: Path,
 ) -> None:

@@ -318,7 +318,8 @@ class RemoteClients:
             before, refused = self._strangers.get(node), _Refused(client, reason(problem), taken)
             self._strangers[node] = refused
             if refused != before:  # a node that is asked again says the same again
-                warnings.warn(f"{site} is refused: {refused.why}", stacklevel=2)
+                who = f"Client {client}: " if client >= 0 else ""
+                warnings.warn(f"{who}{site} is refused: {refused.why}", stacklevel=2)
             return
         self._strangers.pop(node, None)
         self.nodes[client] = node
