@@ -452,7 +452,8 @@ def test_every_client_has_its_own_model(at_once: Any) -> None:
 def test_padding_is_recorded(at_once: Any, absent: list[int], padding: float) -> None:
     dropouts = lambda index, client: client in absent  # noqa: E731
     how: Any = {"num_rounds": 2, "dropouts": dropouts, "clients_at_once": at_once}
-    result = fgl.run(fedavg(model()), graphs(SIZES), **how)
+    limits = fgl.federation.Limits(empty_rounds=None)
+    result = fgl.run(fedavg(model()), graphs(SIZES), limits=limits, **how)
     assert [record.padding for record in result.history] == pytest.approx([padding] * 2)
 
 
