@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,8 @@ from torch import Tensor
 
 from ..method.message import Message, leaves
 from .distances import Change, floats
+
+FAR = 0.5  # of the model's size: what is one number everywhere is further away
 
 
 def copies(
@@ -24,9 +27,9 @@ def copies(
     - the upload of a client before it, bit for bit but for ``"num_examples"``;
     - a model whose largest tensor has one and the same number everywhere.
 
-    Distances are known already, and tell who is looked at: two that are equal to the last digit,
-    and one that is half as large as the model. So where nobody copies next to nothing is read.
-    Copies may be honest: two clients with the same graph, a client whose steps change nothing.
+    Distances are known already, and tell who is looked at: two that are equal to the last digit;
+    and one that is at least half of the model's size, and 1.5 times that of the nearest client. So
+    next to nothing is read where nobody copies. Copies may be honest: two clients with the same graph, a client whose steps change nothing.
 
     Args:
         uploads: client to message.
@@ -40,18 +43,20 @@ def copies(
     """
     found: dict[int, str] = {}
     alike: dict[tuple[float, ...], list[int]] = {}
-    anybody = any("model" in each and each["model"].moved for each in moved.values())
+    far: dict[int, Tensor] = {}
+    steps = [each["model"].moved for each in moved.values() if "model" in each]
+    least = min((step for step in steps if step), default=0.0)
     for client, message in uploads.items():
         changes = moved.get(client, {})
         model = changes.get("model")
         if model is None or model.moved:
             distances = tuple([change.moved for change in changes.values()])
             alike.setdefault(distances, []).append(client)
-        elif anybody and any(counts.get(client, (1.0,))):
+        elif least and any(counts.get(client, (1.0,))):
             found[client] = "the model that was sent, unchanged"
-        far = model is not None and model.size is not None and 2 * model.moved >= model.size > 0
-        if far and _is_constant(message["model"]):
-            found[client] = "a model of one and the same number"
+        if model is not None and model.moved >= max(FAR * (model.size or math.inf), 1.5 * least):
+            far[client] = _largest(message["model"])
+    found |= dict.fromkeys(_constant(far), "a model of one and the same number")
     for distances, (first, *others) in alike.items():
         for client in others if any(distances) else ():
             if _same(uploads[first], uploads[client]):
@@ -59,12 +64,21 @@ def copies(
     return dict(sorted(found.items()))
 
 
-def _is_constant(model: Any) -> bool:
-    """Whether the largest tensor is; one that is not differs in its first entries already."""
-    largest = max(floats(model).values(), key=Tensor.numel, default=torch.zeros(0)).flatten()
-    if len(largest) < 2 or not bool(largest[0] == largest[1]):
-        return False
-    return bool((largest == largest[0]).all())
+def _largest(model: Any) -> Tensor:
+    return max(floats(model).values(), key=Tensor.numel, default=torch.zeros(0)).flatten()
+
+
+def _constant(tensors: Mapping[int, Tensor]) -> list[int]:
+    """Whose tensor has one number everywhere; others differ in their first entries already.
+
+    Each question is asked of all at once, since each answer waits for a device.
+    """
+    some = {client: tensor for client, tensor in tensors.items() if len(tensor) > 1}
+    for last in (2, None):
+        each = [(tensor[:last] == tensor[0]).all() for tensor in some.values()]
+        alike = torch.stack(each).tolist() if each else []
+        some = {client: some[client] for client, yes in zip(some, alike, strict=True) if yes}
+    return list(some)
 
 
 def _same(one: Message, other: Message) -> bool:
