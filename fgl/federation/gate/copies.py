@@ -29,7 +29,8 @@ def copies(
 
     Distances are known already, and tell who is looked at: two that are equal to the last digit;
     and one that is at least half of the model's size, and 1.5 times that of the nearest client. So
-    next to nothing is read where nobody copies. Copies may be honest: two clients with the same graph, a client whose steps change nothing.
+    next to nothing is read where nobody copies. Copies may be honest: two clients with one graph, a
+    client whose steps change nothing.
 
     Args:
         uploads: client to message.
