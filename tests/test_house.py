@@ -57,6 +57,7 @@ FLOORS["federation"] = {
     "metrics",
     "targets",
     "predict",
+    "privacy",  # a client's ledger says epsilon
 }
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
@@ -104,6 +105,8 @@ FEDERATION = [
     "executors.here",
     "executors.remote",
     "executors.remote.wire",
+    "executors.remote.ledger",
+    "executors.remote.shelf",
     "executors.remote.client",
     "executors.remote.executor",
     "executors.remote.flower",
