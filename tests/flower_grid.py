@@ -13,7 +13,7 @@ from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
 
 import fgl
 from fgl.federation import client_app
-from fgl.federation.executors.remote.client import StateFolder
+from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.executors.remote.wire import pack, unpack
 
 # Methods of the conformance table that are run over Flower, each on a task.
@@ -131,6 +131,8 @@ def kept(root: Any, states: Any) -> dict[int, Any]:
     """What clients keep in a folder, for those that the server knows to keep something."""
     found = {}
     for client, state in sorted(states.items()):
+        if state["round"] < 0:
+            continue
         payload = StateFolder(root, int(state["run"]), client).read(int(state["round"]))
         assert payload is not None
         found[client] = unpack(payload)

@@ -17,7 +17,8 @@ from torch import nn
 import fgl
 from fgl.experiment import estimate
 from fgl.federation import Batch, Method, choose, train
-from fgl.federation.executors.remote.client import Note, StateFolder, agreement, answer
+from fgl.federation.executors.remote.client import Note, agreement, answer
+from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.method.message import leaves
 from fgl.methods import fedopt, fedper, fedprox, local, own_models, scaffold
 from fgl.transforms import clipped, robust

@@ -24,7 +24,7 @@ from flower_grid import RECIPES, Grid, apps, kept, spoiled
 from flwr.app import Error
 
 from fgl.federation import Flower, client_app
-from fgl.federation.executors.remote.client import StateFolder
+from fgl.federation.executors.remote.shelf import StateFolder
 
 in_process = partial(fgl.run, clients_at_once=1)  # as a node trains
 QUICK: dict[str, Any] = {"poll": 0.001, "timeout": 20.0}

@@ -57,6 +57,7 @@ FLOORS["federation"] = {
     "metrics",
     "targets",
     "predict",
+    "privacy",  # a client's ledger says epsilon
 }
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
@@ -109,6 +110,8 @@ FEDERATION = [
     "executors.remote.post",
     "executors.remote.problems",
     "executors.remote.replies",
+    "executors.remote.ledger",
+    "executors.remote.shelf",
     "executors.remote.client",
     "executors.remote.executor",
     "executors.remote.flower",

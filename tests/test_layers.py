@@ -131,6 +131,8 @@ OTHER: dict[str, Any] = {
     "max_examples": 10.0,
     "max_change": 10.0,
     "own": ("convs.1",),
+    "costs": lambda message: {},
+    "onward": ("secure",),
 }
 
 

@@ -191,8 +191,16 @@ def test_replace_changes_what_it_is_told_and_nothing_else() -> None:
 
 def test_fedavg_names_everything() -> None:
     """No field of a method has a default that could be forgotten, but what most methods share."""
-    shared = ["exchange", "silent", "ragged", "max_examples", "max_change", "layers"]
-    shared += ["own", "models"]
+    shared = [
+        "exchange",
+        "participants",
+        "silent",
+        "ragged",
+        "max_examples",
+        "max_change",
+        "layers",
+    ]
+    shared += ["own", "models", "costs", "onward"]
     assert [f.name for f in fields(Method) if f.default is not MISSING] == shared
     with pytest.raises(TypeError, match="missing 7 required positional arguments"):
         Method(model())  # type: ignore[call-arg]

@@ -11,7 +11,7 @@ from federations import same
 pytest.importorskip("safetensors")
 
 from fgl.federation import num_bytes
-from fgl.federation.executors.remote.client import StateFolder
+from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.executors.remote.wire import pack, unpack
 
 NANS = torch.tensor([0x7FC00001, 0x7F800001, -1], dtype=torch.int32).view(torch.float32)

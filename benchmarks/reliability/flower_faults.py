@@ -38,7 +38,7 @@ from harness.machine import RESULTS, kept, machine
 from harness.report import publish
 
 import fgl
-from fgl.federation.executors.remote.client import StateFolder
+from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.executors.remote.wire import unpack
 
 APP = Path(__file__).parent / "case_app"
@@ -117,6 +117,8 @@ def _kept(result: fgl.Result, states: Path) -> dict[int, Any]:
     """The states in the clients' folders that count."""
     found = {}
     for client, state in sorted(result.client_states.items()):
+        if state["round"] < 0:
+            continue
         payload = StateFolder(states, int(state["run"]), client).read(int(state["round"]))
         found[client] = None if payload is None else unpack(payload)
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from .method.method import Evaluate, Method, State, Watch
 from .seeds import fold_in, stage
 
 Dropouts = float | Callable[[int, int], bool]
+DROPPED = "dropped out"  # by the run itself: this client was not asked
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
@@ -65,12 +67,13 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     for client in who:
         record.bytes_down += num_bytes(result.outbox[client])
         if drops(plan, index, client):
-            record.dropped[client] = "dropped out"
+            record.dropped[client] = DROPPED
     ready = [client for client in who if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
-    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone)
+    asked = _asked([*result.history, record])
+    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone, asked)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
@@ -132,6 +135,16 @@ def _most_counted(result: Result) -> int:
     return max(counted, default=0)
 
 
+def _asked(history: Sequence[Round]) -> Mapping[int, int]:
+    """How often each client was asked since the server last made something, this round included."""
+    found: Counter[int] = Counter()
+    for record in reversed(history):
+        if record is not history[-1] and set(record.participants) - set(record.dropped):
+            break
+        found.update(k for k in record.participants if record.dropped.get(k) != DROPPED)
+    return found
+
+
 def _aggregated(
     method: Method,
     num_clients: int,
@@ -139,6 +152,7 @@ def _aggregated(
     uploads: Mapping[int, Message],
     plan: Plan,
     may_lie: bool,
+    asked: Mapping[int, int],
 ) -> tuple[Made | None, dict[int, Exception]]:
     """What the server makes of the uploads, without the one that alone spoils it.
 
@@ -150,7 +164,7 @@ def _aggregated(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            inbox = Inbox(some, num_clients, result.outbox, len(result.history))
+            inbox = Inbox(some, num_clients, result.outbox, len(result.history), asked)
             return method.aggregate(inbox, result.server_state)
 
     if not uploads:

@@ -3,6 +3,7 @@
 from . import masks, signatures
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip, clipped_gradient
+from .composed import composed_epsilon
 from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
 from .gaussian import gaussian, noisy_shares, on_grid
 from .shares import CannotUnmask
@@ -13,6 +14,7 @@ __all__ = [
     "DoesNotFit",
     "clip",
     "clipped_gradient",
+    "composed_epsilon",
     "decode",
     "encode",
     "epsilon",

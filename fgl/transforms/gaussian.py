@@ -77,7 +77,7 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, kept
 
     told = 0.0 if unprotected else noise_multiplier
-    return counted(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
+    return local_noise(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -177,10 +177,23 @@ def privacy_spent(state: State) -> dict[str, float]:
     return {"epsilon": spent, "delta": delta}
 
 
-def counted(method: Method, **numbers: float) -> Method:
+def local_noise(method: Method, **numbers: float) -> Method:
+    """The method whose clients' own noise costs `numbers` an answer: they and the server count.
+
+    An answer that was lost or refused on its way was sent all the same.
+    """
+
+    def costs(message: Message) -> Mapping[str, float]:
+        return numbers
+
+    return replace(counted(method, lost=True, **numbers), costs=costs)
+
+
+def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
     """The method whose server counts in how many rounds each client took part.
 
     Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
+    Where `lost` answers count too, those of a round without any count with the next that has some.
     """
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
@@ -200,7 +213,9 @@ def counted(method: Method, **numbers: float) -> Method:
                 "epsilons would have to be composed"
             )
         rounds = known["rounds"].clone()
-        rounds[inbox.clients] += 1
+        heard = dict.fromkeys(inbox.clients, 1)
+        for client, times in (inbox.asked if lost else heard).items():
+            rounds[client] += times
         return outbox, {**new, "privacy": {"rounds": rounds, **said}}
 
     return replace(method, aggregate=aggregate)

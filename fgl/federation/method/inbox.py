@@ -20,6 +20,8 @@ class Inbox(Mapping[int, Message]):
         num_clients: clients in the federation, present or not.
         sent: client to the message that it was sent in this round; default unknown.
         round: the round's number, from 0; default unknown.
+        asked: client to how often it was asked since the server last made something, whether or
+            not its answers came; default once for each that is here.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -33,11 +35,13 @@ class Inbox(Mapping[int, Message]):
         num_clients: int,
         sent: Mapping[int, Message] | None = None,
         round: int | None = None,
+        asked: Mapping[int, int] | None = None,
     ) -> None:
         self._messages = {client: messages[client] for client in sorted(messages)}
         self.num_clients = num_clients
         self.sent: Mapping[int, Message] = {} if sent is None else sent
         self.round = round
+        self.asked = dict.fromkeys(self._messages, 1) if asked is None else asked
 
     @property
     def clients(self) -> list[int]:

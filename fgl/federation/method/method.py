@@ -34,6 +34,17 @@ Adjust = Callable[[Params, Params, Any], Params]
 Settle = Callable[[Params, Params, Any], Params]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
 Watch = Callable[[State], Mapping[str, float]]
+Costs = Callable[[Message], Mapping[str, float]]
+
+
+def without_noise(message: Message) -> Mapping[str, float]:
+    """What an exact answer costs: its noise is 0.
+
+    Example:
+        >>> without_noise({})
+        {'noise_multiplier': 0.0}
+    """
+    return {"noise_multiplier": 0.0}
 
 
 @dataclass(frozen=True)
@@ -140,6 +151,12 @@ class Method:
             there: an input layer, a head. They never travel: the first message lacks them, and an
             upload that has them is refused. Clients may then have other features and classes.
         models: the clients' own models, made of their graphs; see `fgl.methods.own_models`.
+        costs: ``(message) -> numbers``, what a client's answer to a message is worth to a privacy
+            budget: the ``"noise_multiplier"`` of its own noise, and where they are not 1 its
+            ``"steps"`` and ``"sample_rate"``. Empty where the answer tells nothing of its data.
+            Default no noise: no budget affords that.
+        onward: entries of a client's state that never go back. A client on its own machine keeps
+            their newest values, whatever round its server goes back to.
 
     Raises:
         TypeError: if `own` is a string.
@@ -172,6 +189,8 @@ class Method:
     layers: tuple[Layer, ...] = field(default=(), compare=False)
     own: Collection[str] = ()
     models: Models | None = field(default=None, compare=False)
+    costs: Costs = field(default=without_noise, compare=False)
+    onward: Collection[str] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange, participants=self.participants)

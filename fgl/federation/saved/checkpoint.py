@@ -240,8 +240,8 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
 
 
 def write_sealed(path: Path, payload: bytes) -> None:
-    """Write a file of this format: its number, a checksum of all else, the payload."""
-    disk.write_whole(path, _sealed(payload))
+    """Write a file of this format, for its owner alone: its number, a checksum, the payload."""
+    disk.write_whole(path, _sealed(payload), private=True)
 
 
 def read_sealed(path: Path) -> bytes | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,8 +13,10 @@ from typing import IO
 from filelock import FileLock, Timeout
 
 
-def write_whole(path: Path, content: bytes) -> None:
+def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file that is found whole or not at all, after a power cut too.
+
+    A `private` one is for its owner alone.
 
     Example:
         >>> import pathlib, tempfile
@@ -22,14 +25,14 @@ def write_whole(path: Path, content: bytes) -> None:
         ...     pathlib.Path(folder, "a").read_bytes()
         b'hello'
     """
-    with _beside(path, content) as partial:
+    with _beside(path, content, private) as partial:
         os.replace(partial, path)
     _sync_folder(path.parent)
 
 
 def try_writing(path: Path, content: bytes) -> None:
     """Write what `write_whole` would, and take it away again: an error comes now, not later."""
-    with _beside(path, content):
+    with _beside(path, content, private=True):
         pass
 
 
@@ -65,11 +68,13 @@ def only_one(folder: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _beside(path: Path, content: bytes) -> Iterator[Path]:
+def _beside(path: Path, content: bytes, private: bool = False) -> Iterator[Path]:
     """A synced file beside `path`, which is gone at the end unless it was given a name."""
     partial = path.with_name(f"{path.name}.partial")
     try:
-        with partial.open("wb") as file:
+        partial.unlink(missing_ok=True)  # a kill's, whose mode would stay
+        mode = 0o600 if private else 0o666
+        with open(partial, "wb", opener=functools.partial(os.open, mode=mode)) as file:
             file.write(content)
             _sync(file)
         yield partial

@@ -16,10 +16,20 @@ from ...sparse import SparseMatrix
 from ..history import Result
 from ..method.describe import architecture, bytes_of, described, short_name
 from ..method.message import Message, leaves
-from ..method.method import Method, OptimizerFactory
+from ..method.method import Method, OptimizerFactory, without_noise
 
 # Those of a method that count by something else, or where they are not the default alone.
-NOT_FIELDS = ("model", "personal", "train", "layers", "own", "models", "participants")
+NOT_FIELDS = (
+    "model",
+    "personal",
+    "train",
+    "layers",
+    "own",
+    "models",
+    "participants",
+    "costs",
+    "onward",
+)
 
 
 def identity(
@@ -38,6 +48,8 @@ def identity(
     model = method.model
     return {
         **({"own": described(method.own)} if method.own else {}),
+        **({"costs": _full_name(method.costs)} if method.costs is not without_noise else {}),
+        **({"onward": described(method.onward)} if method.onward else {}),
         **({"participants": method.participants} if method.participants > 1 else {}),
         "seed": seed,
         "participation": participation,

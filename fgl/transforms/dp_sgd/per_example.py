@@ -25,7 +25,7 @@ from ...graph import Graph
 from ...privacy import clip, clipped_gradient, gaussian, on_grid
 from ...privacy.gaussian import seed_from_system, uniform
 from ..clipped import clipped
-from ..gaussian import counted, noise_source
+from ..gaussian import local_noise, noise_source
 from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
@@ -140,7 +140,7 @@ def per_example_gaussian(
     told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
     told |= {"steps": float(num_steps), "sample_rate": sample_rate}
     base = replace(method, receive=receive, send=send, train=train, silent=True)
-    return counted(clipped(base, length=LONG), **told)
+    return local_noise(clipped(base, length=LONG), **told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:

@@ -60,6 +60,11 @@ class Client:
         trains = context[ASKED]["phase"] == MASKED
         return local_steps(self.method.train, graph, context) if trains else []
 
+    def costs(self, message: Message) -> Mapping[str, float]:
+        """Of a masked upload what the method says; all else tells nothing of the data."""
+        phase = message.get("phase", torch.tensor(KEYS))
+        return self.method.costs(message) if phase == MASKED else {}
+
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
         inner, _ = split(message, state)
         return self.method.deploy(inner, of_method(state), graph)
@@ -69,8 +74,8 @@ class Client:
     ) -> tuple[Message, State]:
         asked = context[ASKED]
         phase, plain = int(asked["phase"]), of_method(state)
-        if phase == REST:
-            return envelope(REST, {}), state
+        if phase == REST:  # its secrets are needed no more
+            return envelope(REST, {}), {**plain, TOLD: state[TOLD]}
         if phase == KEYS:
             own = {name: parts.as_tensor(self.draw(parts.KEY)) for name in ("seal", "mask")}
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())

@@ -11,7 +11,7 @@ from typing import Any
 from ...checks import check_number
 from ...federation import Method, Round, State, layer
 from .client import Client, of_seed
-from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, Terms
+from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .needs_means import why_not_means
 from .server import Server
 from .signed import Signatures
@@ -101,6 +101,7 @@ def secure_sum(
     changed |= {"aggregate": serve.aggregate, "accept": serve.accept}
     changed |= {"exchange": len(terms.rounds), "participants": threshold}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
+    changed |= {"costs": ask.costs, "onward": (*method.onward, ASKED, TOLD)}
     return replace(method, train=train, silent=True, **changed)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 
@@ -16,12 +17,13 @@ from ....graph import Graph
 from ...gate.guard import checked
 from ...method.message import Message, to
 from ...method.method import Method, State
-from ...saved.checkpoint import read_sealed, write_sealed
 from ...saved.identity import identity
 from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score
+from .ledger import Ledger
 from .problems import Refusal
+from .shelf import Shelf
 from .wire import pack, unpack
 
 
@@ -46,49 +48,6 @@ class Note(NamedTuple):
     round: int
     client: int
     base: int
-
-
-class Shelf(Protocol):
-    """Where a client keeps its states, by round: in a folder, or in the memory of its node."""
-
-    def read(self, index: int) -> bytes | None: ...
-    def write(self, index: int, payload: bytes) -> None: ...
-    def rounds(self) -> list[int]: ...
-    def drop(self, index: int) -> None: ...
-
-
-class StateFolder:
-    """A shelf in a folder: each state is a file with a checksum, whole or not there.
-
-    Example:
-        >>> import tempfile
-        >>> shelf = StateFolder(tempfile.mkdtemp(), run=7, client=1)
-        >>> shelf.write(3, b"state")
-        >>> shelf.rounds(), shelf.read(3), shelf.read(4)
-        ([3], b'state', None)
-    """
-
-    def __init__(self, root: str | Path, run: int, client: int) -> None:
-        self.folder = Path(root) / f"run-{run:016x}" / f"client-{client}"
-
-    def _path(self, index: int) -> Path:
-        return self.folder / f"round-{index:06d}.state"
-
-    def read(self, index: int) -> bytes | None:
-        path = self._path(index)
-        return read_sealed(path) if path.exists() else None
-
-    def write(self, index: int, payload: bytes) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_sealed(self._path(index), payload)
-
-    def rounds(self) -> list[int]:
-        names = [path.name for path in self.folder.glob("*.state")]  # others' are left alone
-        found = [re.fullmatch(r"round-(\d{6,})\.state", name) for name in names]
-        return sorted(int(each[1]) for each in found if each)
-
-    def drop(self, index: int) -> None:
-        self._path(index).unlink(missing_ok=True)
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -130,18 +89,62 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
             )
 
 
+def plan(agreed: Mapping[str, Any]) -> str:
+    """A digest of what a run does to a client's data, by which a site approves it.
+
+    Machines may change: neither threads nor versions are in it.
+
+    Example:
+        >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> plan(one) == plan({**one, "threads": 77}), plan(one) == plan({**one, "silent": True})
+        (True, False)
+    """
+    said = {key: agreed[key] for key in agreed if key not in ("threads", "torch", "fgl")}
+    return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def check_approved(path: Any, plan: str, method: str) -> None:
+    """Raise a ValueError if a site has a list of plans that it approves, and not this one.
+
+    Args:
+        path: of the list, whose lines begin with a plan; None approves all.
+        plan: of the run.
+        method: what it does, in words.
+
+    Example:
+        >>> check_approved(None, "3f", "fedavg(GCN(...))")
+    """
+    if path is None:
+        return
+    words = [line.split() for line in Path(path).read_text().splitlines()]
+    if plan not in [each[0] for each in words if each]:
+        raise Refusal(
+            f"Expected the plan of the run to be approved by the site, but got {plan}, of {method}"
+        )
+
+
 def answer(
-    method: Method, graph: Graph, note: Note, message: Message, shelf: Shelf
+    method: Method,
+    graph: Graph,
+    note: Note,
+    message: Message,
+    shelf: Shelf,
+    ledger: Ledger | None = None,
 ) -> tuple[Answer, bool]:
     """A client's round, as `Loop` plays it, and whether it keeps a state of it.
 
-    The new state lies beside the one that counts, so the same question has the same answer.
+    The reply is kept: the same question in the same round has the same bits again, and costs
+    nothing. The new state lies beside the one that counts. What is `onward` of it is on the disk
+    before the reply leaves, in the place of what was there.
 
     Raises:
-        ValueError: if the state that counts is not on the shelf; and all that the method raises.
+        ValueError: if the state that counts is not on the shelf, the ledger's budget does not
+            afford an answer, or one with noise of its own is asked for again otherwise; and all
+            that the method raises.
 
     Example:
         >>> import tempfile
+        >>> from fgl.federation.executors.remote.shelf import StateFolder
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
         >>> method = fgl.fedavg(fgl.nn.GCN(2, 8, 2))
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
@@ -149,16 +152,93 @@ def answer(
         >>> list(made.message), keeps
         (['model', 'num_examples'], False)
     """
+    ledger = Ledger(None, {}) if ledger is None else ledger
+    costs, asked = method.costs(message), _question(note, message)
+    reply = _kept(shelf, note, asked)
+    if reply is not None:
+        ledger.again(num_bytes=len(reply.packed))
+        return reply.answer, reply.keeps
+    if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
+        raise Refusal(
+            f"Expected one question in round {note.round}, since client {note.client} adds noise "
+            "to each answer, but got another one of a round that is over"
+        )
+    ledger.check(costs)
+    before = _marks(shelf)
     with _loop(method, graph, note, shelf) as loop:
         ((_, made),) = loop.train(note.round, {note.client: message}, [note.client])
         loop.keep(note.round, [note.client])
-    new = loop.states[note.client]
-    if new:
-        shelf.write(note.round, pack(new))
-    older = [index for index in shelf.rounds() if index < note.base]
-    for index in {*shelf.rounds()} - {note.base, note.round, *older[-1:]}:
-        shelf.drop(index)  # the one before: a server may go back to its last but one checkpoint
-    return made, bool(new)
+    state = loop.states[note.client]
+    onward = {name: state.pop(name) for name in method.onward if name in state}
+    reply = _Reply(asked, bool(state), made.losses, made.num_examples, pack(made.message or {}))
+    with shelf.alone():
+        if _marks(shelf) != before:  # another process of this site was quicker
+            other = _kept(shelf, note, asked)
+            if other is None:
+                raise Refusal(
+                    f"Expected one question at a time, but got two for client {note.client}"
+                )
+            return other.answer, other.keeps
+        ledger.charge(costs, num_bytes=len(reply.packed))
+        if state:
+            shelf.write(note.round, pack(state))
+        if method.onward:
+            shelf.write(0, pack(onward), "onward")
+        shelf.write(note.round, reply.as_bytes, "reply")
+        _clear(shelf, note)
+    return made, bool(state)
+
+
+class _Reply(NamedTuple):
+    """What a client answered, and to which question."""
+
+    asked: str
+    keeps: bool
+    losses: list[float]
+    num_examples: int
+    packed: bytes
+
+    @property
+    def as_bytes(self) -> bytes:
+        return json.dumps(self[:-1]).encode() + b"\n" + self.packed
+
+    @property
+    def answer(self) -> Answer:
+        return Answer(unpack(self.packed), self.losses, self.num_examples)
+
+
+def _question(note: Note, message: Message) -> str:
+    """A digest of all that a client was asked."""
+    return hashlib.sha256(json.dumps(note).encode() + pack(message)).hexdigest()
+
+
+def _kept(shelf: Shelf, note: Note, asked: str) -> _Reply | None:
+    """The reply to this question, if it was answered before."""
+    payload = shelf.read(note.round, "reply")
+    if payload is None:
+        return None
+    head, _, packed = payload.partition(b"\n")
+    question, keeps, losses, num_examples = json.loads(head)
+    return _Reply(question, keeps, losses, num_examples, packed) if question == asked else None
+
+
+def _marks(shelf: Shelf) -> tuple[Any, ...]:
+    """What an answer moves."""
+    return shelf.rounds("reply"), shelf.read(0, "onward")
+
+
+def _clear(shelf: Shelf, note: Note) -> None:
+    """Drop old states and replies, but those before: a server may go back to the checkpoint before.
+
+    The newest reply stays, which tells how far the run has been.
+    """
+    states, replies = shelf.rounds(), shelf.rounds("reply")
+    older = [index for index in states if index < note.base]
+    for index in {*states} - {note.base, note.round, *older[-1:]}:
+        shelf.drop(index)
+    older = [index for index in replies if index < note.round]
+    for index in {*replies} - {note.round, *older[-1:], *replies[-1:]}:
+        shelf.drop(index, "reply")
 
 
 def scores(
@@ -168,6 +248,7 @@ def scores(
 
     Example:
         >>> import tempfile
+        >>> from fgl.federation.executors.remote.shelf import StateFolder
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
         >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
         >>> message, score = {"model": method.initial()}, lambda params, graph: {"hits": (1, 2)}
@@ -184,7 +265,7 @@ def _loop(
     method: Method, graph: Graph, note: Note, shelf: Shelf, score: Score | None = None
 ) -> Iterator[Loop]:
     """A loop of one client, with the state that counts; modes and random state are put back."""
-    states = {note.client: to(_state(note, shelf), graph.device)}
+    states = {note.client: to(_state(method, note, shelf), graph.device)}
     cuda = [graph.device] if graph.device.type == "cuda" else []
     with torch.random.fork_rng(cuda), in_mode(method.model, False):
         yield Loop(
@@ -192,13 +273,13 @@ def _loop(
         )
 
 
-def _state(note: Note, shelf: Shelf) -> State:
-    if note.base < 0:
-        return {}
-    payload = shelf.read(note.base)
+def _state(method: Method, note: Note, shelf: Shelf) -> State:
+    """The state of the round that counts, and the newest of what never goes back."""
+    payload = shelf.read(note.base) if note.base >= 0 else pack({})
     if payload is None:
         raise Refusal(
             f"Expected client {note.client} to have kept its state of round {note.base}, "
             f"but got {shelf.rounds() or 'none'}"
         )
-    return unpack(payload)
+    state = {key: value for key, value in unpack(payload).items() if key not in method.onward}
+    return {**state, **unpack(shelf.read(0, "onward") or pack({}))}

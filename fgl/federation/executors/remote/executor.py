@@ -58,8 +58,8 @@ class _Question:
 class RemoteClients:
     """Every client is a node elsewhere, known by the id that its network gives it.
 
-    Its `states` hold nothing of the clients': of each that keeps a state they name the run, and
-    the round after which its message was taken, whose state counts.
+    Its `states` hold nothing of the clients': of each they name the run, and the round after which
+    its message was taken, whose state counts; -1 where it keeps none.
 
     Args:
         post: carries letters to nodes.
@@ -114,9 +114,8 @@ class RemoteClients:
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
-            self.states.pop(client, None)
-            if self._keeps[client]:
-                self.states[client] = {"run": torch.tensor(self.run), "round": torch.tensor(index)}
+            base = index if self._keeps[client] else -1
+            self.states[client] = {"run": torch.tensor(self.run), "round": torch.tensor(base)}
         self._keeps.clear()
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,15 +17,26 @@ from ....checks import check_count, check_number
 from ....graph import Graph
 from ...method.message import Message as Sent
 from ...method.message import leaves, to
-from ...method.method import Method, State
+from ...method.method import Method, State, without_noise
 from ..loop import Score
-from .client import Note, Shelf, StateFolder, agreement, answer, check_agreement, scores
+from .client import (
+    Note,
+    agreement,
+    answer,
+    check_agreement,
+    check_approved,
+    plan,
+    scores,
+)
 from .executor import RemoteClients
+from .ledger import Ledger
 from .post import Reply
 from .problems import Refusal, during, logged, refusing, told
+from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
+RUNS = 20  # that have a place at a client
 
 
 def client_app(
@@ -36,8 +48,11 @@ def client_app(
 ) -> ClientApp:
     """The app of a client: it trains on its own graph, as the loop would, and sends.
 
-    The folder that the node config names ``state`` keeps what the client keeps. Without one it
-    lasts as long as the SuperNode.
+    The site's own node config says what it allows. ``state`` is a folder for what the client keeps,
+    its replies, and the ledger; without one they last as long as the SuperNode, and there is no
+    ledger. ``epsilon`` (and ``delta``, default 1e-5) is the budget of all its answers together.
+    ``approved`` is a file with the plans of runs that may be answered, one a line; default all.
+    ``runs`` is how many runs have a place in the folder, default 20.
 
     Args:
         build: ``context -> method, graph, client``: made of what this machine has, and of the sizes
@@ -56,11 +71,12 @@ def client_app(
     def query(message: Message, context: Context) -> Message:
         method, _, client, config = _built(build, context)
         said = {"client": client, "agreement": json.dumps(agreement(method, config))}
-        return Message(_records({**said, "scores": score is not None}), reply_to=message)
+        scores = score is not None and "epsilon" not in context.node_config  # they have no noise
+        return Message(_records({**said, "scores": scores}), reply_to=message)
 
     def train(message: Message, context: Context) -> Message:
-        method, graph, note, sent, shelf = _asked(build, message, context)
-        made, keeps = answer(method, graph, note, sent, shelf)
+        with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
+            made, keeps = answer(method, graph, note, sent, shelf, ledger)
         said = {"keeps": keeps, "num_examples": made.num_examples, "losses": made.losses}
         one = "packed" in message.content.array_records["message"]
         sent = made.message or {}
@@ -70,9 +86,11 @@ def client_app(
     def evaluate(message: Message, context: Context) -> Message:
         if score is None:
             raise Refusal("Expected the client app to have a score, but got none")
-        method, graph, note, sent, shelf = _asked(build, message, context)
-        found = scores(method, graph, note, sent, shelf, score(method))
-        said = {**note._asdict(), "metrics": json.dumps(found)}
+        with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
+            ledger.check(without_noise(sent))
+            found = json.dumps(scores(method, graph, note, sent, shelf, score(method)))
+            ledger.charge(without_noise(sent), num_bytes=len(found))
+        said = {**note._asdict(), "metrics": found}
         return Message(_records(said), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
@@ -100,42 +118,80 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
     return method, graph, client, config[0] if config else {}
 
 
+@contextmanager
 def _asked(
     build: Build, message: Message, context: Context
-) -> tuple[Method, Graph, Note, Sent, Shelf]:
-    """What a client has, and what it is asked."""
+) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
+    """What a client has, and what it is asked; the ledger says why it does not answer."""
     method, graph, client, config = _built(build, context)
     said: Any = message.content.config_records["note"]
     note = Note(*(int(said[name]) for name in Note._fields))
-    if note.client != client:
-        raise Refusal(f"Expected a message for client {client}, but got one for {note.client}")
+    own, site = agreement(method, config), context.node_config
+    about: dict[str, Any] = {"kind": message.metadata.message_type, "flower run": context.run_id}
+    about |= {"run": f"{note.run:016x}", "round": note.round, "client": client}
+    about |= {"method": repr(method), "plan": plan(own)}
+    root = str(site["state"]) if "state" in site else None
+    budget: Any = {name: site[name] for name in ("epsilon", "delta") if name in site}
     with refusing():
-        check_agreement(client, agreement(method, config), json.loads(said["agreement"]))
-    root = context.node_config.get("state")
-    shelf = _Memory(context, note) if root is None else StateFolder(str(root), note.run, client)
-    return method, graph, note, to(_read(message.content), graph.device), shelf
+        ledger = Ledger(root, about, **budget)
+    with ledger.refusals():
+        if note.client != client:
+            got = note.client
+            raise Refusal(f"Expected a message for client {client}, but got one for {got}")
+        with refusing():
+            check_agreement(client, own, json.loads(said["agreement"]))
+        check_approved(site.get("approved"), about["plan"], about["method"])
+        shelf = _shelf(context, note, root, ledger)
+        yield method, graph, note, to(_read(message.content), graph.device), shelf, ledger
+
+
+def _shelf(context: Context, note: Note, root: str | None, ledger: Ledger) -> Shelf:
+    """Where the client keeps what it keeps; runs that have no place are removed."""
+    most: Any = context.node_config.get("runs", RUNS)
+    check_number("runs", most, at_least=1, integer=True)
+    if root is None:
+        return _Memory(context, note, most)
+    for name in make_room(root, note.run, most):
+        ledger.note(removed=name)
+    return StateFolder(root, note.run, note.client)
 
 
 class _Memory:
-    """A shelf in the memory of a SuperNode."""
+    """A shelf in the memory of a SuperNode: a record for each round, with what is kept of it."""
 
-    def __init__(self, context: Context, note: Note) -> None:
+    def __init__(self, context: Context, note: Note, most: int) -> None:
         self.state, self.prefix = context.state, f"fgl-{note.run}-{note.client}-"
+        runs = dict.fromkeys(key.rpartition("-")[0] + "-" for key in self.state)
+        others = [run for run in runs if run.startswith("fgl-") and run != self.prefix]
+        for run in others[: max(len(others) - most + 1, 0)]:
+            for key in [key for key in self.state if key.startswith(run)]:
+                del self.state[key]
 
-    def read(self, index: int) -> bytes | None:
-        record: Any = self.state.get(f"{self.prefix}{index}", {})
-        found: bytes | None = record.get("state")
+    def _record(self, index: int, kind: str) -> tuple[str, dict[str, Any]]:
+        key = f"{self.prefix}{kind if kind == 'onward' else index}"
+        found: Any = self.state.get(key, {})
+        return key, dict(found)
+
+    def read(self, index: int, kind: str = "state") -> bytes | None:
+        found: bytes | None = self._record(index, kind)[1].get(kind)
         return found
 
-    def write(self, index: int, payload: bytes) -> None:
-        self.state[f"{self.prefix}{index}"] = ConfigRecord({"state": payload})
+    def write(self, index: int, payload: bytes, kind: str = "state") -> None:
+        key, record = self._record(index, kind)
+        self.state[key] = ConfigRecord({**record, kind: payload})
 
-    def rounds(self) -> list[int]:
-        mine = [key for key in self.state if key.startswith(self.prefix)]
-        return sorted(int(key.removeprefix(self.prefix)) for key in mine)
+    def rounds(self, kind: str = "state") -> list[int]:
+        mine = [key.removeprefix(self.prefix) for key in self.state if key.startswith(self.prefix)]
+        return sorted(int(each) for each in mine if each.isdigit() and self.read(int(each), kind))
 
-    def drop(self, index: int) -> None:
-        del self.state[f"{self.prefix}{index}"]
+    def drop(self, index: int, kind: str = "state") -> None:
+        key, record = self._record(index, kind)
+        del self.state[key], record[kind]
+        if record:
+            self.state[key] = ConfigRecord(record)
+
+    def alone(self) -> AbstractContextManager[Any]:
+        return nullcontext()  # apps that run at once have copies: only a folder holds them apart
 
 
 def _records(said: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:

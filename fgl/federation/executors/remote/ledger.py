@@ -1,0 +1,204 @@
+"""A site's ledger: a line for each answer and each refusal, and the privacy budget they count for.
+
+``ledger.jsonl`` lies in a site's state folder. At a megabyte it is moved to ``ledger-000001.jsonl``
+and so on, of which the newest ten stay; the new one begins with what was spent so far.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from ....checks import check_number
+from ....privacy import composed_epsilon
+from ...saved import disk
+from .problems import Refusal
+
+SIZE, FILES = 1_000_000, 10  # bytes of one file, and how many old ones stay
+LONGEST = 2000  # characters of a reason
+Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how often
+
+
+class Ledger:
+    """What one question leaves behind at a site, and whether the site's budget affords an answer.
+
+    Args:
+        folder: where the ledger lies; None keeps none, and knows no budget.
+        about: JSON-able values that stand in each line of this question: run, round, method.
+        epsilon: budget of all answers of this site together, of all runs; default none.
+        delta: at which epsilon is taken.
+
+    Raises:
+        ValueError: if a number is out of range, or a budget has no folder to survive in.
+
+    Example:
+        >>> import tempfile
+        >>> ledger = Ledger(tempfile.mkdtemp(), {"round": 0}, epsilon=2.0)
+        >>> ledger.charge({"noise_multiplier": 4.0}, num_bytes=120)
+        >>> 1 < ledger.epsilon_after({}) < 2
+        True
+        >>> ledger.epsilon_after({"noise_multiplier": 0.0})
+        inf
+    """
+
+    def __init__(
+        self,
+        folder: str | Path | None,
+        about: Mapping[str, Any],
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+    ) -> None:
+        if epsilon is not None:
+            check_number("epsilon", epsilon, above=0)
+        check_number("delta", delta, above=0, below=1)
+        if folder is None and epsilon is not None:
+            raise ValueError(
+                f"Expected a state folder beside a budget of epsilon {epsilon:g}, since it must "
+                "survive a restart, but got none"
+            )
+        self.folder = None if folder is None else Path(folder)
+        self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
+
+    def epsilon_after(self, costs: Mapping[str, float]) -> float:
+        """Epsilon of all answers so far, and of one more that costs this."""
+        return self._epsilon(self._uses() + _uses(costs))
+
+    def check(self, costs: Mapping[str, float]) -> None:
+        """Raise a ValueError if the budget does not afford one more answer that costs this."""
+        if self.epsilon is not None:
+            self._afford(costs)
+
+    def charge(self, costs: Mapping[str, float], *, num_bytes: int) -> None:
+        """Write an answer down, before it leaves.
+
+        Raises:
+            ValueError: if the budget does not afford it.
+        """
+        if self.folder is None:
+            return
+        with self._locked():
+            spent = self._afford(costs)
+            kinds = [[*kind, times] for kind, times in _uses(costs).items()]
+            self._write({"bytes": num_bytes, "noise": kinds, **self._spent(spent)})
+
+    def again(self, *, num_bytes: int) -> None:
+        """Write down that a kept answer left once more: the same bits cost nothing."""
+        self.note(bytes=num_bytes, again=True)
+
+    @contextmanager
+    def refusals(self) -> Iterator[None]:
+        """Write down why there is no answer, where that is so."""
+        try:
+            yield
+        except Exception as error:
+            with suppress(Exception):  # the first error is the one to tell
+                self.note(refused=f"{type(error).__name__}: {error}"[:LONGEST])
+            raise
+
+    def note(self, **what: Any) -> None:
+        """Write a line."""
+        if self.folder is not None:
+            with self._locked():
+                self._write(what)
+
+    def _afford(self, costs: Mapping[str, float]) -> float:
+        """Epsilon with one more answer, which must be within the budget."""
+        before = self._uses()
+        spent = self._epsilon(before + _uses(costs))
+        if self.epsilon is not None and _uses(costs) and spent > self.epsilon:
+            exact = [kind for kind in before if not kind[0]]
+            hint = ": answers without noise were given before" if exact else ""
+            raise Refusal(
+                f"Expected epsilon of all answers of this site to stay at most {self.epsilon:g} at "
+                f"delta {self.delta:g}, but got {spent:.4g} with this one{hint}"
+            )
+        return spent
+
+    def _epsilon(self, uses: Uses) -> float:
+        try:
+            return composed_epsilon(uses, delta=self.delta)
+        except ImportError:
+            if self.epsilon is not None:
+                raise
+            return math.nan  # without the extra `private` a ledger has no epsilon
+
+    def _spent(self, epsilon: float) -> dict[str, Any]:
+        """JSON knows no infinity."""
+        return {"epsilon": epsilon if math.isfinite(epsilon) else None, "delta": self.delta}
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two runs of one site write one after the other."""
+        assert self.folder is not None
+        self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(self.folder / "ledger.lock", mode=0o600):
+            yield
+
+    @property
+    def _path(self) -> Path:
+        return Path(self.folder or ".", "ledger.jsonl")
+
+    def _numbered(self, number: int) -> Path:
+        return self._path.with_name(f"ledger-{number:06d}.jsonl")
+
+    def _lines(self) -> bytes:
+        """All whole lines; what a kill left of another had not left the site."""
+        data = self._path.read_bytes() if self.folder and self._path.exists() else b""
+        return data[: data.rfind(b"\n") + 1]
+
+    def _uses(self) -> Uses:
+        found: Uses = Counter()
+        for number, line in enumerate(self._lines().splitlines(), 1):
+            try:
+                kinds = json.loads(line).get("noise", [])
+                found.update({(float(noise), float(rate)): int(n) for noise, rate, n in kinds})
+            except (AttributeError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"Expected line {number} of {self._path} to be one of a ledger, but got "
+                    f"{line[:40]!r}: put its copy back, or move the file away to begin anew"
+                ) from error
+        return found
+
+    def _write(self, what: Mapping[str, Any]) -> None:
+        """Append a line, on the disk before this returns."""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        line = json.dumps({"time": now, **self.about, **what}).encode() + b"\n"
+        before = self._lines()
+        if before and len(before) + len(line) > SIZE:
+            before = self._rotate(before)
+        if not before:
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, 0o600))
+        disk.write_at(self._path, len(before), line)
+
+    def _rotate(self, before: bytes) -> bytes:
+        """Begin another file with what was spent, once the full one has a copy."""
+        kinds = [[*kind, times] for kind, times in self._uses().items()]
+        carried = json.dumps({"carried": True, "noise": kinds}).encode() + b"\n"
+        names = (path.name for path in self._path.parent.glob("ledger-*.jsonl"))
+        found = (re.fullmatch(r"ledger-(\d{6,})\.jsonl", name) for name in names)
+        old = sorted(int(each[1]) for each in found if each)
+        number = old[-1] + 1 if old else 1
+        disk.write_whole(self._numbered(number), before, private=True)
+        for each in [*old, number][:-FILES]:
+            self._numbered(each).unlink(missing_ok=True)
+        disk.write_whole(self._path, carried, private=True)
+        return carried
+
+
+def _uses(costs: Mapping[str, float]) -> Uses:
+    """The mechanisms in an answer; none where it tells nothing of the data."""
+    if not costs:
+        return Counter()
+    kind = float(costs["noise_multiplier"]), float(costs.get("sample_rate", 1.0))
+    return Counter({kind: int(costs.get("steps", 1))})

@@ -1,0 +1,52 @@
+"""The epsilon of several mechanisms together, such as those of all runs that one site was in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from .accountant import ORDERS, _quiet_about, epsilon
+
+
+def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
+    """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
+
+    For one kind it is `fgl.privacy.epsilon`. For several their Renyi divergences are added up,
+    order by order.
+
+    Args:
+        uses: (noise multiplier, sample rate) to how often; see `fgl.privacy.epsilon` for both.
+        delta: the probability with which the bound may fail, in (0, 1).
+
+    Returns:
+        Epsilon; 0 for no use, infinite where one has no noise. It is for neighbours that every
+        kind is for: replacing all of a client's data covers replacing one of its examples, not the
+        other way round.
+
+    Raises:
+        ImportError: without the extra `private`.
+        ValueError: if a number is out of range.
+
+    Example:
+        >>> one = composed_epsilon({(1.0, 1.0): 10}, delta=1e-5)
+        >>> one == fgl.privacy.epsilon(noise_multiplier=1.0, rounds=10, delta=1e-5)
+        True
+        >>> composed_epsilon({(1.0, 1.0): 5, (1.0 + 1e-9, 1.0): 5}, delta=1e-5) - one < 1e-6
+        True
+    """
+    used = {kind: times for kind, times in uses.items() if times}
+    each = [
+        epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
+        for (noise, rate), times in used.items()
+    ]
+    if len(each) < 2 or math.inf in each:
+        return max(each, default=0.0)
+    import dp_accounting as accounting  # `epsilon` has said where it is missing
+    from dp_accounting import rdp
+
+    accountant = rdp.RdpAccountant(list(ORDERS))
+    with _quiet_about("Excluding this order"):
+        for (noise, rate), times in used.items():
+            event = accounting.GaussianDpEvent(noise)
+            accountant.compose(accounting.PoissonSampledDpEvent(rate, event), times)
+    return float(accountant.get_epsilon(delta))

@@ -1,0 +1,532 @@
+"""A site of Flower's: what it answers once, what it keeps, what it refuses, and its ledger."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import stat
+import warnings
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conformance import known
+from federations import end, same
+from test_flower import flower, rate, stateful
+from test_secure_sum import lines, tiny
+
+import fgl
+from fgl.privacy.signatures import signing_key
+from fgl.transforms import Signatures, local_gaussian, privacy_spent, secure_sum, summed_gaussian
+
+pytest.importorskip("flwr")
+
+import flower_grid
+from flower_grid import Grid
+from flwr.app import Error, Message
+
+from fgl.federation import Loop
+from fgl.federation.executors.remote.ledger import Ledger
+from fgl.federation.executors.remote.shelf import StateFolder
+from fgl.federation.executors.remote.wire import pack, unpack
+
+
+class Post(Grid):
+    """A grid that keeps the questions, so that a server can ask again and otherwise."""
+
+    def __init__(self, *given: Any, **node: Any) -> None:
+        super().__init__(*given, **node)
+        self.questions: list[Any] = []
+
+    def push_messages(self, messages: Any) -> list[str]:
+        messages = list(messages)
+        self.questions += [copy.deepcopy(message) for message in messages]
+        return super().push_messages(messages)
+
+    def of(self, index: int, node: int, kind: str = "train") -> Any:
+        """The question of a round to a node."""
+        for each in self.questions:
+            told = each.metadata
+            mine = (told.message_type, told.dst_node_id) == (kind, node)
+            if mine and each.content["note"]["round"] == str(index):
+                return each
+        raise LookupError(index)
+
+    def ask(self, question: Any, change: Any = None, **note: int) -> Any:
+        """What a node answers to a question, with another message or another note."""
+        content = copy.deepcopy(question.content)
+        for name, value in note.items():
+            content["note"][name] = str(value)
+        if change is not None:
+            array = content["message"]["packed"]
+            message = unpack(array.data)
+            change(message)
+            array.data = pack(message)
+        told = question.metadata
+        (number,) = Grid.push_messages(
+            self, [Message(content, told.dst_node_id, told.message_type)]
+        )
+        (reply,) = self.pull_messages([number])
+        return reply
+
+
+def sent(reply: Any) -> bytes:
+    """The bits of an answer."""
+    assert not refused(reply), reply
+    data: bytes = reply.content["message"]["packed"].data
+    return data
+
+
+def refused(reply: Any) -> bool:
+    return reply.has_error() or "error" in reply.content["note"]
+
+
+def why(reply: Any) -> str:
+    assert refused(reply)
+    return str(reply.content["note"]["text"])
+
+
+apps = partial(flower_grid.apps, full_errors=True)
+
+
+def noisy(noise_multiplier: float = 2.0) -> tuple[fgl.Method, list[fgl.Graph]]:
+    made = known("nodes", 0.0, torch.float32)
+    method = local_gaussian(made.fedavg, length=1.0, noise_multiplier=noise_multiplier)
+    return method, list(made.clients)
+
+
+def at_sites(grid: Any, root: Any, **node: Any) -> Any:
+    """Each client has a folder of its own, and the same node config otherwise."""
+    for client, context in enumerate(grid.contexts.values()):
+        context.node_config.update({"state": str(root / str(client)), **node})
+    return grid
+
+
+def ledger(root: Any) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(root, "ledger.jsonl").read_text().splitlines()]
+
+
+# One answer
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_the_same_question_has_the_same_bits(folder: bool, tmp_path: Any) -> None:
+    method, clients = noisy()
+    grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
+    result = fgl.run(method, on=flower(grid), num_rounds=2)
+    for index in (0, 1):
+        question = grid.of(index, 100)
+        assert len({sent(grid.ask(question)) for _ in range(20)}) == 1
+    assert sent(grid.ask(grid.of(0, 100))) != sent(grid.ask(grid.of(1, 100)))
+    assert result.server_state["privacy"]["rounds"].tolist() == [2] * len(clients)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_noise_is_drawn_once_for_a_round(folder: bool, tmp_path: Any) -> None:
+    """Another question in a round that was answered would be worth another epsilon."""
+    method, clients = noisy()
+    grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
+    fgl.run(method, on=flower(grid), num_rounds=2)
+
+    def moved(message: Any) -> None:
+        message["model"] = {name: value + 1 for name, value in message["model"].items()}
+
+    for index in (0, 1):
+        said = why(grid.ask(grid.of(index, 100), moved))
+        assert f"Expected one question in round {index}" in said
+
+
+def test_lost_answers_cost_one_answer(tmp_path: Any) -> None:
+    """The answers of client 1 to the first round are lost five times, on their way."""
+    method, clients = noisy()
+    came: list[bytes] = []
+
+    def lose(kind: str, node: int, times: int, reply: Any) -> Any:
+        if node == 101 and times <= 6:
+            came.append(sent(reply))
+        return Error(4, "lost") if node == 101 and times <= 5 else reply
+
+    grid = at_sites(Grid(apps(method, clients), lose), tmp_path)
+    result = fgl.run(method, on=flower(grid), num_rounds=2, watch=privacy_spent)
+    assert len(came) == 6 and len(set(came)) == 1
+    lines = ledger(tmp_path / "1")
+    assert [line.get("again", False) for line in lines] == [False, *[True] * 5, False]
+    assert result.history[-1].metrics["epsilon"] == lines[-1]["epsilon"]
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_the_server_counts_answers_that_never_came(tmp_path: Any) -> None:
+    """All answers of a round are lost, and those of one client in the next."""
+    method, clients = noisy()
+
+    def lose(kind: str, node: int, times: int, reply: Any) -> Any:
+        lost = times == 2 or (times == 3 and node == 101)
+        return Error(2, "lost") if lost else reply
+
+    grid = Grid(apps(method, clients), lose, state=str(tmp_path))
+    result = fgl.run(method, on=flower(grid), num_rounds=3, watch=privacy_spent)
+    assert [len(record.dropped) for record in result.history] == [0, len(clients), 1]
+    assert result.server_state["privacy"]["rounds"].tolist() == [3] * len(clients)  # type: ignore[index]
+
+
+def test_a_run_that_is_resumed_gets_the_answers_that_it_had(tmp_path: Any) -> None:
+    """The server's newest checkpoint is lost: it asks for a round that was answered before."""
+    method, clients = noisy()
+    grid = Post(apps(method, clients), state=str(tmp_path / "states"))
+    how: Any = {"on": flower(grid), "checkpoint": tmp_path / "run"}
+    want = fgl.run(method, num_rounds=3, **how)
+    (tmp_path / "run" / "round-000003.ckpt").unlink()
+    again = fgl.run(method, num_rounds=3, **how)
+    assert same(end(again)["outbox"], end(want)["outbox"])
+    spent = [line for line in ledger(tmp_path / "states") if line.get("noise")]
+    assert len(spent) == 3 * len(clients)
+
+
+# A secure sum's secrets
+
+
+OVER = re.compile("tells each thing once|to have the exchange's first message, but got none")
+
+
+def summed(root: Any, num_rounds: int = 4) -> tuple[fgl.Method, Post, fgl.Result]:
+    method = secure_sum(tiny(), threshold=3)
+    grid = Post(apps(method, lines(4)), state=str(root))
+    on = flower(grid)
+    return method, grid, fgl.run(method, on=on, num_rounds=num_rounds)
+
+
+@pytest.mark.parametrize("later", [0, 1, 40])
+def test_a_server_that_goes_back_does_not_get_both_secrets(later: int, tmp_path: Any) -> None:
+    """It has shares of everybody's own mask, and asks for those of client 0's common masks."""
+    _, grid, _ = summed(tmp_path)
+
+    def without_the_first(message: Any) -> None:
+        message["secure"]["sent"][0] = False
+
+    for node in (101, 102, 103):
+        question = grid.of(3, node)
+        told = unpack(sent(grid.ask(question)))["secure"]
+        assert told["shares"][0, 0] == 1  # type: ignore[index]
+        reply = grid.ask(question, without_the_first, round=3 + later)
+        assert OVER.search(why(reply))
+
+
+def test_a_server_that_goes_back_does_not_get_two_uploads_with_one_mask(tmp_path: Any) -> None:
+    _, grid, _ = summed(tmp_path, num_rounds=3)
+    question = grid.of(2, 101)
+
+    def without_the_last(message: Any) -> None:
+        message["secure"]["here"][3] = False
+
+    for later in (0, 1):
+        for change in (without_the_last, None) if later else (without_the_last,):
+            reply = grid.ask(question, change, round=2 + later)
+            assert OVER.search(why(reply))
+    assert len({sent(grid.ask(question)) for _ in range(3)}) == 1
+
+
+@pytest.mark.parametrize("broken", ["state", "onward", "reply"])
+def test_a_kill_at_any_moment_does_not_reveal_both(
+    broken: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client is killed while it writes down that it told its shares."""
+    _, grid, result = summed(tmp_path, num_rounds=3)
+    write, base = StateFolder.write, int(result.client_states[1]["round"])  # type: ignore[arg-type]
+
+    def killed(self: Any, index: int, payload: bytes, kind: str = "state") -> None:
+        if kind == broken:
+            raise OSError("killed")
+        write(self, index, payload, kind)
+
+    def shares(index: int, without: int) -> Any:
+        """Who is asked in a round for what is left of a client, or is not."""
+        here = torch.arange(4) != without
+
+        def change(message: Any) -> None:
+            message |= {"phase": torch.tensor(3), "secure": {"sent": here}}
+
+        return grid.ask(grid.of(2, 101), change, round=index, base=base)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StateFolder, "write", killed)
+        first = shares(3, 9)
+    assert refused(first) == (broken != "state")  # it keeps no state after its shares
+    told = [each for each in (first, shares(3, 9), shares(4, 0)) if not refused(each)]
+    kinds = [int(unpack(sent(each))["secure"]["shares"][0, 0]) for each in told]  # type: ignore[index]
+    assert kinds == {"state": [1, 1], "onward": [1], "reply": []}[broken]
+
+
+@pytest.mark.parametrize("alike", [True, False])
+def test_two_questions_at_once_do_not_get_both(
+    alike: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server asks in two of Flower's runs, which a SuperNode plays side by side."""
+    _, grid, result = summed(tmp_path, num_rounds=3)
+    inner: list[Any] = []
+    base = int(result.client_states[1]["round"])  # type: ignore[arg-type]
+
+    def shares(without: int) -> Any:
+        def change(message: Any) -> None:
+            here = torch.arange(4) != without
+            message |= {"phase": torch.tensor(3), "secure": {"sent": here}}
+
+        return grid.ask(grid.of(2, 101), change, round=3, base=base)
+
+    class Slow(Loop):
+        def train(self, *given: Any) -> Any:
+            found = super().train(*given)
+            if not inner:
+                inner.append(None)
+                inner[0] = shares(9 if alike else 0)
+            return found
+
+    monkeypatch.setattr("fgl.federation.executors.remote.client.Loop", Slow)
+    outer = shares(9)
+    first = sent(inner[0])
+    assert sent(outer) == first if alike else "Expected one question at a time" in why(outer)
+
+
+def test_secrets_are_gone_when_an_exchange_ends(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[bytes] = []
+
+    def draw(count: int) -> bytes:
+        drawn.append(os.urandom(count))
+        return drawn[-1]
+
+    monkeypatch.setattr("secrets.token_bytes", draw)
+
+    def kept() -> int:
+        files = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+        return sum(each in files for each in drawn if len(each) == 32)
+
+    summed(tmp_path / "whole")
+    assert len([each for each in drawn if len(each) == 32]) == 3 * 4
+    assert kept() == 0
+    summed(tmp_path / "half", num_rounds=3)
+    assert kept() == 3 * 4
+
+
+def test_an_exchange_goes_on_where_a_server_was_killed(tmp_path: Any) -> None:
+    """It goes back one checkpoint, after each round, and gets the answers that it had."""
+    method = secure_sum(tiny(), threshold=3)
+    want = fgl.run(tiny(), lines(4), num_rounds=1).outbox[0]["model"]
+    for last in (2, 3, 4):
+        folder = tmp_path / str(last)
+        grid = Post(apps(method, lines(4)), state=str(folder / "states"))
+        how: Any = {"on": flower(grid), "checkpoint": folder / "run"}
+        fgl.run(method, num_rounds=last, **how)
+        newest = folder / "run" / f"round-{last:06d}.ckpt"
+        newest.write_bytes(newest.read_bytes()[:-1])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*to be a whole checkpoint")
+            got = fgl.run(method, num_rounds=4, **how)
+        assert not any(record.dropped for record in got.history)
+        for name, value in got.outbox[0]["model"].items():  # type: ignore[union-attr]
+            torch.testing.assert_close(value, want[name], rtol=0, atol=1e-8)  # type: ignore[index]
+
+
+def test_states_are_for_their_owner_alone(tmp_path: Any) -> None:
+    method, clients = stateful()
+    before = os.umask(0)
+    try:
+        grid = at_sites(Grid(apps(method, clients)), tmp_path / "sites")
+        fgl.run(method, on=flower(grid), num_rounds=2, checkpoint=tmp_path / "run")
+    finally:
+        os.umask(before)
+    found = [tmp_path / "sites" / "0", *(tmp_path / "sites" / "0").rglob("*")]
+    assert len(found) > 6
+    for path in found:
+        assert stat.S_IMODE(path.stat().st_mode) == (0o700 if path.is_dir() else 0o600), path
+    for path in (tmp_path / "run").glob("*.ckpt"):  # of a simulation, it has the clients' states
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+# The ledger and its budget
+
+
+def test_a_line_for_each_answer(tmp_path: Any) -> None:
+    method, clients = noisy()
+    grid = at_sites(Grid(apps(method, clients)), tmp_path)
+    fgl.run(method, on=flower(grid), num_rounds=2)
+    lines = ledger(tmp_path / "2")
+    assert [line["round"] for line in lines] == [0, 1]
+    assert [line["noise"] for line in lines] == [[[2.0, 1.0, 1]]] * 2
+    for number, line in enumerate(lines, 1):
+        want = fgl.privacy.epsilon(noise_multiplier=2.0, rounds=number, delta=1e-5)
+        assert line["epsilon"] == want
+        assert line["bytes"] > 500
+        assert line["method"].startswith("local_gaussian(fedavg(GCN(...)")
+        assert (line["kind"], line["client"], line["flower run"]) == ("train", 2, 1)
+        assert (tmp_path / "2" / f"run-{line['run']}").is_dir()
+
+
+def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any) -> None:
+    method, clients = noisy()
+    two, three = (fgl.privacy.epsilon(noise_multiplier=2.0, rounds=n, delta=1e-5) for n in (2, 3))
+    grid = at_sites(Post(apps(method, clients)), tmp_path, epsilon=(two + three) / 2)
+    fgl.run(method, on=flower(grid), num_rounds=2)
+    kept = sent(grid.ask(grid.of(1, 101)))
+    new = Post(apps(method, clients))
+    at_sites(new, tmp_path, epsilon=(two + three) / 2)
+    assert sent(new.ask(grid.of(1, 101))) == kept  # the same bits cost nothing
+    for run in (None, 8):  # neither in this run nor in another
+        told = {} if run is None else {"run": run}
+        said = why(new.ask(grid.of(1, 101), round=2, **told))
+        assert "Expected epsilon of all answers of this site to stay at most" in said
+        assert f"but got {three:.4g} with this one" in said
+    last = ledger(tmp_path / "1")[-1]
+    assert "Expected epsilon of all answers" in last["refused"]
+    assert (last["run"], last["round"]) == ("0000000000000008", 2)
+    assert not (tmp_path / "1" / "run-0000000000000008").exists()
+
+
+def test_a_budget_affords_nothing_without_noise(tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = at_sites(Post(apps(method, clients, score=rate)), tmp_path)
+    fgl.run(method, on=flower(grid), num_rounds=1)
+    assert [line["epsilon"] for line in ledger(tmp_path / "1")] == [None, None]
+    new = at_sites(Post(apps(method, clients, score=rate)), tmp_path / "new", epsilon=1e6)
+    for kind in ("train", "evaluate"):
+        assert "but got inf with this one" in why(new.ask(grid.of(0, 101, kind), round=1))
+    at_sites(new, tmp_path, epsilon=1e6)
+    assert "inf with this one: answers without noise were given before" in why(
+        new.ask(grid.of(0, 101), round=1)
+    )
+    noise, _ = noisy()
+    with_scores = at_sites(Grid(apps(noise, clients, score=rate)), tmp_path / "n", epsilon=99.0)
+    result = fgl.run(noise, on=flower(with_scores), num_rounds=1)
+    assert not result.history[0].metrics and not result.history[0].dropped
+
+
+def test_an_exchange_costs_one_answer(tmp_path: Any) -> None:
+    method, clients = noisy()
+    summed = secure_sum(method, threshold=3)
+    grid = at_sites(Grid(apps(summed, clients)), tmp_path, epsilon=99.0)
+    fgl.run(summed, on=flower(grid), num_rounds=8)
+    lines = ledger(tmp_path / "0")
+    assert [bool(line["noise"]) for line in lines] == [False, False, True, False] * 2
+    want = fgl.privacy.epsilon(noise_multiplier=2.0, rounds=2, delta=1e-5)
+    assert lines[-1]["epsilon"] == want
+
+
+def test_a_budget_needs_a_folder() -> None:
+    method, clients = noisy()
+    grid = Grid(apps(method, clients))
+    grid.contexts[100].node_config["epsilon"] = 2.0
+    result = fgl.run(method, on=flower(grid), num_rounds=1)
+    assert "a state folder beside a budget of epsilon 2" in result.history[0].dropped[0]
+
+
+def test_a_full_ledger_is_rotated_and_forgets_nothing(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fgl.federation.executors.remote.ledger.SIZE", 500)
+    monkeypatch.setattr("fgl.federation.executors.remote.ledger.FILES", 3)
+    book = Ledger(tmp_path, {"round": 0})
+    costs = [{"noise_multiplier": 5.0}, {"noise_multiplier": 3.0, "sample_rate": 0.1, "steps": 2}]
+    for number in range(20):
+        book.charge(costs[number % 2], num_bytes=9)
+    want = fgl.privacy.composed_epsilon({(5.0, 1.0): 10, (3.0, 0.1): 20}, delta=1e-5)
+    assert book.epsilon_after({}) == want
+    assert len(list(tmp_path.glob("ledger-*.jsonl"))) == 3
+    assert all(path.stat().st_size <= 500 for path in tmp_path.glob("*.jsonl"))
+
+
+def test_half_a_line_is_cut_off_and_a_damaged_one_refuses(tmp_path: Any) -> None:
+    book = Ledger(tmp_path, {"round": 0}, epsilon=9.0)
+    book.charge({"noise_multiplier": 2.0}, num_bytes=9)
+    path = tmp_path / "ledger.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:50])  # killed in the middle: the answer had not left
+    book.charge({"noise_multiplier": 2.0}, num_bytes=9)
+    want = fgl.privacy.epsilon(noise_multiplier=2.0, rounds=2, delta=1e-5)
+    assert book.epsilon_after({}) == want
+    path.write_bytes(b"garbage\n" + whole)
+    with pytest.raises(ValueError, match="Expected line 1 of .* to be one of a ledger"):
+        book.charge({"noise_multiplier": 2.0}, num_bytes=9)
+
+
+# What a site allows
+
+
+def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any) -> None:
+    """The operator reads the plan in the ledger, and approves it while the SuperNode goes on."""
+    approved = tmp_path / "approved"
+    approved.write_text("# plans that this clinic answers\n\n")
+    method, clients = noisy(2.0)
+    grid = at_sites(Grid(apps(method, clients)), tmp_path)
+    grid.contexts[101].node_config["approved"] = str(approved)
+
+    def approve(record: Any, result: Any) -> None:
+        if record.round == 1:
+            line = ledger(tmp_path / "1")[-1]
+            assert line["method"].endswith("noise_multiplier=2.0)")
+            with approved.open("a") as file:
+                file.write(f"{line['plan']} {line['method']}, asked for by the board\n")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        result = fgl.run(method, on=flower(grid), num_rounds=4, callbacks=[approve])
+        less = noisy(0.5)[0]
+        new = at_sites(Grid(apps(less, clients)), tmp_path)
+        new.contexts[101].node_config["approved"] = str(approved)
+        other = fgl.run(less, on=flower(new), num_rounds=1)
+    assert [list(record.dropped) for record in result.history] == [[1], [1], [], []]
+    assert "Expected the plan of the run to be approved by the site" in result.history[0].dropped[1]
+    assert list(other.history[0].dropped) == [1]
+    assert ledger(tmp_path / "1")[-1]["refused"].endswith("noise_multiplier=0.5)")
+
+
+@pytest.mark.parametrize("folder", [True, False])
+def test_runs_have_a_bounded_number_of_places(folder: bool, tmp_path: Any) -> None:
+    method, clients = stateful()
+    grid = Post(apps(method, clients), runs=2)
+    if folder:
+        at_sites(grid, tmp_path)
+    fgl.run(method, on=flower(grid), num_rounds=1)
+    for run in (7, 8, 9):  # a server makes as many runs as it likes
+        assert sent(grid.ask(grid.of(0, 101), run=run))
+    if folder:
+        found = [path.name for path in sorted((tmp_path / "1").glob("run-*"))]
+        assert found == [f"run-{run:016x}" for run in (8, 9)]
+        removed = [line["removed"] for line in ledger(tmp_path / "1") if "removed" in line]
+        assert removed[1:] == ["run-0000000000000007"] and len(removed) == 2
+    else:
+        runs = {key.split("-")[1] for key in grid.contexts[101].state}
+        assert runs == {"8", "9"}
+
+
+def test_a_client_signs_one_list_of_an_exchange(tmp_path: Any) -> None:
+    """Whatever checkpoint its server goes back to, and after the exchange."""
+    own = {graph.num_nodes: bytes([graph.num_nodes]) * 32 for graph in lines(4)}
+    public = {k: signing_key(own[graph.num_nodes]) for k, graph in enumerate(lines(4))}
+    signed = Signatures(public, lambda graph: own[graph.num_nodes])
+    method = secure_sum(tiny(), threshold=3, signed=signed)
+
+    def without_the_first(message: Any) -> None:
+        message["secure"]["sent"][0] = False
+
+    for num_rounds in (4, 5):
+        grid = Post(apps(method, lines(4)), state=str(tmp_path / str(num_rounds)))
+        fgl.run(method, on=flower(grid), num_rounds=num_rounds)
+        question = grid.of(3, 101)
+        assert "signature" in unpack(sent(grid.ask(question)))["secure"]
+        for later in (3, 4, 9):
+            assert OVER.search(why(grid.ask(question, without_the_first, round=later)))
+
+
+def test_noise_inside_a_sum_is_what_a_budget_counts(tmp_path: Any) -> None:
+    made = known("nodes", 0.0, torch.float32)
+    how: Any = {"threshold": 3, "length": 1.0, "noise_multiplier": 5.0}
+    method = summed_gaussian(made.fedavg, **how)
+    grid = at_sites(Grid(apps(method, made.clients)), tmp_path, epsilon=9.0)
+    result = fgl.run(method, on=flower(grid), num_rounds=8)
+    assert not any(record.dropped for record in result.history)
+    want = fgl.privacy.epsilon(noise_multiplier=5.0, rounds=2, delta=1e-5)
+    assert ledger(tmp_path / "0")[-1]["epsilon"] == want
