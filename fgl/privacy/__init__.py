@@ -3,6 +3,7 @@
 from . import masks, signatures
 from .accountant import ORDERS, epsilon, noise_for
 from .clip import clip, clipped_gradient
+from .discrete_gaussian import discrete_gaussian, gap_of_sum
 from .fixed_point import DoesNotFit, decode, encode, largest_weight, wrapped_sum
 from .gaussian import gaussian, noisy_shares, on_grid
 from .shares import CannotUnmask
@@ -14,8 +15,10 @@ __all__ = [
     "clip",
     "clipped_gradient",
     "decode",
+    "discrete_gaussian",
     "encode",
     "epsilon",
+    "gap_of_sum",
     "gaussian",
     "largest_weight",
     "masks",

@@ -15,6 +15,7 @@ from .gaussian import central_gaussian, local_gaussian, privacy_spent
 from .robust import robust
 from .secure_sum.signed import Signatures
 from .secure_sum.transform import clients_summed, secure_sum, summed_rounds
+from .summed_gaussian import summed_gaussian
 
 __all__ = [
     "Signatures",
@@ -33,5 +34,6 @@ __all__ = [
     "robust",
     "scaled_updates",
     "secure_sum",
+    "summed_gaussian",
     "summed_rounds",
 ]

@@ -171,7 +171,9 @@ def privacy_spent(state: State) -> dict[str, float]:
         )
     known = state["privacy"]
     noise, delta = float(known["noise_multiplier"]), float(known["delta"])
-    times = int(known["rounds"].max()) * int(known.get("steps", 1))
+    rounds = float(known["rounds"].max())
+    times = math.ceil(rounds) * int(known.get("steps", 1))
+    noise *= math.sqrt(math.ceil(rounds) / rounds) if rounds else 1  # a sum may cost less than one
     rate = float(known.get("sample_rate", 1.0))
     spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
     return {"epsilon": spent, "delta": delta}
