@@ -154,6 +154,8 @@ def test_without_noise_to_speak_of_it_is_the_secure_sum_of_clipped_updates() -> 
     want = fgl.run(secure_sum(clipped(line(), length=LENGTH), threshold=3), made, num_rounds=8)
     close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-5)
     assert float(change(want, line()).abs().max()) > 1e-3
+    sizes = [[(r.bytes_up, r.bytes_down) for r in each.history] for each in (got, want)]
+    assert sizes[0] == sizes[1]  # noise makes no message longer
 
 
 @pytest.mark.parametrize("lost", [(), (4,), (1, 5)])

@@ -160,7 +160,7 @@ def privacy_spent(state: State) -> dict[str, float]:
         >>> numbers = {"noise_multiplier": torch.tensor(1.0), "delta": torch.tensor(1e-5)}
         >>> state = {"privacy": {"rounds": torch.tensor([3, 10]), **numbers}}
         >>> round(privacy_spent(state)["epsilon"], 2)
-        19.05
+        17.86
     """
     if "privacy" not in state:
         if set(state) <= {"model", "secure", "told"}:  # nothing has been aggregated yet
