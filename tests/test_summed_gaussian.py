@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 import scipy.stats
 import torch
-from conformance import ROWS, K, case, known
+from conformance import known
 from federations import close, end, same
 from torch import Tensor
 
 import fgl
 from fgl import privacy
 from fgl.federation import Flower, Method, Training
-from fgl.privacy.gaussian import standard_normal
 from fgl.transforms import clipped, privacy_spent, secure_sum, summed_gaussian, summed_rounds
 
 pytest.importorskip("cryptography")
