@@ -56,7 +56,7 @@ def dense(own: fgl.Graph) -> torch.Tensor:
 def text(found: dict[str, Any]) -> str:
     """The table of the page."""
     lines = [
-        "| clients | hops | rows | MB plain | MB secure | seconds plain | seconds secure | farthest |",
+        "| clients | hops | rows | MB plain | MB secure | s plain | s secure | farthest |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for each in found["cases"]:

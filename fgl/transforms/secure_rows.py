@@ -113,7 +113,8 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         mine = _rows(graph)
         seed = _of_run() if unprotected else secrets.token_bytes(parts.KEY)
-        own = graph.adj.astype(torch.float64) @ graph.x
+        x: Any = graph.x
+        own = graph.adj.astype(torch.float64) @ x
         sums = own[graph.num_nodes - num_rows :].cpu()
         sums[mine] += _pad(seed, int(mine.sum()), width)
         message: Message = {"model": {"rows": sums}, "num_examples": torch.tensor(1)}
@@ -131,7 +132,7 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
             return {"rows": found}
         mine, scale = _rows(graph), 2.0**BITS
         total = (means["rows"][mine] * float(message["num_clients"]) * scale).round() / scale
-        seed = parts.as_bytes(state["pad"])  # type: ignore[arg-type]
+        seed = parts.as_bytes(state["pad"])
         found[mine] = total - _pad(seed, int(mine.sum()), width)
         return {"rows": found}
 
@@ -140,10 +141,10 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
     return replace(base, **changed, max_change=math.inf, max_examples=1)
 
 
-def _rows(graph: Graph) -> Tensor:
+def _rows(graph: Any) -> Tensor:
     """Which rows the client asked for, bool ``[R]``: its nodes without features that are marked."""
-    mask: Any = graph.train_mask
-    num_own = int((graph.x[:, -1] != 0).sum())
+    mask, x = graph.train_mask, graph.x
+    num_own = int((x[:, -1] != 0).sum())
     return mask[num_own:].cpu()  # type: ignore[no-any-return]
 
 
