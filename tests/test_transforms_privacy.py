@@ -268,6 +268,20 @@ def test_epsilon_is_in_the_history_of_who_took_part_most(kind: str) -> None:
     assert len(found["curves"]["epsilon"]) == 5
 
 
+@pytest.mark.parametrize("name", ["local", "central", "summed"])
+def test_noise_of_any_size_is_counted(name: str) -> None:
+    """A server's state with a number above 300 was refused, and the round with it."""
+    made = known("nodes", 0.0, F32)
+    noise = privacy.noise_for(epsilon=0.001, rounds=1, delta=1e-5)
+    assert noise > 1000
+    how: dict[str, Any] = {"length": 1e-4, "noise_multiplier": noise}
+    method = summed_gaussian(made.fedavg, threshold=4, **how) if name == "summed" else None
+    method = method or KINDS[name](made.fedavg, **how)
+    result = fgl.run(method, made, num_rounds=method.exchange, watch=privacy_spent, strict=True)
+    assert result.history[-1].dropped == {}
+    assert result.history[-1].metrics["epsilon"] == pytest.approx(0.001, rel=1e-3)
+
+
 @kinds
 def test_a_rehearsal_has_spent_everything(kind: str) -> None:
     made = known("nodes", 0.0, F32)

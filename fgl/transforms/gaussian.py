@@ -205,7 +205,12 @@ def counted(method: Method, **numbers: float) -> Method:
         rounds[inbox.clients] += 1
         return outbox, {**new, "privacy": {"rounds": rounds, **said}}
 
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
+
+
+def room_for(method: Method, *, noise_multiplier: float, **_: float) -> float:
+    """How far a server's state may move: it has the noise multiplier in it, of any size."""
+    return max(method.max_change, noise_multiplier)
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:

@@ -18,7 +18,7 @@ from ..privacy.discrete_gaussian import COARSEST, FARTHEST
 from ..privacy.gaussian import truncated
 from ..transfer import to_device
 from .clipped import clipped
-from .gaussian import noise_source
+from .gaussian import noise_source, room_for
 from .secure_sum.messages import ASKED, KEYS, SHARES
 from .secure_sum.transform import secure_sum
 
@@ -167,4 +167,4 @@ def _credited(
         outbox, new = method.aggregate(inbox, plain)
         return outbox, {**new, "privacy": {"rounds": rounds, **said}}
 
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
