@@ -419,4 +419,4 @@ def test_noise_for_a_tiny_epsilon() -> None:
 def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"\.\[private\]"):
-        privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=1e-5)
+        privacy.epsilon(noise_multiplier=1.2345, rounds=1, delta=1e-5)  # asked for nowhere else

@@ -21,7 +21,15 @@ from torch import Tensor
 import fgl
 from fgl import privacy
 from fgl.federation import Flower, Method, Training
-from fgl.transforms import clipped, privacy_spent, secure_sum, summed_gaussian, summed_rounds
+from fgl.privacy.signatures import signing_key
+from fgl.transforms import (
+    Signatures,
+    clipped,
+    privacy_spent,
+    secure_sum,
+    summed_gaussian,
+    summed_rounds,
+)
 
 pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
@@ -314,12 +322,34 @@ def test_a_sum_that_failed_after_shares_were_told_counts() -> None:
     assert got.history[-1].metrics["epsilon"] == 0.0  # masks are on
 
 
+def test_clients_that_sign_count_once_for_five_rounds() -> None:
+    made = clients(4, size=30)
+    secrets = [bytes([client]) * 32 for client in range(4)]
+    public = {client: signing_key(secret) for client, secret in enumerate(secrets)}
+    signed = Signatures(public, lambda graph: secrets[graph.num_nodes - 1])
+    how: dict[str, Any] = {"threshold": 3, "colluders": 1, "length": LENGTH, "signed": signed}
+    method = summed_gaussian(line(size=30), noise_multiplier=2.0, **how)
+    lost = gone((7, 3))
+    got = fgl.run(method, made, num_rounds=10, dropouts=lost, watch=privacy_spent)
+    spent = [each.metrics["epsilon"] for each in got.history[3::5]]
+    costs = (2 / 3, 2 / 3 + 1)  # in rounds: two shares are planned, three credited, then two
+    want = [
+        privacy.epsilon(noise_multiplier=2 / math.sqrt(cost), rounds=1, delta=1e-5)
+        for cost in costs
+    ]
+    assert spent == [0.0, pytest.approx(want[0])]  # signatures tell nothing yet
+    ends = [each.metrics["epsilon"] for each in got.history[4::5]]
+    assert ends == pytest.approx(want)
+    assert [sorted(r.dropped) for r in summed_rounds(got.history, method.exchange)] == [[], [3]]
+
+
 def test_what_is_out_of_range_is_refused() -> None:
     good: dict[str, Any] = {"threshold": 3, "length": 1.0, "noise_multiplier": 1.0}
     bad: list[tuple[dict[str, Any], str]] = [
         ({"threshold": 1}, "threshold"), ({"length": 0.0}, "length"), ({"delta": 1.0}, "delta"),
         ({"noise_multiplier": 0.0}, "noise_multiplier"), ({"colluders": 3}, "colluders"),
         ({"colluders": -1}, "colluders"), ({"bits": 4}, "bits to be at least 5"),
+        ({"colluders": 2}, "threshold to be at least 4"),
         ({"bits": 49}, "bits"), ({"bound": 6.0}, "bound"), ({"bits": 48, "bound": 64.0}, "bound"),
     ]  # fmt: skip
     for given, said in bad:

@@ -355,7 +355,7 @@ TOLD: dict[str, Any] = {
     "summed_gaussian": (
         summed_gaussian,
         {"threshold": 3, "length": 0.5, "noise_multiplier": 1.0, "colluders": 0, "delta": 1e-5}
-        | {"bits": 28, "bound": 1024.0, "unprotected": False},
+        | {"signed": None, "bits": 28, "bound": 1024.0, "unprotected": False},
         {"colluders": 1},
     ),
     "robust": (

@@ -16,7 +16,6 @@ from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, State, Training, fedavg, layer, run
 from ..graph import Graph
 from ..privacy import masks as parts
-from .secure_sum.messages import ROUNDS
 from .secure_sum.transform import secure_sum
 
 BITS = 20  # of the fraction: a row is exact to 2^-21 for each client
@@ -75,7 +74,7 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
         with warnings.catch_warnings():
             if unprotected:
                 warnings.simplefilter("ignore")
-            result = run(summed, graphs, num_rounds=ROUNDS)
+            result = run(summed, graphs, num_rounds=summed.exchange)
         lost = {client for each in result.history for client in each.dropped}
         if lost or "num_clients" not in result.outbox[0]:
             raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")

@@ -20,6 +20,7 @@ from ..transfer import to_device
 from .clipped import clipped
 from .gaussian import noise_source, room_for
 from .secure_sum.messages import ASKED, KEYS, SHARES
+from .secure_sum.signed import Signatures
 from .secure_sum.transform import secure_sum
 
 EXACT = 2.0**53  # up to it a float64 has every whole number
@@ -33,6 +34,7 @@ def summed_gaussian(
     length: float,
     noise_multiplier: float,
     colluders: int = 0,
+    signed: Signatures | None = None,
     delta: float = 1e-5,
     bits: int = 28,
     bound: float = 1024.0,
@@ -48,16 +50,18 @@ def summed_gaussian(
 
     Epsilon is for **one client's update or zeros in its place**, at client level, as with
     `central_gaussian`; who is in a sum is known. It protects from everybody who follows the
-    protocol, the server included, as long as at most `colluders` clients tell the server their own
-    noise. `privacy_spent` credits each sum with the noise of those who are in it, less `colluders`:
-    more clients than `threshold` make epsilon smaller, and a client that dropped out adds nothing.
+    protocol, the server included, and with `signed` from a server that lies, as long as at most
+    `colluders` clients tell the server their own noise. `privacy_spent` credits each sum with the
+    noise of those who are in it, less `colluders`: more clients than `threshold` make epsilon
+    smaller, and a client that dropped out adds nothing.
 
     Args:
         method: as for `clipped` and `secure_sum`.
         threshold: how many clients must stay to the end, as for `secure_sum`.
         length: the bound of an update, above 0.
         noise_multiplier: the least standard deviation of the noise in a sum, over `length`.
-        colluders: how many clients may work together with the server; below `threshold`.
+        colluders: how many clients may work together with the server; at most ``threshold - 2``.
+        signed: as for `secure_sum`.
         delta: at which `privacy_spent` says epsilon.
         bits, bound: as for `secure_sum`; the grid must be at most a sixteenth of a client's noise.
         unprotected: draw noise and masks from the run's seed. This repeats an experiment and
@@ -92,6 +96,8 @@ def summed_gaussian(
             method, length=length, sigma=sigma, bits=bits, bound=bound, unprotected=unprotected
         ),
         threshold=threshold,
+        colluders=colluders,
+        signed=signed,
         bits=bits,
         bound=bound,
         unprotected=unprotected,
