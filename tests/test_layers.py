@@ -272,6 +272,10 @@ GIVEN: dict[str, dict[str, Any]] = {
     "robust": {"rule": fgl.aggregate.robust.median},
     "attacked": {"attackers": [1], "attack": transforms.scaled_updates()},
     "secure_sum": {"threshold": 4, "signed": transforms.Signatures({0: bytes(32)})},
+    "summed_gaussian": {
+        **{"threshold": 4, "length": 1.0, "noise_multiplier": 1.0},
+        "signed": transforms.Signatures({0: bytes(32)}),
+    },
     "per_example_gaussian": {
         **{"length": 1.0, "noise_multiplier": 1.0, "sample_rate": 0.5},
         **{"expected_batch_size": 8.0, "num_steps": 2},

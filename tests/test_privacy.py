@@ -266,10 +266,68 @@ def by_hand(noise: float, rounds: int, delta: float) -> float:
 GRID = [(0.7, 1, 1e-5), (1.1, 30, 1e-5), (3.0, 200, 1e-6), (20.0, 1000, 1e-3)]
 
 
+RENYI: dict[str, Any] = {"orders": privacy.ORDERS}
+
+
 @pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
 def test_epsilon_is_its_formula(noise: float, rounds: int, delta: float) -> None:
+    how: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta}
+    assert privacy.epsilon(**how, **RENYI) == pytest.approx(by_hand(noise, rounds, delta), abs=1e-9)
+
+
+@pytest.mark.parametrize(("noise", "rounds", "delta"), [*GRID, (1e3, 3, 1e-5), (0.05, 2, 1e-5)])
+def test_epsilon_without_sampling_is_exact(noise: float, rounds: int, delta: float) -> None:
+    """Its delta by integrating how much likelier one result is, digit by digit."""
+    from mpmath import erfc, exp, mp, mpf, sqrt
+
     spent = privacy.epsilon(noise_multiplier=noise, rounds=rounds, delta=delta)
-    assert spent == pytest.approx(by_hand(noise, rounds, delta), abs=1e-9)
+    with mp.workdps(60):
+        mu = sqrt(mpf(rounds)) / mpf(noise)
+
+        def tail(x: Any) -> Any:
+            return erfc(x / sqrt(mpf(2))) / 2
+
+        def delta_at(level: float) -> float:
+            at = mpf(level) / mu
+            return float(tail(at - mu / 2) - exp(mpf(level)) * tail(at + mu / 2))
+
+        if spent:
+            assert delta_at(spent) == pytest.approx(delta, rel=1e-6)
+        else:
+            assert delta_at(0.0) <= delta
+    assert spent <= by_hand(noise, rounds, delta)
+
+
+SAMPLED = [(1.0, 200, 1e-5, 0.01), (0.7, 3, 1e-6, 0.5), (50.0, 6, 1e-5, 0.5)]
+
+
+@pytest.mark.parametrize(("noise", "rounds", "delta", "rate"), SAMPLED)
+def test_epsilon_of_a_sample_is_never_too_small_and_hardly_too_large(
+    noise: float, rounds: int, delta: float, rate: float
+) -> None:
+    """Between dp-accounting's two bounds on a grid four times as fine, and below Renyi's."""
+    from dp_accounting.pld import privacy_loss_distribution as losses
+
+    step = (10 / noise + 0.5 / noise**2) / accountant.POINTS / 4
+    ends = [
+        losses.from_gaussian_mechanism(
+            noise, sampling_prob=rate, pessimistic_estimate=upper,
+            value_discretization_interval=step, use_connect_dots=upper,
+        ).self_compose(rounds).get_epsilon_for_delta(delta)
+        for upper in (False, True)
+    ]  # fmt: skip
+    how: Any = {"noise_multiplier": noise, "rounds": rounds, "delta": delta, "sample_rate": rate}
+    spent = privacy.epsilon(**how)
+    assert ends[0] <= spent <= 1.001 * ends[1] + 1e-6
+    assert spent < privacy.epsilon(**how, **RENYI)
+    assert spent < privacy.epsilon(**{**how, "sample_rate": 1.0})
+
+
+def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    how: Any = {"noise_multiplier": 1.37, "rounds": 7, "delta": 1e-5, "sample_rate": 0.2}
+    first = privacy.epsilon(**how)
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    assert privacy.epsilon(**how) == first
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
@@ -300,7 +358,7 @@ def test_epsilon_of_a_sample_says_nothing_of_orders_that_fail() -> None:
     logger.addHandler(heard)
     try:
         how: Any = {"noise_multiplier": 1.2, "rounds": 6, "delta": 1e-5, "sample_rate": 0.5}
-        got = privacy.epsilon(**how)
+        got = privacy.epsilon(**how, **RENYI)
         quiet = accountant._quiet_about("Excluding this order")
         with pytest.raises(ValueError, match="sampling prob"), quiet:
             logger.warning("another")
@@ -338,12 +396,27 @@ def test_a_small_epsilon_takes_no_more_noise_than_the_classical_bound(wanted: fl
     assert noise < math.sqrt(40 * 2 * math.log(1.25 / 1e-5)) / wanted
 
 
-def test_an_epsilon_that_no_order_tells_is_refused() -> None:
-    with pytest.raises(ValueError, match="one that noise can give, but got 1e-07"):
-        privacy.noise_for(epsilon=1e-7, rounds=40, delta=1e-5)
+@pytest.mark.parametrize(
+    ("wanted", "rate"), [(1.0, 0.05), pytest.param(20.0, 0.3, marks=pytest.mark.slow)]
+)
+def test_noise_for_an_epsilon_of_a_sample(wanted: float, rate: float) -> None:
+    how: Any = {"rounds": 30, "delta": 1e-5, "sample_rate": rate}
+    noise = privacy.noise_for(epsilon=wanted, **how)
+    assert privacy.epsilon(noise_multiplier=noise, **how) <= wanted
+    assert privacy.epsilon(noise_multiplier=0.998 * noise, **how) > wanted
+    assert noise < privacy.noise_for(epsilon=wanted, rounds=30, delta=1e-5)
+
+
+def test_noise_for_a_tiny_epsilon() -> None:
+    """Renyi's orders told nothing below .009; the exact formula does."""
+    noise = privacy.noise_for(epsilon=1e-5, rounds=40, delta=1e-5)
+    spent = privacy.epsilon(noise_multiplier=noise, rounds=40, delta=1e-5)
+    assert spent == pytest.approx(1e-5, rel=1e-3) and spent <= 1e-5
+    with pytest.raises(ValueError, match="Expected sample_rate to be above 0"):
+        privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
 def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"\.\[private\]"):
-        privacy.epsilon(noise_multiplier=1.0, rounds=1, delta=1e-5)
+        privacy.epsilon(noise_multiplier=1.2345, rounds=1, delta=1e-5)  # asked for nowhere else

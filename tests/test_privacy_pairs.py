@@ -30,6 +30,7 @@ from fgl.transforms import (
     robust,
     scaled_updates,
     secure_sum,
+    summed_gaussian,
 )
 
 STEPS: dict[str, Any] = {"sample_rate": 0.9, "expected_batch_size": 6, "num_steps": 1}
@@ -39,8 +40,10 @@ TRANSFORMS: dict[str, Callable[[Method], Method]] = {
     "central": partial(central_gaussian, length=0.5, noise_multiplier=1.0),
     "examples": partial(per_example_gaussian, length=0.5, noise_multiplier=1.0, **STEPS),
     "secure": partial(secure_sum, threshold=3),
+    "summed": partial(summed_gaussian, threshold=3, length=0.5, noise_multiplier=1.0),
 }
-NOISE = ("local", "central", "examples")
+NOISE = ("local", "central", "examples", "summed")
+SECURE = ("secure", "summed")
 ORDERS = ("transform(method)", "method(transform)")
 QUICK = ("scaffold", "fedpub", "moon", "fedamp")
 
@@ -73,7 +76,7 @@ def runs_or_says_why(name: str, transform: str, order: str) -> str:
         assert result.history[-1].metrics["epsilon"] > 0
         again = fgl.run(method, made.clients, **how)
         assert not same(dict(result.outbox[0]), dict(again.outbox[0]))  # noise is of no seed
-    if transform == "secure":
+    if transform in SECURE:
         assert rounds == 4 and method.silent
         state: Any = result.server_state["secure"]
         assert int(state["summed"]) == len(made.clients)
@@ -110,7 +113,7 @@ def test_an_attack_around_a_broken_seal_does_not_mend_it(transform: str) -> None
     private = TRANSFORMS[transform](made.fedavg)
     with pytest.raises(ValueError, match="to be the outermost wrapper|without secure_sum"):
         fgl.run(hostile(robust(private, median)), made, num_rounds=1)
-    if transform == "secure":  # masked uploads cannot be forged one by one
+    if transform in SECURE:  # masked uploads cannot be forged one by one
         with pytest.raises(ValueError, match="attacked to be given a method without secure_sum"):
             fgl.run(hostile(private), made, num_rounds=1)
     else:

@@ -30,6 +30,7 @@ from fgl.transforms import (
     robust,
     scaled_updates,
     secure_sum,
+    summed_gaussian,
 )
 
 F32, F64 = torch.float32, torch.float64
@@ -267,6 +268,20 @@ def test_epsilon_is_in_the_history_of_who_took_part_most(kind: str) -> None:
     assert len(found["curves"]["epsilon"]) == 5
 
 
+@pytest.mark.parametrize("name", ["local", "central", "summed"])
+def test_noise_of_any_size_is_counted(name: str) -> None:
+    """A server's state with a number above 300 was refused, and the round with it."""
+    made = known("nodes", 0.0, F32)
+    noise = privacy.noise_for(epsilon=0.001, rounds=1, delta=1e-5)
+    assert noise > 1000
+    how: dict[str, Any] = {"length": 1e-4, "noise_multiplier": noise}
+    method = summed_gaussian(made.fedavg, threshold=4, **how) if name == "summed" else None
+    method = method or KINDS[name](made.fedavg, **how)
+    result = fgl.run(method, made, num_rounds=method.exchange, watch=privacy_spent, strict=True)
+    assert result.history[-1].dropped == {}
+    assert result.history[-1].metrics["epsilon"] == pytest.approx(0.001, rel=1e-3)
+
+
 @kinds
 def test_a_rehearsal_has_spent_everything(kind: str) -> None:
     made = known("nodes", 0.0, F32)
@@ -337,6 +352,12 @@ TOLD: dict[str, Any] = {
         | {"honest": 2, "colluders": 0, "signed": None},
         {"bits": 20},
     ),
+    "summed_gaussian": (
+        summed_gaussian,
+        {"threshold": 3, "length": 0.5, "noise_multiplier": 1.0, "colluders": 0, "delta": 1e-5}
+        | {"signed": None, "bits": 28, "bound": 1024.0, "unprotected": False},
+        {"colluders": 1},
+    ),
     "robust": (
         robust,
         {"rule": partial(norm_bound, bound=1.0), "bucket": 1, "untouched": []},
@@ -399,6 +420,7 @@ BESIDE: dict[str, Any] = {  # what wraps a method, and whether its clients keep 
     "local": (partial(local_gaussian, length=0.5, noise_multiplier=1.0), True),
     "examples": (partial(per_example_gaussian, **TOLD["per_example_gaussian"][1]), True),
     "secure": (partial(secure_sum, threshold=3), True),
+    "summed": (partial(summed_gaussian, threshold=3, length=0.5, noise_multiplier=1.0), True),
 }
 
 
@@ -430,7 +452,7 @@ def test_what_stands_beside_a_message(name: str, at_once: Any) -> None:
         assert told == [(steps, own.num_train) for own in clients] and told[-1] == (steps, 0)
     forms = [fgl.federation.gate.forms.form_of(answer.message, frozenset()) for answer in answers]
     assert all(form == forms[0] for form in forms)
-    if name != "secure":  # which says its keys first
+    if name not in ("secure", "summed"):  # which say their keys first
         assert [int(answer.message["num_examples"]) for answer in answers] == [1] * len(clients)
 
 

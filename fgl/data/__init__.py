@@ -1,5 +1,6 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
+from .asked_rows import asked_rows
 from .borders import Borders, borders
 from .datasets import load, load_graphs, load_molecules
 from .download import download
@@ -55,6 +56,7 @@ __all__ = [
     "HiddenNodes",
     "Molecules",
     "NeighbourSums",
+    "asked_rows",
     "balanced_classes",
     "bibliography",
     "borders",

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..checks import check_choice
 from ..graph import Graph
 from ..sparse import SparseMatrix, rows_of
+from .asked_rows import Total, asked_rows, dense
 from .borders import Borders, borders
 
 
@@ -34,7 +35,9 @@ class NeighbourSums(NamedTuple):
     num_bytes: int
 
 
-def neighbour_sums(graph: Graph, parts: Sequence[Tensor], *, hops: int) -> NeighbourSums:
+def neighbour_sums(
+    graph: Graph, parts: Sequence[Tensor], *, hops: int, total: Total | None = None
+) -> NeighbourSums:
     """Each client's nodes with the sums of their neighbours' features, those of others included.
 
     Features become the rows of ``P X``, edges those of ``P = D^-1/2 (A + I) D^-1/2`` of the whole
@@ -52,15 +55,21 @@ def neighbour_sums(graph: Graph, parts: Sequence[Tensor], *, hops: int) -> Neigh
     their part ``sum_u x_u / sqrt(d_u)`` of its sum; the node's client is sent the total. For two
     hops it also sends its own parts for nodes that others have as neighbours, and is sent the sums
     and degrees of its nodes' neighbours elsewhere. The features themselves do not travel, but the
-    part of a single neighbour is its features, scaled. The paper encrypts the parts; this does not.
+    part of a single neighbour is its features, scaled. The paper encrypts the parts; this does not,
+    unless a `total` does: `fgl.transforms.secure_rows`.
 
     Args:
         graph: the whole graph.
         parts: int64 node ids, one tensor per client; no node is in two of them.
         hops: 0, 1 or 2.
+        total: adds up the rows that clients ask for, of the graphs of `asked_rows`, and says what
+            each client is told (float64 ``[rows, F + 1]``) and how many bytes that took. With two
+            hops clients ask for the rows of their neighbours elsewhere too; the last column of a
+            row is its node's degree. Nodes that nobody holds are in no sum. Default: in the open.
 
     Raises:
-        ValueError: if `hops` is another number, or parts are not disjoint.
+        ValueError: if `hops` is another number, parts are not disjoint, or the graph of a `total`
+            has weights.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -76,6 +85,8 @@ def neighbour_sums(graph: Graph, parts: Sequence[Tensor], *, hops: int) -> Neigh
     whole = summed(graph)
     if hops == 0:
         return NeighbourSums([summed(graph.subgraph(part)) for part in parts], whole, 0)
+    if total is not None:
+        return _exchanged(graph, whole, parts, hops, total)
     clients = [whole.subgraph(part) for part in parts]
     if hops == 2:
         each = zip(clients, borders(whole, parts), strict=True)
@@ -121,6 +132,36 @@ def _with_neighbours(own: Graph, whole: Graph, cut: Borders) -> Graph:
     edges = torch.stack([own.num_nodes + place, cut.node])
     given = ids if whole.node_id is None else whole.node_id[ids]
     return own.append(x, edges, edge_weight=weight[cut.edge], node_id=given)
+
+
+def _exchanged(
+    graph: Graph, whole: Graph, parts: Sequence[Tensor], hops: int, total: Total
+) -> NeighbourSums:
+    """The clients' graphs from the rows that they ask for, and from what each knows itself."""
+    cut = borders(whole, parts)
+    places = [each.node.unique() for each in cut]
+    far = [whole.edge_index[0, each.edge].unique() for each in cut]
+    own = [part[place] for part, place in zip(parts, places, strict=True)]
+    asked = [torch.cat(pair) for pair in zip(own, far, strict=True)] if hops == 2 else own
+    told, num_bytes = total(asked_rows(graph, parts, asked))
+    clients = []
+    for part, place, ids, edges, rows in zip(parts, places, far, cut, told, strict=True):
+        degree = rows[:, -1:]
+        sums = (rows[:, :-1] / degree.sqrt()).to(whole.x.dtype)
+        client = whole.subgraph(part)
+        x = dense(client.x).index_copy(0, place, sums[: len(place)])
+        if hops == 2:
+            found = torch.searchsorted(ids, whole.edge_index[0, edges.edge])
+            weight = (degree[len(place) + found, 0] * edges.degree[edges.node]).rsqrt()
+            into = torch.stack([client.num_nodes + found, edges.node])
+            given = ids if whole.node_id is None else whole.node_id[ids]
+            client = client.append(
+                sums[len(place) :], into, edge_weight=weight.to(x.dtype), node_id=given
+            )
+            x = torch.cat([x, sums[len(place) :]])
+        sparse = isinstance(whole.x, SparseMatrix)
+        clients.append(client.replace(x=SparseMatrix.from_dense(x) if sparse else x))
+    return NeighbourSums(clients, whole, num_bytes)
 
 
 def _num_bytes(graph: Graph, cut: Sequence[Borders], hops: int) -> int:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from .accountant import ORDERS, _quiet_about, epsilon
+from .accountant import _event, _of_losses, epsilon
 
 
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
     """The epsilon of Gaussian mechanisms of several kinds, one after the other, at a delta.
 
-    For one kind it is `fgl.privacy.epsilon`. For several their Renyi divergences are added up,
-    order by order.
+    For one kind it is `fgl.privacy.epsilon`. Several without sampling are one mechanism with
+    ``1 / noise_multiplier^2`` of their sum; with it their privacy losses are composed on one grid.
 
     Args:
         uses: (noise multiplier, sample rate) to how often; see `fgl.privacy.epsilon` for both.
@@ -41,12 +41,10 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
     ]
     if len(each) < 2 or math.inf in each:
         return max(each, default=0.0)
-    import dp_accounting as accounting  # `epsilon` has said where it is missing
-    from dp_accounting import rdp
-
-    accountant = rdp.RdpAccountant(list(ORDERS))
-    with _quiet_about("Excluding this order"):
-        for (noise, rate), times in used.items():
-            event = accounting.GaussianDpEvent(noise)
-            accountant.compose(accounting.PoissonSampledDpEvent(rate, event), times)
+    if all(rate == 1 for _, rate in used):  # together one of the inverse squares' sum
+        whole = math.sqrt(1 / sum(times / noise**2 for (noise, _), times in used.items()))
+        return epsilon(noise_multiplier=whole, rounds=1, delta=delta)
+    accountant = _of_losses(min(noise for noise, _ in used))
+    for (noise, rate), times in used.items():
+        accountant.compose(_event(noise, rate), times)
     return float(accountant.get_epsilon(delta))

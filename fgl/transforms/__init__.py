@@ -13,8 +13,10 @@ from .clipped import clipped
 from .dp_sgd.per_example import per_example_gaussian
 from .gaussian import central_gaussian, local_gaussian, privacy_spent
 from .robust import robust
+from .secure_rows import secure_rows
 from .secure_sum.signed import Signatures
 from .secure_sum.transform import clients_summed, secure_sum, summed_rounds
+from .summed_gaussian import summed_gaussian
 
 __all__ = [
     "Signatures",
@@ -32,6 +34,8 @@ __all__ = [
     "privacy_spent",
     "robust",
     "scaled_updates",
+    "secure_rows",
     "secure_sum",
+    "summed_gaussian",
     "summed_rounds",
 ]

@@ -160,7 +160,7 @@ def privacy_spent(state: State) -> dict[str, float]:
         >>> numbers = {"noise_multiplier": torch.tensor(1.0), "delta": torch.tensor(1e-5)}
         >>> state = {"privacy": {"rounds": torch.tensor([3, 10]), **numbers}}
         >>> round(privacy_spent(state)["epsilon"], 2)
-        19.05
+        17.86
     """
     if "privacy" not in state:
         if set(state) <= {"model", "secure", "told"}:  # nothing has been aggregated yet
@@ -171,7 +171,9 @@ def privacy_spent(state: State) -> dict[str, float]:
         )
     known = state["privacy"]
     noise, delta = float(known["noise_multiplier"]), float(known["delta"])
-    times = int(known["rounds"].max()) * int(known.get("steps", 1))
+    rounds = float(known["rounds"].max())
+    times = math.ceil(rounds) * int(known.get("steps", 1))
+    noise *= math.sqrt(math.ceil(rounds) / rounds) if rounds else 1  # a sum may cost less than one
     rate = float(known.get("sample_rate", 1.0))
     spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
     return {"epsilon": spent, "delta": delta}
@@ -218,7 +220,12 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
             rounds[client] += times
         return outbox, {**new, "privacy": {"rounds": rounds, **said}}
 
-    return replace(method, aggregate=aggregate)
+    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
+
+
+def room_for(method: Method, *, noise_multiplier: float, **_: float) -> float:
+    """How far a server's state may move: it has the noise multiplier in it, of any size."""
+    return max(method.max_change, noise_multiplier)
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:

@@ -1,0 +1,157 @@
+"""FedGCN's exchange through a secure sum: each client is told its own rows, the server none."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_number
+from ..federation import Inbox, Message, Method, Params, State, Training, fedavg, layer, run
+from ..graph import Graph
+from ..privacy import masks as parts
+from .secure_sum.transform import secure_sum
+
+BITS = 20  # of the fraction: a row is exact to 2^-21 for each client
+PAD = 46  # bits of a pad, which the mean of float64 numbers keeps whole
+
+
+class AddsUp(Protocol):
+    """What `fgl.data.neighbour_sums` takes as its `total`."""
+
+    def __call__(self, graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]: ...
+
+
+def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
+    """How `fgl.data.neighbour_sums` adds up rows where nobody is told another's part.
+
+    All clients' parts of all rows are summed by `secure_sum`, so that the server learns no part.
+    Whoever asks for a row also adds a pad to it, random numbers that it alone knows, of
+    ``+-2^45`` digits; so neither the server nor other clients learn the sum. Who asks for the row
+    subtracts its pad. What each client asks for is known to all: ids of its nodes with neighbours
+    elsewhere, and with two hops the ids of these neighbours.
+
+    A row of one neighbour is still that neighbour's features, to the one who asks. Pads have an
+    end: a number x in a sum shows through with a probability of ``|x| / 2^26``.
+
+    Args:
+        threshold: as for `secure_sum`.
+        unprotected: as for `secure_sum`; pads are of the run's seed too.
+
+    Returns:
+        A function of the graphs of `fgl.data.asked_rows`: the rows that each client is told,
+        float64 ``[rows, F + 1]``, and the bytes of all messages, up and down.
+
+    Raises:
+        ValueError: as `secure_sum`; when called, if a client was lost on the way.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> members = [torch.tensor([0]), torch.tensor([1]), torch.tensor([2])]
+        >>> total = secure_rows(threshold=2)
+        >>> fgl.data.neighbour_sums(graph, members, hops=1, total=total).clients[0].x
+        tensor([[0.5000, 0.4082, 0.0000]])
+
+    Source: Yao et al., FedGCN, https://arxiv.org/abs/2201.12433; Bonawitz et al. 2017,
+    https://eprint.iacr.org/2017/281
+    """
+    check_number("threshold", threshold, at_least=2, integer=True)
+
+    def total(graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]:
+        width = graphs[0].num_features
+        rows = [_rows(own) for own in graphs]
+        method = padded_rows(len(rows[0]), width, unprotected=unprotected)
+        bound = 2.0 ** (PAD - BITS)
+        summed = secure_sum(
+            method, threshold=threshold, bits=BITS, bound=bound, unprotected=unprotected
+        )
+        with warnings.catch_warnings():
+            if unprotected:
+                warnings.simplefilter("ignore")
+            result = run(summed, graphs, num_rounds=summed.exchange)
+        lost = {client for each in result.history for client in each.dropped}
+        if lost or "num_clients" not in result.outbox[0]:
+            raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
+        told = []
+        for client, (own, mine) in enumerate(zip(graphs, rows, strict=True)):
+            params = method.deploy(result.outbox[client], result.client_states[client], own)
+            told.append(params["rows"][mine])
+        return told, sum(each.bytes_up + each.bytes_down for each in result.history)
+
+    return total
+
+
+@layer
+def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Method:
+    """The method whose clients send their parts of rows, with a pad on their own rows.
+
+    One round of it is an exchange; it trains nothing. `deploy` gives the sums of the client's own
+    rows, and zeros for others.
+
+    Args:
+        num_rows: how many rows all clients ask for together.
+        width: of a row.
+        unprotected: draw pads from the run's seed; they hide nothing.
+
+    Example:
+        >>> padded_rows(3, 2).initial()["rows"].shape
+        torch.Size([3, 2])
+    """
+    model = nn.Module()
+    model.register_parameter(
+        "rows", nn.Parameter(torch.zeros(num_rows, width, dtype=torch.float64))
+    )
+    base = fedavg(model, train=Training(num_steps=0))
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        mine = _rows(graph)
+        seed = _of_run() if unprotected else secrets.token_bytes(parts.KEY)
+        x: Any = graph.x
+        own = graph.adj.astype(torch.float64) @ x
+        sums = own[graph.num_nodes - num_rows :].cpu()
+        sums[mine] += _pad(seed, int(mine.sum()), width)
+        message: Message = {"model": {"rows": sums}, "num_examples": torch.tensor(1)}
+        return message, {**state, "pad": parts.as_tensor(seed)}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, new = base.aggregate(inbox, state)
+        told = {"num_clients": torch.tensor(len(inbox))}
+        return {client: {**message, **told} for client, message in outbox.items()}, new
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        means: Any = message["model"]
+        found = torch.zeros_like(means["rows"])
+        if "pad" not in state:
+            return {"rows": found}
+        mine, scale = _rows(graph), 2.0**BITS
+        total = (means["rows"][mine] * float(message["num_clients"]) * scale).round() / scale
+        seed = parts.as_bytes(state["pad"])
+        found[mine] = total - _pad(seed, int(mine.sum()), width)
+        return {"rows": found}
+
+    # Pads are as large as they are meant to be, and the weights are all 1.
+    changed: dict[str, Any] = {"send": send, "aggregate": aggregate, "deploy": deploy}
+    return replace(base, **changed, max_change=math.inf, max_examples=1)
+
+
+def _rows(graph: Any) -> Tensor:
+    """Which rows the client asked for, bool ``[R]``: its nodes without features that are marked."""
+    mask, x = graph.train_mask, graph.x
+    num_own = int((x[:, -1] != 0).sum())
+    return mask[num_own:].cpu()  # type: ignore[no-any-return]
+
+
+def _pad(seed: bytes, count: int, width: int) -> Tensor:
+    """Multiples of ``2^-20``, uniform within ``+-2^25``."""
+    words = parts.mask(seed, count * width) >> (64 - PAD)
+    return words.double().view(count, width) * 2.0**-BITS
+
+
+def _of_run() -> bytes:
+    return parts.as_bytes(torch.randint(256, (parts.KEY,), dtype=torch.uint8))

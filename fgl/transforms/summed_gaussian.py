@@ -1,0 +1,187 @@
+"""Gaussian noise inside a secure sum: each client adds a share of it, and no server is trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_number
+from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..graph import Graph
+from ..privacy import clip, discrete_gaussian
+from ..privacy.discrete_gaussian import COARSEST, FARTHEST
+from ..privacy.gaussian import truncated
+from ..transfer import to_device
+from .clipped import clipped
+from .gaussian import noise_source, room_for
+from .secure_sum.messages import ASKED, KEYS, SHARES
+from .secure_sum.signed import Signatures
+from .secure_sum.transform import secure_sum
+
+EXACT = 2.0**53  # up to it a float64 has every whole number
+
+
+@layer(sealed=("receive", "send", "aggregate", "train", "deploy", "accept", "silent"))
+def summed_gaussian(
+    method: Method,
+    *,
+    threshold: int,
+    length: float,
+    noise_multiplier: float,
+    colluders: int = 0,
+    signed: Signatures | None = None,
+    delta: float = 1e-5,
+    bits: int = 28,
+    bound: float = 1024.0,
+    unprotected: bool = False,
+) -> Method:
+    """The method whose server learns a noisy sum of clipped updates, and nothing else.
+
+    ``(sum_k clip(update_k) + g_k) / K`` over the K whose uploads are in a `secure_sum`. A client
+    puts its clipped update on the grid of ``2^-bits``, rounding towards 0, and adds a share of the
+    noise before it masks: ``g_k`` is discrete Gaussian with the standard deviation
+    ``length noise_multiplier / sqrt(threshold - colluders)``. So at least ``(length
+    noise_multiplier)^2`` is the variance of noise that neither the server nor the colluders know.
+
+    Epsilon is for **one client's update or zeros in its place**, at client level, as with
+    `central_gaussian`; who is in a sum is known. It protects from everybody who follows the
+    protocol, the server included, and with `signed` from a server that lies, as long as at most
+    `colluders` clients tell the server their own noise. `privacy_spent` credits each sum with the
+    noise of those who are in it, less `colluders`: more clients than `threshold` make epsilon
+    smaller, and a client that dropped out adds nothing.
+
+    Args:
+        method: as for `clipped` and `secure_sum`.
+        threshold: how many clients must stay to the end, as for `secure_sum`.
+        length: the bound of an update, above 0.
+        noise_multiplier: the least standard deviation of the noise in a sum, over `length`.
+        colluders: how many clients may work together with the server; at most ``threshold - 2``.
+        signed: as for `secure_sum`.
+        delta: at which `privacy_spent` says epsilon.
+        bits, bound: as for `secure_sum`; the grid must be at most a sixteenth of a client's noise.
+        unprotected: draw noise and masks from the run's seed. This repeats an experiment and
+            protects nothing: warnings say so, and epsilon is infinite.
+
+    Raises:
+        ValueError: if a number is out of range; when called, as `clipped` and `secure_sum`.
+
+    Example:
+        >>> method = summed_gaussian(
+        ...     fgl.fedavg(torch.nn.Linear(1, 1)), threshold=3, length=1.0, noise_multiplier=2.0
+        ... )
+        >>> method.exchange, method.silent
+        (4, True)
+
+    Source: Kairouz et al. 2021, https://arxiv.org/abs/2102.06387
+    """
+    values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
+    noise_source(**values, unprotected=unprotected)  # warns
+    check_number("threshold", threshold, at_least=2, integer=True)
+    check_number("colluders", colluders, at_least=0, below=threshold, integer=True)
+    check_number("bits", bits, at_least=0, at_most=48, integer=True)
+    sigma = length * noise_multiplier / math.sqrt(threshold - colluders)
+    if sigma * 2.0**bits < COARSEST:
+        raise ValueError(
+            f"Expected bits to be at least {math.ceil(math.log2(COARSEST / sigma))}, so that the "
+            f"grid is a sixteenth of a client's noise of {sigma:g}, but got {bits}"
+        )
+    check_number("bound", bound, above=length + FARTHEST * sigma, at_most=EXACT / 2.0**bits)
+    made = secure_sum(
+        _with_shares(
+            method,
+            length=length,
+            noise_multiplier=noise_multiplier,
+            sigma=sigma,
+            bits=bits,
+            bound=bound,
+            unprotected=unprotected,
+        ),
+        threshold=threshold,
+        colluders=colluders,
+        signed=signed,
+        bits=bits,
+        bound=bound,
+        unprotected=unprotected,
+    )
+    told = 0.0 if unprotected else noise_multiplier
+    numbers = {"noise_multiplier": told, "delta": delta}
+    return _credited(made, planned=threshold - colluders, colluders=colluders, numbers=numbers)
+
+
+@layer(sealed=("receive", "send", "aggregate"))
+def _with_shares(
+    method: Method,
+    *,
+    length: float,
+    noise_multiplier: float,
+    sigma: float,
+    bits: int,
+    bound: float,
+    unprotected: bool,
+) -> Method:
+    """The method whose clients clip, put the update on the grid, and add a share of the noise."""
+    generator = torch.default_generator if unprotected else None  # seeded by the round
+    base, names = clipped(method, length=length), trainable(method)
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = base.send(params, context, state, graph)
+        model, sent = message["model"], context["was_sent"]
+        # The change is clipped once more: what adding and subtracting rounds is not the client's.
+        update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
+        # Whether an upload fits is decided by what the server sent, which tells nothing.
+        room = bound - length - FARTHEST * sigma
+        noisy = {
+            n: _on_grid(sent[n], value, sigma, bits, generator)
+            if bool((sent[n].abs() <= room).all())
+            else torch.full_like(value, math.inf)
+            for n, value in update.items()
+        }
+        return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, kept
+
+    def costs(message: Message) -> Mapping[str, float]:
+        """What a sum costs at most, where no more shares of noise are in it than are needed."""
+        return {"noise_multiplier": 0.0 if unprotected else noise_multiplier}
+
+    return replace(base, send=send, costs=costs)
+
+
+def _on_grid(
+    sent: Tensor, update: Tensor, sigma: float, bits: int, generator: torch.Generator | None
+) -> Tensor:
+    """What was sent, the update and noise, each a multiple of ``2^-bits``: their sum is exact."""
+    scale = 2.0**bits
+    noise = discrete_gaussian(update.shape, sigma=sigma * scale, unprotected=generator)
+    digits = (sent.double() * scale).round() + truncated(update, 1 / scale) * scale
+    return (digits + to_device(noise, digits.device)) / scale
+
+
+def _credited(
+    method: Method, *, planned: int, colluders: int, numbers: Mapping[str, float]
+) -> Method:
+    """The method whose server adds up what each sum cost the clients in it.
+
+    A sum of n clients, of whom q tell their noise, has ``n - q`` shares of noise where `planned`
+    give the noise multiplier. Gaussian mechanisms compose by the inverse squares of their
+    multipliers, so that it costs ``planned / (n - q)`` rounds. It counts as soon as shares were
+    asked for, whatever the server then makes of it.
+    """
+    said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        none = {"rounds": torch.zeros(inbox.num_clients, dtype=torch.float64)}
+        rounds = state.get("privacy", none)["rounds"].clone()
+        asked = state.get(ASKED, {"phase": torch.tensor(KEYS)})
+        if asked["phase"] == SHARES:
+            summed = asked["clients"][asked["sent"]]
+            rounds[summed] += planned / (len(summed) - colluders)
+        plain = {key: value for key, value in state.items() if key != "privacy"}
+        outbox, new = method.aggregate(inbox, plain)
+        return outbox, {**new, "privacy": {"rounds": rounds, **said}}
+
+    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
