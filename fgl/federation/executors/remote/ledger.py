@@ -45,7 +45,7 @@ class Ledger:
         >>> import tempfile
         >>> ledger = Ledger(tempfile.mkdtemp(), {"round": 0}, epsilon=2.0)
         >>> ledger.charge({"noise_multiplier": 4.0}, num_bytes=120)
-        >>> 1 < ledger.epsilon_after({}) < 2
+        >>> 0 < ledger.epsilon_after({}) < 2
         True
         >>> ledger.epsilon_after({"noise_multiplier": 0.0})
         inf
