@@ -207,6 +207,15 @@ def test_malformed_acm(tmp_path: Path, file: str, content: str | bytes, message:
         read_acm(write(tmp_path, {**ACM, file: content}), "tiny")
 
 
+def test_letters_are_no_digits_in_any_language(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a Turkish locale numpy reads U+FFFD as the number 65485."""
+    monkeypatch.setattr("numpy.loadtxt", lambda *args, **kwargs: np.zeros((4, 1), np.int64))
+    with pytest.raises(ValueError, match="line 4, to be one integer"):
+        read_acm(write(tmp_path, {**ACM, "tiny.label": b"0\n1\n2\n\xff\n"}), "tiny")
+
+
 WRONG_WIKI = [
     ("group.txt", "0\t1\n0\t1\n", r"group\.txt, line 2, to be a node that has no label yet, .* 0"),
     ("group.txt", "0\t1\n2\t1\n", r"group\.txt, line 2, to be in \[0, 2\), but got 2"),

@@ -104,6 +104,8 @@ def _text(path: Path) -> str:
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:
     """The table as numpy reads it; None where it fails or has a doubt."""
+    if not text.isascii():  # in some languages' locales numpy takes other letters for digits
+        return None
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # of an empty file, or a float among integers
         try:
