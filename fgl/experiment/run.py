@@ -125,7 +125,7 @@ class Run:
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
-            task.clients,
+            task,
             num_rounds=self.rounds,
             seed=self.seed,
             participation=self.participation,
