@@ -76,7 +76,7 @@ def test_a_comparison_goes_on(comparison: Comparison, folder: Path) -> None:
     assert played == [(name, 4, index) for name in METHODS for index in (0, 1)]
     assert [line.seeds for line in more.lines] == [3, 3, 3]
     other = {"FedAvg": METHODS["FedAvg"], "FedProx": partial(fedprox, mu=1.0)}
-    with pytest.raises(ValueError, match=r"of this run with settings of fedprox={'mu': 5.0}"):
+    with pytest.raises(ValueError, match=r"settings of fedprox={'mu': 1.0}, but got {'mu': 5.0}"):
         fgl.compare(other, SETTING, num_rounds=2, seeds=[0], checkpoint=folder)
 
 
@@ -103,7 +103,7 @@ def test_a_function_of_a_task_may_make_another_task() -> None:
     whole = fgl.tasks.centralized(task)
     result = fgl.run(whole.fedavg, whole, num_rounds=1, seed=1)
     assert found.lines[1].mean == result.history[-1].metrics["test_accuracy"]
-    assert math.isnan(found.lines[1].deviation) and found.lines[0].bytes == 0
+    assert math.isnan(found.lines[1].deviation)
     assert " ± " not in repr(found)
 
 
@@ -212,15 +212,16 @@ def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
 
 def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    (tmp_path / "a.png").touch()
     for nothing in ({}, 3, None):
         with pytest.raises(ValueError, match="a result, results by name or a comparison"):
             fgl.plot(nothing)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Expected a to be results of at least one round"):
         fgl.plot({"a": Result({}, {}, {}, [])})
-    with pytest.raises(ValueError, match="metrics to be one of val_auc, test_auc, loss"):
+    with pytest.raises(ValueError, match="metrics to be one of 'val_auc', 'test_auc', 'loss'"):
         fgl.plot(made_up([0.5]), metrics=["f1"])
     with pytest.raises(OSError, match="Expected path to be a file that can be written"):
-        fgl.plot(made_up([0.5]), path=tmp_path)
+        fgl.plot(made_up([0.5]), path=tmp_path / "a.png" / "a.png")
 
 
 def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

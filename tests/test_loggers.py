@@ -16,12 +16,14 @@ from fgl.federation import Result
 from fgl.methods import fedprox
 
 
-def went(logger: Any, num_rounds: int = 3, **how: Any) -> Result:
+def went(
+    logger: Any, num_rounds: int = 3, also: Any = lambda record, result: None, **how: Any
+) -> Result:
     method = fedprox(fedavg(model()), mu=0.1)
     score = fgl.evaluate_on(method, graphs()[2], graphs())
     how = {"config": {"dataset": "made up"}, **how}
     return fgl.run(
-        method, graphs(), num_rounds=num_rounds, evaluate=score, callbacks=[logger], **how
+        method, graphs(), num_rounds=num_rounds, evaluate=score, callbacks=[logger, also], **how
     )
 
 
@@ -60,19 +62,13 @@ def test_wandb_keeps_what_its_logger_sends(tmp_path: Path, monkeypatch: Any) -> 
     monkeypatch.setenv("WANDB_SILENT", "true")
     logger = WandB(project="fgl", mode="offline", dir=tmp_path, config={"also": 1})
     seen: list[Any] = []
-    begin = logger.begin
-
-    def note(result: Result) -> None:
-        begin(result)
-        seen.append(logger._run)
-
-    monkeypatch.setattr(logger, "begin", note)
-    result = went(logger)
-    (run,) = seen
-    assert run.config["dataset"] == "made up" and run.config["also"] == 1
-    assert run.config["method"].startswith("fedprox(")
-    last = result.history[-1].metrics["test_accuracy"]
-    assert run.summary["test_accuracy"] == pytest.approx(last)
+    result = went(logger, also=lambda record, result: seen.append(dict(logger._run.summary)))
+    config = logger._run.config
+    assert config["dataset"] == "made up" and config["also"] == 1
+    assert config["method"].startswith("fedprox(")
+    assert [summary["test_accuracy"] for summary in seen] == [
+        record.metrics["test_accuracy"] for record in result.history
+    ]
     assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
 
 

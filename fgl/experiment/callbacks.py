@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..federation import Result, Round
-from .report import best_round
+from ..federation import Result, Round, best_round
 
 
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:

@@ -166,7 +166,7 @@ def compare(
                     num_rounds=num_rounds,
                     seed=seed,
                     callbacks=[counted, *own, *stop],
-                    checkpoint=folders and folders[name] / f"seed-{seed}",
+                    checkpoint=None if folders is None else folders[name] / f"seed-{seed}",
                     **how,
                 )
                 advance(num_rounds - counted.rounds)

@@ -34,16 +34,16 @@ class TensorBoard:
 
     def begin(self, result: Result) -> None:
         """Open a file; rounds of an interrupted run that come again take the place of those."""
-        self._writer = self._make(self.folder, purge_step=len(result.history) or None)  # type: ignore[no-untyped-call]
-        self._writer.add_text("method", f"`{result.method}`")  # type: ignore[no-untyped-call]
+        self._writer = self._make(self.folder, purge_step=len(result.history) or None)
+        self._writer.add_text("method", f"`{result.method}`")
 
     def __call__(self, record: Round, result: Result) -> None:
         for name, value in numbers(record).items():
-            self._writer.add_scalar(name, value, record.round)  # type: ignore[no-untyped-call]
+            self._writer.add_scalar(name, value, record.round)
 
     def end(self, result: Result) -> None:
         """Close the file."""
-        self._writer.close()  # type: ignore[no-untyped-call]
+        self._writer.close()
 
 
 class WandB:
@@ -73,7 +73,7 @@ class WandB:
         self._run = self._wandb.init(**{**self.how, "config": config})
 
     def __call__(self, record: Round, result: Result) -> None:
-        self._run.log(numbers(record), step=record.round)
+        self._run.log(numbers(record), step=record.round, commit=True)
 
     def end(self, result: Result) -> None:
         """Close the run."""

@@ -81,7 +81,7 @@ def plot(
         for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
             _draw(by_round, by_bytes, name, runs, metric)
         if drops:
-            _draw_dropped(*axes[-1], name, runs)
+            _draw_dropped(axes[-1][0], axes[-1][1], name, runs)
     for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
         by_round.set(xlabel="round", ylabel=metric)
         by_bytes.set(xlabel="MB sent, up and down", ylabel=metric)
