@@ -119,6 +119,21 @@ def test_a_comparison_stops_early_and_names_its_metric() -> None:
         fgl.compare({"a": lambda fedavg: fedavg}, flat, num_rounds=1, seeds=[0], metric="auc")
 
 
+def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> None:
+    played: list[str] = []
+
+    def note(name: str, seed: int) -> Any:
+        return [lambda record, result: played.append(name)]
+
+    how: Any = {"num_rounds": 1, "seeds": [0, 1], "callbacks": note}
+    with pytest.raises(ValueError, match="Expected metric to be one of"):
+        fgl.compare(METHODS, SETTING, metric="auc", **how)
+    assert played == ["FedAvg"]
+    with pytest.raises(TypeError, match="Expected b to make a Method, but got None"):
+        fgl.compare({"a": scaffold, "b": lambda fedavg: None}, SETTING, **how)  # type: ignore[dict-item, return-value]
+    assert played == ["FedAvg"]
+
+
 @pytest.mark.parametrize(
     ("methods", "setting", "how", "kind", "text"),
     [

@@ -104,6 +104,16 @@ def test_a_resumed_result_knows_its_model_and_a_pickled_one_does_not(tmp_path: P
         _ = again.model
 
 
+def test_models_of_clients_elsewhere_are_those_of_the_messages() -> None:
+    result = went(fedavg(model()))
+    away = replace(result, clients=(), client_states={})
+    for name, tensor in away.model.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+    away = replace(went(local(fedavg(model()))), clients=(), client_states={})
+    with pytest.raises(ValueError, match="clients to be in this process, since their models"):
+        away.model_of(1)
+
+
 def history(**curves: list[float]) -> list[Round]:
     each = zip(*curves.values(), strict=True)
     return [

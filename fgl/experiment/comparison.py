@@ -15,7 +15,7 @@ from ..federation import Callback, Method, Result, Round, run
 from ..progress import shown
 from ..tasks import Task
 from .callbacks import early_stop
-from .report import report
+from .report import report as written
 from .tables import Line, lines, to_latex, to_markdown, to_text
 
 Build = Callable[[Any], "Method | Task"]
@@ -149,14 +149,17 @@ def compare(
         check_count(patience=patience)
     folders = _folders(methods, checkpoint)
     reports: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in methods}
-    select = ""
     total = len(seeds) * len(methods) * num_rounds
     with shown("comparison", total, unit="round", bar_after=0.0) as advance:
         for seed in seeds:
             task = setting(seed) if callable(setting) else setting.load(seed)
-            select = task.select
-            for name, build in methods.items():
-                method, its = _made(name, build, task)
+            if patience is not None and not task.select:
+                raise ValueError(
+                    "Expected patience to be None for a task that has no validation score, "
+                    f"but got {patience}"
+                )
+            made = {name: _made(name, build, task) for name, build in methods.items()}
+            for name, (method, its) in made.items():
                 counted = Counting(advance)
                 own = [] if callbacks is None else [*callbacks(name, seed)]
                 stop = [] if patience is None else [early_stop(patience, task.select)]
@@ -170,8 +173,12 @@ def compare(
                     **how,
                 )
                 advance(num_rounds - counted.rounds)
-                reports[name][seed] = _written(name, seed, result, its, num_rounds)
-    metric, at = _chosen(reports, select, metric, at)
+                report = _written(name, seed, result, its, num_rounds)
+                metric, at = _chosen(
+                    report, task.select, metric, at
+                )  # after one run, not after all
+                reports[name][seed] = report
+    assert metric is not None and at is not None  # there is a run
     return Comparison(reports, metric, at)
 
 
@@ -245,22 +252,23 @@ def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) 
     """What is kept of a run: no tensors."""
     where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
     config = {**result.config, "method": repr(result.method)}
-    made = report(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
     made["seconds"] = sum(record.seconds for record in result.history)
     made["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
     return made
 
 
-def _chosen(reports: Reports, select: str, metric: str | None, at: str | None) -> tuple[str, str]:
+def _chosen(
+    report: Mapping[str, Any], select: str, metric: str | None, at: str | None
+) -> tuple[str, str]:
     """What is compared, in which round: what is said, or what the task selects by."""
-    one = next(iter(next(iter(reports.values())).values()))
-    names = [name for name in one["metrics"] if "/" not in name]
+    names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     tests = [name for name in names if name.startswith("test_")]
     first = [f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
     metric = metric or next((name for name in first if name in names), "none")
     check_choice("metric", metric, names)
-    ways = one["metrics"][metric]
+    ways = report["metrics"][metric]
     at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
     check_choice("at", at, tuple(ways))
     return metric, at

@@ -46,7 +46,10 @@ def lines(
 ) -> list[Line]:
     """A line per method, see `Line`."""
     scores = {
-        name: {seed: float(run["metrics"][metric][at]) for seed, run in runs.items()}
+        name: {
+            seed: float(run["metrics"].get(metric, {}).get(at, math.nan))
+            for seed, run in runs.items()
+        }
         for name, runs in reports.items()
     }
     first = next(iter(scores))

@@ -73,7 +73,7 @@ def run(
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
             batch pads its clients to the largest and draws its randomness as one. By default
             `fgl.federation.choose` says how many, the same number on every machine; clients that a
-            batch refuses then train one after the other, see `Round.one_by_one`.
+            batch refuses then train one after the other, with a warning; see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's.
         score: ``(params, graph) -> metrics``, what each client says of the model that it deploys;
