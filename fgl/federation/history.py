@@ -141,7 +141,7 @@ class Result:
             lines.append(f"last  (round {count - 1}): {_told(self.history[-1])}")
         select = self.selects
         if select:
-            best = self.best(select)
+            best = best_round(self.history, select)
             lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
         up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
         lines.append(f"bytes: {up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down")
@@ -246,7 +246,8 @@ class Result:
             Traceback (most recent call last):
             ValueError: Expected metric to be "-val_rmse", since less is better, but got "val_rmse"
         """
-        metric = metric or self.selects
+        if not metric and self.selects:
+            return best_round(self.history, self.selects)
         return best_round(self.history, checked_select(self.history, metric, self.select))
 
     def to_dict(self) -> dict[str, Any]:
