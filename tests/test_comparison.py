@@ -203,7 +203,7 @@ def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure = fgl.plot(
         {"a": [made_up([0.1, 0.2], {1: [0, 1]}), made_up([0.1, 0.2], {1: [1]})]},
-        metrics=["test_auc", "loss"],
+        metrics=["test_auc", "train_loss"],
         path=tmp_path / "new" / "a.png",
     )
     assert (tmp_path / "new" / "a.png").stat().st_size > 1000
@@ -217,6 +217,7 @@ def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
 
 def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
     pytest.importorskip("matplotlib")
+    assert len(fgl.plot(comparison, metrics=["train_loss", "val_loss"]).axes) == 4
     figure = fgl.plot(comparison)
     assert [axes.get_ylabel() for axes in figure.axes] == ["test_accuracy"] * 2
     assert len(figure.axes[0].lines) == 3
@@ -233,7 +234,9 @@ def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
             fgl.plot(nothing)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="Expected a to be results of at least one round"):
         fgl.plot({"a": Result({}, {}, {}, [])})
-    with pytest.raises(ValueError, match="metrics to be one of 'val_auc', 'test_auc', 'loss'"):
+    with pytest.raises(
+        ValueError, match="metrics to be one of 'val_auc', 'test_auc', 'train_loss'"
+    ):
         fgl.plot(made_up([0.5]), metrics=["f1"])
     with pytest.raises(OSError, match="Expected path to be a file that can be written"):
         fgl.plot(made_up([0.5]), path=tmp_path / "a.png" / "a.png")

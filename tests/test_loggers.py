@@ -53,7 +53,7 @@ def test_tensorboard_reads_what_its_logger_wrote(tmp_path: Path) -> None:
     assert [event.value for event in events] == pytest.approx(
         [record.metrics["test_accuracy"] for record in result.history]
     )
-    assert {"loss", "bytes_up", "dropped"} <= set(found.Tags()["scalars"])
+    assert {"train_loss", "bytes_up", "dropped"} <= set(found.Tags()["scalars"])
 
 
 @pytest.mark.filterwarnings("ignore")

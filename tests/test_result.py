@@ -161,7 +161,7 @@ def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
     assert [int(row["dropped"]) for row in rows] == [0, 1]
     for row, record in zip(rows, result.history, strict=True):
         assert float(row["test_accuracy"]) == record.metrics["test_accuracy"]
-        assert float(row["loss"]) == record.loss or math.isnan(record.loss)
+        assert float(row["train_loss"]) == record.loss or math.isnan(record.loss)
     with pytest.raises(OSError, match="Expected path to be a file that can be written"):
         result.to_csv(tmp_path)
 

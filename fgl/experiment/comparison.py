@@ -253,6 +253,7 @@ def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) 
     where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
     config = {**result.config, "method": repr(result.method)}
     made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    made["curves"]["train_loss"] = [record.loss for record in result.history]
     made["seconds"] = sum(record.seconds for record in result.history)
     made["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
     return made

@@ -49,7 +49,7 @@ def plot(
     Args:
         what: a result; results by name, each one or several (one a seed); or a comparison.
         metrics: their names; default a comparison's metric, or else those that begin with
-            ``test_``, or else all of the first run. ``"loss"`` is the clients' training loss.
+            ``test_``, or else all of the first run. ``"train_loss"`` is `Round.loss`.
         title: what stands above.
         path: a file, whose ending says its format; default none is written.
 
@@ -140,7 +140,7 @@ def _of_result(result: Result) -> Curve:
     names = dict.fromkeys(name for record in result.history for name in record.metrics)
     select = result.selects
     return Curve(
-        {name: [numbers.get(name) for numbers in rounds] for name in (*names, "loss")},
+        {name: [numbers.get(name) for numbers in rounds] for name in (*names, "train_loss")},
         [record.bytes_up + record.bytes_down for record in result.history],
         [(record.round, client) for record in result.history for client in record.dropped],
         best_round(result.history, select).round if select else None,
@@ -155,7 +155,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 def _usual(names: Sequence[str]) -> list[str]:
     """The metrics of tests, or else all but those of single clients and of training."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
-    return [name for name in plain if name.startswith("test_")] or plain or ["loss"]
+    return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
 
 def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric: str) -> None:

@@ -75,13 +75,13 @@ class Round:
 
         Example:
             >>> Round(0, [0, 1], dropped={1: "dropped out"}, metrics={"auc": 0.5}).numbers()
-            {'round': 0, 'auc': 0.5, 'loss': nan, 'participants': 2, 'dropped': 1,
+            {'round': 0, 'auc': 0.5, 'train_loss': nan, 'participants': 2, 'dropped': 1,
              'bytes_down': 0, 'bytes_up': 0, 'seconds': 0.0}
         """
         return {
             "round": self.round,
             **self.metrics,
-            "loss": self.loss,
+            "train_loss": self.loss,
             "participants": len(self.participants),
             "dropped": len(self.dropped),
             "bytes_down": self.bytes_down,
