@@ -107,7 +107,7 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run methods over seeds, each on the data, partition and first model that it draws.
+    """Run each method with each seed, which draws data, partition, first model and training.
 
     Args:
         methods: name to a function that makes the method, of the task's FedAvg
@@ -174,9 +174,8 @@ def compare(
                 )
                 advance(num_rounds - counted.rounds)
                 report = _written(name, seed, result, its, num_rounds)
-                metric, at = _chosen(
-                    report, task.select, metric, at
-                )  # after one run, not after all
+                # A metric that there is not is refused after one run, not after all.
+                metric, at = _chosen(report, task.select, metric, at)
                 reports[name][seed] = report
     assert metric is not None and at is not None  # there is a run
     return Comparison(reports, metric, at)
