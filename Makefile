@@ -46,9 +46,9 @@ conformance: .venv/extra-test
 	  tests/test_autocast.py
 
 # Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
-NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
+NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
 SKIPPING = $(shell grep -lE '$(NEEDING)' tests/test_*.py) fgl/federation/executors
-EXTRAS ?= examples flower molecules
+EXTRAS ?= examples flower molecules loggers
 
 more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(SKIPPING)

@@ -11,8 +11,8 @@ from threading import Thread
 
 import fgssl
 
-from fgl import data, tasks
-from fgl.experiment import Run, best_round, cli
+from fgl import data, plot, tasks
+from fgl.experiment import Run, cli
 
 
 def cora_or_synthetic(seconds=10):
@@ -28,25 +28,6 @@ def cora_or_synthetic(seconds=10):
     thread.start()
     thread.join(seconds)
     return found[-1]
-
-
-def draw(results, title, path):
-    """The test accuracy over rounds; a dot is the best validation round."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
-    for name, result in results.items():
-        curve = [record.metrics["test_accuracy"] for record in result.history]
-        best = best_round(result.history).round
-        axes.plot(curve, "o-", label=name, markevery=[best])
-    axes.set(xlabel="round", ylabel="test accuracy, whole graph", title=title)
-    axes.legend(loc="lower right")
-    axes.grid(alpha=0.25)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=150)
 
 
 def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
@@ -69,7 +50,8 @@ def main(rounds: int = 60, picture: Path = Path("out/demo.png")):
         score, up = report["metrics"]["test_accuracy"], report["bytes_up"] / 1e6
         line = f"{score['last']:7.3f} {score['best_val']:9.3f}"
         table.append(f"{name:7} {line} {report['seconds_per_round']:8.3f} {up:6.1f}")
-    draw(results, f"{dataset}, 5 clients (dot: best validation round)", picture)
+    title = f"{dataset}, 5 clients (dot: best validation round)"
+    plot(results, metrics=["test_accuracy"], title=title, path=picture)
     print("", *table, "", f"wrote {picture}", sep="\n")
 
 

@@ -7,6 +7,7 @@ from . import (
     client_network,
     data,
     ego,
+    experiment,
     federation,
     losses,
     methods,
@@ -22,6 +23,7 @@ from . import (
     tasks,
     transforms,
 )
+from .experiment import compare, plot
 from .federation import (
     Message,
     Method,
@@ -51,9 +53,11 @@ __all__ = [
     "augment",
     "blocks",
     "client_network",
+    "compare",
     "data",
     "ego",
     "evaluate_on",
+    "experiment",
     "fedavg",
     "federation",
     "layer",
@@ -62,6 +66,7 @@ __all__ = [
     "metrics",
     "nn",
     "personalize",
+    "plot",
     "predict",
     "privacy",
     "properties",

@@ -151,6 +151,17 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
     return -value if select.startswith("-") else value
 
 
+def less_is_better(name: str) -> bool:
+    """Whether a metric is one of those of which less is better everywhere: losses, rmse, mae.
+
+    Example:
+        >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
+        (True, True, False)
+    """
+    last = name.split("/")[0].rsplit("_", 1)[-1]
+    return not name.startswith("-") and last in {"loss", *REGRESSION.lower}
+
+
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
     """The metrics of a client without those that it has nothing to be scored on, which are NaN.
 

@@ -19,7 +19,7 @@ from torch import Tensor
 import fgl
 from fgl import losses
 from fgl.data import EdgeSplit
-from fgl.experiment.report import best_round
+from fgl.experiment import best_round
 from fgl.federation import Method, Ragged, Training
 from fgl.methods import fedper, fedprox, local, moon
 from fgl.personalize import part

@@ -62,7 +62,7 @@ FLOORS["federation"] = {
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {"checks", "sparse", "graph", "targets", "federation", "tasks"}
+FLOORS["experiment"] = {"checks", "progress", "sparse", "graph", "federation", "tasks"}
 # Inside the federation, each file may import those before it; `method.message` knows nobody.
 FEDERATION = [
     "method.message",
@@ -82,6 +82,7 @@ FEDERATION = [
     "training.optimizer",
     "training.minibatches",
     "training.train",
+    "best",
     "history",
     "gate",
     "gate.forms",
@@ -117,6 +118,7 @@ FEDERATION = [
     "executors.remote.flower",
     "round",
     "evaluate",
+    "callbacks",
     "run",
 ]
 

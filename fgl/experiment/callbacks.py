@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from ..federation import Result, Round
-from .report import best_round
+from ..federation import Result, Round, best_round
 
 
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
@@ -27,18 +27,25 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
         from tqdm import tqdm
     except ImportError:
         return lambda record, result: None
-    bar: Any = None
+    return Bar(tqdm, num_rounds, name)
 
-    def show(record: Round, result: Result) -> None:
-        nonlocal bar
-        bar = bar or tqdm(desc=name, total=num_rounds, initial=record.round, unit="round")
+
+class Bar:
+    """A progress bar of tqdm, which is closed wherever the run ends."""
+
+    def __init__(self, tqdm: Any, num_rounds: int, name: str) -> None:
+        self._make = partial(tqdm, desc=name, total=num_rounds, unit="round")
+
+    def begin(self, result: Result) -> None:
+        self._bar = self._make(initial=len(result.history))
+
+    def __call__(self, record: Round, result: Result) -> None:
         shown = {key: value for key, value in record.metrics.items() if "/" not in key}
-        bar.set_postfix({key: f"{value:.3f}" for key, value in shown.items()})
-        bar.update()
-        if record.round + 1 == num_rounds:
-            bar.close()
+        self._bar.set_postfix({key: f"{value:.3f}" for key, value in shown.items()})
+        self._bar.update()
 
-    return show
+    def end(self, result: Result) -> None:
+        self._bar.close()
 
 
 def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, Result], bool]:

@@ -17,14 +17,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..federation import run
-from .run import Run, command
+from .repeat import over_seeds
+from .run import NOT_CONFIG, Run, command
 from .words import choose_names, first_line, option, preset_table, sentence
 
 Main = Callable[..., Any]
 Presets = Mapping[str, Mapping[str, Any]]
 REQUIRED: Any = inspect.Parameter.empty  # the default of what a command must say
-# What a report names outside its config, or what says only where a run is.
-NOT_CONFIG = ("recipe", "dataset", "clients", "rounds", "seed", "json", "checkpoint", "device")
 
 
 def cli(
@@ -51,7 +50,7 @@ def cli(
         words: words of the command before `argv`, for the help.
 
     Returns:
-        What `main` returns.
+        What `main` returns; where ``--seeds`` says several, a list of what it returns for each.
 
     Raises:
         SystemExit: after ``--help``, and with code 2 for flags that make no sense.
@@ -92,7 +91,7 @@ def cli(
         origin = {"recipe": recipe, "dataset": flags.get("dataset", ""), "config": config}
     try:
         with command(origin):
-            return main(**arguments)
+            return over_seeds(main, arguments)
     except (OSError, TypeError, ValueError) as error:
         if not _is_the_commands(error):
             raise

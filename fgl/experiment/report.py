@@ -8,8 +8,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..federation import Result, Round
-from ..targets import selected
+from ..federation import Result, Round, best_round
 
 DESCRIBED = {
     "last": "last",
@@ -76,38 +75,6 @@ def report(
         "curves": _curves(history),
         "dropped": [[r.round, client, why] for r in history for client, why in r.dropped.items()],
     }
-
-
-def best_round(history: Sequence[Round], select: str = "val_accuracy") -> Round:
-    """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier.
-
-    With a minus before the name, ``"-val_rmse"``, it is the round of the smallest one.
-    A mean over fewer clients says less: rounds of the most ``scored_clients`` come first.
-
-    Args:
-        history: the rounds of a run, at least one.
-        select: the metric's name, with a minus before it where less is better.
-
-    Returns:
-        One of the rounds.
-
-    Example:
-        >>> scores = [0.7, 0.8, 0.8]
-        >>> rounds = [
-        ...     fgl.federation.Round(index, [0], metrics={"val_accuracy": score})
-        ...     for index, score in enumerate(scores)
-        ... ]
-        >>> best_round(rounds).round
-        1
-    """
-
-    def key(record: Round) -> tuple[bool, float, float, float]:
-        found = record.metrics
-        value = selected(found, select)  # NaN where nobody could be scored
-        clients, loss = found.get("scored_clients", 0.0), found.get("val_loss", 0.0)
-        return not math.isnan(value), clients, value, -loss
-
-    return max(history, key=key)
 
 
 def to_json(report: Any) -> str:

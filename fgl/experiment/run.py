@@ -17,11 +17,17 @@ from ..checks import check_count, check_disk, check_number
 from ..federation import Evaluate, Method, Result, Watch, choose, run
 from .callbacks import early_stop, progress
 from .memory import Estimate, available, estimate
+from .plots import plot
 from .report import DESCRIBED, report, to_json
 
 if TYPE_CHECKING:
     from ..tasks import Task
 
+# What a report names outside its config, or what says only where a run is.
+NOT_CONFIG = (
+    *("recipe", "dataset", "clients", "rounds", "seed", "seeds"),
+    *("json", "plot", "checkpoint", "device"),
+)
 _ORIGIN: ContextVar[Mapping[str, Any]] = ContextVar("_ORIGIN")  # see `command`
 
 
@@ -59,6 +65,10 @@ class Run:
     """The folder where every round is saved; a run that finds one goes on from it."""
     json: str | None = None
     """The file that the report is written to."""
+    seeds: int = 1
+    """Run with this number of seeds, from seed on; print mean and deviation of each metric."""
+    plot: str | None = None
+    """The file that a picture of the rounds is written to; needs matplotlib."""
 
     def __post_init__(self) -> None:
         check_number("rounds", self.rounds, at_least=0, integer=True)
@@ -69,8 +79,10 @@ class Run:
         check_count(threads=self.threads)
         if self.patience is not None:
             check_count(patience=self.patience)
-        if self.json:
-            _check_file(Path(self.json))
+        check_count(seeds=self.seeds)
+        for name in ("json", "plot"):
+            if getattr(self, name):
+                _check_file(name, Path(getattr(self, name)))
 
     def __call__(
         self,
@@ -100,8 +112,8 @@ class Run:
             before the first round, ``new_nodes`` where nodes were generated) and the `Result`.
 
         Raises:
-            ValueError: for `patience` on a task that has no validation, and all that `fgl.run`
-                raises.
+            ValueError: for `patience` on a task that has no validation, for several `seeds`, which
+                a command line runs one by one, and all that `fgl.run` raises.
 
         A warning says so, before the first round, where the memory that is free will not do.
         """
@@ -110,8 +122,14 @@ class Run:
                 "Expected patience to be None for a task that has no validation score, "
                 f"but got {self.patience}"
             )
-        if self.json:
-            _try_writing(Path(self.json))
+        if self.seeds > 1:
+            raise ValueError(
+                "Expected seeds to be 1 where a Run is called, since a task has one seed, but got "
+                f"{self.seeds}: fgl.experiment.cli and fgl.compare run several"
+            )
+        for name in ("json", "plot"):
+            if getattr(self, name):
+                try_writing(name, Path(getattr(self, name)))
         torch.set_num_threads(self.threads)
         origin = _ORIGIN.get({})
         recipe = recipe or origin.get("recipe", "")
@@ -125,7 +143,7 @@ class Run:
         stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
         result = run(
             method,
-            task.clients,
+            task,
             num_rounds=self.rounds,
             seed=self.seed,
             participation=self.participation,
@@ -153,7 +171,9 @@ class Run:
             summary["new_nodes"] = task.new_nodes
         _tell(name, summary, result)
         if self.json:
-            _write(Path(self.json), to_json(summary))
+            write(Path(self.json), to_json(summary))
+        if self.plot:
+            plot({name: result}, path=self.plot)
         return summary, result
 
     def _foresee(self, name: str, method: Method, task: Task) -> int | Literal["all"]:
@@ -205,31 +225,31 @@ def _room(made: Estimate, free: int | None) -> str:
     )
 
 
-def _check_file(path: Path) -> None:
+def _check_file(name: str, path: Path) -> None:
     """Raise unless a file can be written there, before hours go by."""
     if path.is_dir():
-        raise ValueError(f"Expected json to name a file, but got the folder {path}")
+        raise ValueError(f"Expected {name} to name a file, but got the folder {path}")
     there = next(place for place in (path, *path.absolute().parents) if place.exists())
     if there != path and not there.is_dir():
-        raise ValueError(f"Expected json to name a file in a folder, but got {path} in a file")
+        raise ValueError(f"Expected {name} to name a file in a folder, but got {path} in a file")
     if not os.access(there, os.W_OK):
         raise ValueError(
-            f"Expected json to name a file that can be written, but got {path}: {there} is "
+            f"Expected {name} to name a file that can be written, but got {path}: {there} is "
             "read-only for you"
         )
 
 
-def _try_writing(path: Path) -> None:
+def try_writing(name: str, path: Path) -> None:
     """Some systems say only when asked to write; a file that is there stays as it is."""
     new = not path.exists()
-    with check_disk(f"json to name a file that can be written, which {path} is not"):
+    with check_disk(f"{name} to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.open("a").close()
         if new:
             path.unlink()
 
 
-def _write(path: Path, text: str) -> None:
+def write(path: Path, text: str) -> None:
     with check_disk(f"json to be written to {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

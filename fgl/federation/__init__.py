@@ -3,6 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from ..predict import predict, stand_in, standing_in
+from .best import best_round
+from .callbacks import Callback
 from .evaluate import deployed, evaluate_on, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
@@ -77,6 +79,7 @@ __all__ = [
     "Answer",
     "Batch",
     "Broadcast",
+    "Callback",
     "Choice",
     "Cohort",
     "Evaluate",
@@ -105,6 +108,7 @@ __all__ = [
     "accept_equally",
     "adopt_model",
     "average",
+    "best_round",
     "changed_messages",
     "check_averages",
     "check_keys",

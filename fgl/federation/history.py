@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import copy
+import csv
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
-from .method.message import Message
-from .method.method import State
+import torch
+from torch import nn
+
+from ..checks import check_disk
+from ..graph import Graph
+from .best import best_round, checked_select, usual_select
+from .method.fedavg import deploy_received
+from .method.message import Message, Params
+from .method.method import Method, State
 
 
 @dataclass
@@ -59,8 +70,27 @@ class Round:
         """
         return len(self.dropped) >= len(self.participants)
 
+    def numbers(self) -> dict[str, float]:
+        """All numbers of the round by name; clients that took part or were dropped are counted.
 
-@dataclass
+        Example:
+            >>> Round(0, [0, 1], dropped={1: "dropped out"}, metrics={"auc": 0.5}).numbers()
+            {'round': 0, 'auc': 0.5, 'train_loss': nan, 'participants': 2, 'dropped': 1,
+             'bytes_down': 0, 'bytes_up': 0, 'seconds': 0.0}
+        """
+        return {
+            "round": self.round,
+            **self.metrics,
+            "train_loss": self.loss,
+            "participants": len(self.participants),
+            "dropped": len(self.dropped),
+            "bytes_down": self.bytes_down,
+            "bytes_up": self.bytes_up,
+            "seconds": self.seconds,
+        }
+
+
+@dataclass(repr=False)
 class Result:
     """A federation after its last round.
 
@@ -73,10 +103,17 @@ class Result:
             later uploads are compared.
         config: what the run was told, and under ``"layers"`` what each builder of its method was
             set to, innermost first.
+        method: what was run; None where a result is made by hand, or was pickled.
+        clients: the clients' graphs, if they are in this process.
+        select: what the task says about which round is best; "" where there is no task.
 
     Example:
-        >>> Result({0: {"model": {}}}, {}, {}, []).history
-        []
+        >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
+        Result: 1 round, 1 client, 0.0 s
+          last  (round 0): val_auc 0.5000
+          best  (round 0, val_auc): val_auc 0.5000
+          bytes: 0.000 MB up, 0.000 MB down
+          dropped: 0 of 1 messages
     """
 
     outbox: Mapping[int, Message]
@@ -85,3 +122,205 @@ class Result:
     history: list[Round]
     form: dict[str, Any] = field(default_factory=dict)
     config: dict[str, Any] = field(default_factory=dict)
+    method: Method | None = field(default=None, compare=False)
+    clients: Sequence[Graph] = field(default=(), compare=False)
+    select: str = field(default="", compare=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is pickled: not the method, whose functions cannot be, nor the clients' data."""
+        return {**vars(self), "method": None, "clients": ()}
+
+    def __repr__(self) -> str:
+        count, clients = len(self.history), len(self.outbox)
+        seconds = sum(record.seconds for record in self.history)
+        of = "" if self.method is None else f" of {self.method}"
+        lines = [
+            f"Result{of}: {_some(count, 'round')}, {_some(clients, 'client')}, {seconds:.1f} s"
+        ]
+        if count:
+            lines.append(f"last  (round {count - 1}): {_told(self.history[-1])}")
+        select = self.selects
+        if select:
+            best = best_round(self.history, select)
+            lines.append(f"best  (round {best.round}, {select}): {_told(best)}")
+        up, down = (sum(getattr(r, f"bytes_{way}") for r in self.history) for way in ("up", "down"))
+        lines.append(f"bytes: {up / 1e6:.3f} MB up, {down / 1e6:.3f} MB down")
+        sent = sum(len(record.participants) for record in self.history)
+        dropped = [(r.round, *each) for r in self.history for each in r.dropped.items()]
+        first = "; first: round {}, client {}: {}".format(*dropped[0]) if dropped else ""
+        lines.append(f"dropped: {len(dropped)} of {sent} messages{first}")
+        return "\n  ".join(lines)
+
+    @property
+    def selects(self) -> str:
+        """The metric by which the best round is chosen, see `best`; "" without a validation."""
+        return usual_select(self.history, self.select)
+
+    @property
+    def model(self) -> nn.Module:
+        """A copy of the module with the parameters that all clients use now, in evaluation mode.
+
+        Raises:
+            ValueError: where clients use different models, see `model_of`; where they are in other
+                processes, and the server's message alone does not say what they use; and where the
+                result is none of `fgl.run`.
+
+        Example:
+            >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+            >>> result = fgl.run(task.fedavg, task, num_rounds=1)
+            >>> result.model(task.whole.x, task.whole.adj).shape
+            torch.Size([2708, 7])
+        """
+        first = self._deployed(0)
+        for client in range(1, len(self.outbox)):
+            other = self._deployed(client)
+            if other is not first and not _equal(first, other):
+                raise ValueError(
+                    f"Expected clients to use one model, but got another of client {client}: "
+                    "result.model_of(client) is that of one client"
+                )
+        return self._module(0, first)
+
+    def model_of(self, client: int) -> nn.Module:
+        """A copy of the module that one client uses now, in evaluation mode.
+
+        Raises:
+            ValueError: for a client that there is not, and as `model`.
+
+        Example:
+            >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+            >>> result = fgl.run(fgl.methods.local(task.fedavg), task, num_rounds=1)
+            >>> graph = task.clients[1]
+            >>> result.model_of(1)(graph.x, graph.adj).shape[1]
+            7
+        """
+        return self._module(client, self._deployed(client))
+
+    def _deployed(self, client: int) -> Params:
+        """The parameters that a client uses now."""
+        if self.method is None:
+            raise ValueError(
+                "Expected the result to be what fgl.run returned, which knows its method, but got "
+                "one that was made by hand or pickled"
+            )
+        if client not in self.outbox:
+            raise ValueError(f"Expected client to be < {len(self.outbox)}, but got {client}")
+        message, state = self.outbox[client], self.client_states.get(client, {})
+        if not self.clients:
+            if self.method.deploy is not deploy_received or self.method.models is not None:
+                raise ValueError(
+                    "Expected the clients to be in this process, since their models depend on what "
+                    "they keep, but got clients elsewhere"
+                )
+            return deploy_received(message, state, None)  # type: ignore[arg-type]
+        graph = self.clients[client]
+        with self.method.at(graph), torch.no_grad():
+            return self.method.deploy(message, state, graph)
+
+    def _module(self, client: int, params: Params) -> nn.Module:
+        assert self.method is not None  # `_deployed` has looked
+        model = self.method.model
+        if self.clients:
+            model = self.method.model_of(self.clients[client])
+        model = copy.deepcopy(model).eval()
+        model.load_state_dict(params)
+        return model
+
+    def best(self, metric: str = "") -> Round:
+        """The round in which a metric is best, see `best_round`.
+
+        Args:
+            metric: its name, with a minus before it where less is better, ``"-val_rmse"``; by
+                default what the task says, or else the first validation metric.
+
+        Raises:
+            ValueError: for a metric that no round has, one of which less is better without a minus,
+                or by default where there is no validation.
+
+        Example:
+            >>> rounds = [Round(k, [0], metrics={"val_rmse": 0.5 + k}) for k in range(3)]
+            >>> result = Result({}, {}, {}, rounds)
+            >>> result.best("-val_rmse").metrics
+            {'val_rmse': 0.5}
+            >>> result.best("val_rmse")
+            Traceback (most recent call last):
+            ValueError: Expected metric to be "-val_rmse", since less is better, but got "val_rmse"
+        """
+        if not metric and self.selects:
+            return best_round(self.history, self.selects)
+        return best_round(self.history, checked_select(self.history, metric, self.select))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The method's name, the config, and what happened in each round; no tensors.
+
+        Returns:
+            ``{"method", "config", "rounds"}``, the rounds as dicts of the fields of `Round`.
+
+        Example:
+            >>> Result({}, {}, {}, [Round(0, [0, 1])]).to_dict()["rounds"][0]["participants"]
+            [0, 1]
+        """
+        return {
+            "method": "" if self.method is None else repr(self.method),
+            "config": copy.deepcopy(self.config),
+            "rounds": [asdict(record) for record in self.history],
+        }
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write a table: a line per round, with the numbers of `Round.numbers`.
+
+        Raises:
+            OSError: if the file cannot be written.
+
+        Example:
+            >>> path = getfixture("tmp_path") / "run.csv"
+            >>> Result({}, {}, {}, [Round(0, [0], metrics={"auc": 0.5})]).to_csv(path)
+            >>> path.read_text().splitlines()[1]
+            '0,0.5,nan,1,0,0,0,0.0'
+        """
+        rows = [record.numbers() for record in self.history]
+        names = dict.fromkeys(name for row in rows for name in row)
+        with check_disk(f"path to be a file that can be written, which {path} is not"):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            with open(path, "w", newline="", encoding="utf-8") as file:
+                table = csv.DictWriter(file, list(names), lineterminator="\n")
+                table.writeheader()
+                table.writerows(rows)
+
+    def to_pandas(self) -> Any:
+        """The table of `to_csv` as a pandas ``DataFrame``, whose index is the round.
+
+        Raises:
+            ImportError: where pandas is not installed.
+
+        Example:
+            >>> result = Result({}, {}, {}, [Round(0, [0], metrics={"auc": 0.5})])
+            >>> result.to_pandas()["auc"].max()  # doctest: +SKIP
+            0.5
+        """
+        try:
+            import pandas
+        except ImportError as error:
+            raise ImportError(
+                "Expected pandas to be installed for to_pandas, but got none: pip install pandas; "
+                "to_dict and to_csv need nothing"
+            ) from error
+        return pandas.DataFrame([record.numbers() for record in self.history]).set_index("round")
+
+
+def _some(count: int, what: str) -> str:
+    return f"{count} {what}{'s' * (count != 1)}"
+
+
+def _told(record: Round) -> str:
+    """The metrics of a round in words, but for those of single clients."""
+    found = {name: value for name, value in record.metrics.items() if "/" not in name}
+    return ", ".join(f"{name} {value:.4f}" for name, value in found.items()) or "no metrics"
+
+
+def _equal(one: Params, other: Params) -> bool:
+    """Whether two models have the same tensors."""
+    same = one.keys() == other.keys()
+    return same and all(
+        one[name].shape == other[name].shape and torch.equal(one[name], other[name]) for name in one
+    )

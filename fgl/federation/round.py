@@ -83,6 +83,12 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         cause = next((error.__cause__ for error in blamed.values()), None)
         check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
+    if record.one_by_one and not any(each.one_by_one for each in result.history):
+        warnings.warn(
+            f"Training one client after the other from round {index} on, since a batch refused "
+            f"these: {record.one_by_one}",
+            stacklevel=3,
+        )
     if made is not None:
         outbox, result.server_state = made
         result.outbox = _merged(result.outbox, outbox)

@@ -6,7 +6,8 @@ import json
 import operator
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -14,6 +15,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
+from .callbacks import Callback, heard
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
@@ -29,8 +31,6 @@ from .round import Dropouts, Plan, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
-
-Callback = Callable[[Round, Result], bool | None]
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
         clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
             batch pads its clients to the largest and draws its randomness as one. By default
             `fgl.federation.choose` says how many, the same number on every machine; clients that a
-            batch refuses then train one after the other, see `Round.one_by_one`.
+            batch refuses then train one after the other, with a warning; see `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's.
         score: ``(params, graph) -> metrics``, what each client says of the model that it deploys;
@@ -81,7 +81,8 @@ def run(
         watch: ``(server_state) -> metrics``, what the server says of its own state after a round;
             they join the round's metrics too.
         callbacks: called with the round and the result so far; one that returns True ends the run,
-            for good where there is a checkpoint (its folder holds ``stopped`` then).
+            for good where there is a checkpoint (its folder holds ``stopped`` then). One that has
+            ``begin(result)`` and ``end(result)`` is told before the first round and after the last.
         checkpoint: folder, of one run at a time; every round is saved there, and a run that finds
             one goes on from it.
         config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
@@ -142,13 +143,17 @@ def run(
         known = identity(method, seed, participation, dropouts, config)
         known |= {"refuse_copies": True} if limits.refuse_copies else {}
         known |= {**place.identity(method), "start": start and digest(start)}
-    with opened(checkpoint, known) as folder, memory_kept():
+    with ExitStack() as stack:
+        folder = stack.enter_context(opened(checkpoint, known))
+        stack.enter_context(memory_kept())
         if folder is not None:
             saved = folder.load(_device(method, place))
             if saved is not None and method.unknown:
                 _warn_of_unknown(method)
             result = saved or result
         result.config = with_layers(method, config)
+        result.method, result.clients = method, getattr(place, "graphs", ())
+        result.select = getattr(getattr(place, "clients", None), "select", "")
         if folder is not None and not _goes_on(folder, result, num_rounds):
             return result
         states = result.client_states
@@ -159,6 +164,7 @@ def run(
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits)
         cuda = [device for device in place.devices if device.type == "cuda"]
+        stack.enter_context(heard(callbacks, result))
         while len(result.history) < num_rounds:
             rng = torch.random.fork_rng(cuda)
             with rng, in_mode(method.model, False), young_only():

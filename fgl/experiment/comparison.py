@@ -1,0 +1,274 @@
+"""Comparisons: several methods on the same data, over seeds, as a table."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from ..checks import check_choice, check_count, check_number
+from ..federation import Callback, Method, Result, Round, run
+from ..progress import shown
+from ..tasks import Task
+from .callbacks import early_stop
+from .report import report as written
+from .tables import Line, lines, to_latex, to_markdown, to_text
+
+Build = Callable[[Any], "Method | Task"]
+Callbacks = Callable[[str, int], Sequence[Callback]]
+Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
+
+
+class Setting(Protocol):
+    """What makes a task for each seed, such as `fgl.tasks.Nodes`."""
+
+    def load(self, seed: int = 0) -> Task: ...
+
+
+@dataclass(frozen=True, repr=False)
+class Comparison:
+    """What several methods reached over seeds; it prints as a table.
+
+    Args:
+        reports: method to seed to what was written of the run: see `fgl.experiment.report`, and
+            ``"seconds"`` and ``"bytes"``, one number a round.
+        metric: the metric that is compared.
+        at: ``"best_val"``, in each run's round of the best validation, ``"last"`` or
+            ``"mean_last5"``, where there is no validation.
+
+    Example:
+        >>> runs = {0: {"a": 0.5, "b": 0.7}, 1: {"a": 0.6, "b": 0.7}}
+        >>> reports = {
+        ...     name: {
+        ...         seed: {"metrics": {"auc": {"last": found[name]}}, "bytes": [8], "seconds": 1.0}
+        ...         for seed, found in runs.items()
+        ...     }
+        ...     for name in "ab"
+        ... }
+        >>> Comparison(reports, "auc", "last")
+        method  auc (last)       against a         MB      s  seeds
+        a       0.5500 ± 0.0707                    0.000  1.0      2
+        b       0.7000 ± 0.0000  +0.1500 ± 0.0500  0.000  1.0      2
+    """
+
+    reports: Reports
+    metric: str
+    at: str
+
+    @property
+    def lines(self) -> list[Line]:
+        """A line per method: its mean, deviation and difference from the first method."""
+        return lines(self.reports, self.metric, self.at)
+
+    def __repr__(self) -> str:
+        return self.to_text()
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows."""
+        return self.to_markdown()
+
+    def to_text(self) -> str:
+        """The table as plain text."""
+        return to_text(self.lines, self.metric, self.at)
+
+    def to_markdown(self) -> str:
+        """The table in Markdown."""
+        return to_markdown(self.lines, self.metric, self.at)
+
+    def to_latex(self) -> str:
+        """The table in LaTeX, with booktabs' rules."""
+        return to_latex(self.lines, self.metric, self.at)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table and all reports, of JSON's types but for NaN.
+
+        Returns:
+            ``{"metric", "at", "lines", "reports"}``; a line has the fields of a row of the table.
+        """
+        reports = {name: dict(runs) for name, runs in self.reports.items()}
+        each = [vars(line).copy() for line in self.lines]
+        return {"metric": self.metric, "at": self.at, "lines": each, "reports": reports}
+
+
+def compare(
+    methods: Mapping[str, Build],
+    setting: Setting | Callable[[int], Task],
+    *,
+    num_rounds: int,
+    seeds: Iterable[int] = range(5),
+    metric: str | None = None,
+    at: str | None = None,
+    patience: int | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    callbacks: Callbacks | None = None,
+    **how: Any,
+) -> Comparison:
+    """Run each method with each seed, which draws data, partition, first model and training.
+
+    Args:
+        methods: name to a function that makes the method, of the task's FedAvg
+            (``fgl.methods.scaffold``), or of the whole task where its parameter is called `task`
+            (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). Such a function may also
+            return another task, whose FedAvg is run (``fgl.tasks.centralized``). All others are
+            compared with the first.
+        setting: what loads a task for each seed, such as ``fgl.tasks.Nodes(dataset="cora")``, or a
+            function ``seed -> task``.
+        num_rounds: rounds of each run.
+        seeds: of data, partition, initial model and training.
+        metric: what is compared; by default the test metric of what selects the best round.
+        at: ``"best_val"``, the test in the round of the best validation, ``"last"``, or
+            ``"mean_last5"`` for a task without a validation; default the first that there is.
+        patience: stop a run after this number of rounds without a better validation.
+        checkpoint: a folder, in which each run has its own; a comparison that finds runs there goes
+            on from them.
+        callbacks: ``(name, seed) -> callbacks``, those of one run: a logger for each.
+        how: what else `fgl.run` takes, such as `participation`.
+
+    Returns:
+        The `Comparison`.
+
+    Raises:
+        ValueError: for no method, no seed, the same seed twice, a metric that there is not, names
+            of methods that name one folder, and all that `fgl.run` raises.
+        TypeError: for a task in the setting's place, or a function that makes no method.
+
+    Example:
+        >>> methods = {"FedAvg": lambda fedavg: fedavg, "SCAFFOLD": fgl.methods.scaffold}
+        >>> setting = fgl.tasks.Nodes(clients=3, hidden=8)
+        >>> comparison = compare(methods, setting, num_rounds=2, seeds=range(2))
+        >>> [line.method for line in comparison.lines]
+        ['FedAvg', 'SCAFFOLD']
+    """
+    seeds = _checked(methods, setting, seeds)
+    check_number("num_rounds", num_rounds, at_least=1, integer=True)
+    if patience is not None:
+        check_count(patience=patience)
+    folders = _folders(methods, checkpoint)
+    reports: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in methods}
+    total = len(seeds) * len(methods) * num_rounds
+    with shown("comparison", total, unit="round", bar_after=0.0) as advance:
+        for seed in seeds:
+            task = setting(seed) if callable(setting) else setting.load(seed)
+            if patience is not None and not task.select:
+                raise ValueError(
+                    "Expected patience to be None for a task that has no validation score, "
+                    f"but got {patience}"
+                )
+            made = {name: _made(name, build, task) for name, build in methods.items()}
+            for name, (method, its) in made.items():
+                counted = Counting(advance)
+                own = [] if callbacks is None else [*callbacks(name, seed)]
+                stop = [] if patience is None else [early_stop(patience, task.select)]
+                result = run(
+                    method,
+                    its,
+                    num_rounds=num_rounds,
+                    seed=seed,
+                    callbacks=[counted, *own, *stop],
+                    checkpoint=None if folders is None else folders[name] / f"seed-{seed}",
+                    **how,
+                )
+                advance(num_rounds - counted.rounds)
+                report = _written(name, seed, result, its, num_rounds)
+                # A metric that there is not is refused after one run, not after all.
+                metric, at = _chosen(report, task.select, metric, at)
+                reports[name][seed] = report
+    assert metric is not None and at is not None  # there is a run
+    return Comparison(reports, metric, at)
+
+
+class Counting:
+    """A callback that counts the rounds that are played."""
+
+    def __init__(self, advance: Callable[[int], object]) -> None:
+        self.advance, self.rounds = advance, 0
+
+    def __call__(self, record: Round, result: Result) -> None:
+        self.rounds += 1
+        self.advance(1)
+
+
+def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
+    """The seeds, where everything can be run."""
+    if not isinstance(methods, Mapping) or not methods:
+        raise ValueError(
+            'Expected methods to be functions by name, {"SCAFFOLD": fgl.methods.scaffold}, '
+            f"but got {methods!r}"
+        )
+    if isinstance(setting, Task) or not (callable(setting) or hasattr(setting, "load")):
+        got = type(setting).__name__
+        raise TypeError(
+            "Expected setting to load a task for each seed, such as fgl.tasks.Nodes(clients=5), or "
+            f"to be a function of a seed, but got a {got}" + SAME * isinstance(setting, Task)
+        )
+    for name, build in methods.items():
+        if not callable(build):
+            kind = type(build).__name__
+            raise TypeError(
+                f"Expected {name} to be a function that makes a method of a task's FedAvg, since "
+                f"each seed has a task of its own, but got a {kind}"
+            )
+    found = list(seeds)
+    if not found or len(set(found)) < len(found):
+        raise ValueError(f"Expected seeds to be different numbers, at least one, but got {found}")
+    for seed in found:
+        check_number("seed", seed, at_least=0, below=2**63, integer=True)
+    return found
+
+
+SAME = ", whose data are the same for every seed: lambda seed: task says that this is meant"
+
+
+def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
+    """A method, and the task that it runs on."""
+    first = next(iter(inspect.signature(build).parameters), "")
+    made = build(task if first == "task" else task.fedavg)
+    if isinstance(made, Task):
+        return made.fedavg, made
+    if not isinstance(made, Method):
+        raise TypeError(f"Expected {name} to make a Method, but got {type(made).__name__}")
+    return made, task
+
+
+def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
+    """Each method's folder, whatever is in its name."""
+    if checkpoint is None:
+        return None
+    folders = {name: Path(checkpoint) / re.sub(r"[^\w.=,+-]+", "_", name) for name in methods}
+    if len({str(folder).lower() for folder in folders.values()}) < len(folders):
+        raise ValueError(
+            "Expected names of methods to differ in letters or digits where there is a checkpoint, "
+            f"but got {', '.join(folders)}"
+        )
+    return folders
+
+
+def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) -> dict[str, Any]:
+    """What is kept of a run: no tensors."""
+    where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
+    config = {**result.config, "method": repr(result.method)}
+    made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
+    made["curves"]["train_loss"] = [record.loss for record in result.history]
+    made["seconds"] = sum(record.seconds for record in result.history)
+    made["bytes"] = [record.bytes_up + record.bytes_down for record in result.history]
+    return made
+
+
+def _chosen(
+    report: Mapping[str, Any], select: str, metric: str | None, at: str | None
+) -> tuple[str, str]:
+    """What is compared, in which round: what is said, or what the task selects by."""
+    names = [name for name in report["metrics"] if "/" not in name]
+    usual = select.removeprefix("-").removeprefix("val_")
+    tests = [name for name in names if name.startswith("test_")]
+    first = [f"test_{usual}", f"local_{usual}", usual, "test_accuracy", *tests, *names]
+    metric = metric or next((name for name in first if name in names), "none")
+    check_choice("metric", metric, names)
+    ways = report["metrics"][metric]
+    at = at or next(way for way in ("best_val", "mean_last5", "last") if way in ways)
+    check_choice("at", at, tuple(ways))
+    return metric, at

@@ -1,0 +1,171 @@
+"""Loggers: callbacks that write each round's numbers to TensorBoard, W&B, MLflow or a file."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..federation import Result, Round
+
+
+class TensorBoard:
+    """A callback that writes to TensorBoard's event files, by `torch.utils.tensorboard`.
+
+    Args:
+        folder: where the files are; ``tensorboard --logdir`` shows all folders in one.
+
+    Raises:
+        ImportError: where tensorboard is not installed.
+
+    Example:
+        >>> log = TensorBoard("runs/fedprox")  # fgl.run(..., callbacks=[log])  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError as error:
+            raise _missing("tensorboard") from error
+        self.folder, self._make = os.fspath(folder), SummaryWriter
+
+    def begin(self, result: Result) -> None:
+        """Open a file; rounds of an interrupted run that come again take the place of those."""
+        self._writer = self._make(self.folder, purge_step=len(result.history) or None)
+        self._writer.add_text("method", f"`{result.method}`")
+
+    def __call__(self, record: Round, result: Result) -> None:
+        for name, value in numbers(record).items():
+            self._writer.add_scalar(name, value, record.round)
+
+    def end(self, result: Result) -> None:
+        """Close the file."""
+        self._writer.close()
+
+
+class WandB:
+    """A callback that logs to Weights & Biases.
+
+    Args:
+        how: what `wandb.init` takes: ``project="fgl"``, ``mode="offline"``; ``id=...``
+            and ``resume="allow"`` for a run that goes on.
+
+    Raises:
+        ImportError: where wandb is not installed.
+
+    Example:
+        >>> log = WandB(project="fgl", name="fedprox")  # doctest: +SKIP
+    """
+
+    def __init__(self, **how: Any) -> None:
+        try:
+            import wandb
+        except ImportError as error:
+            raise _missing("wandb") from error
+        self.how, self._wandb = how, wandb
+
+    def begin(self, result: Result) -> None:
+        """Open a run, whose config is the result's."""
+        config = {**described(result), **self.how.get("config", {})}
+        self._run = self._wandb.init(**{**self.how, "config": config})
+
+    def __call__(self, record: Round, result: Result) -> None:
+        self._run.log(numbers(record), step=record.round, commit=True)
+
+    def end(self, result: Result) -> None:
+        """Close the run."""
+        self._run.finish()
+
+
+class MLflow:
+    """A callback that logs to MLflow, to where its tracking URI says.
+
+    Args:
+        how: what `mlflow.start_run` takes: ``run_name="fedprox"``, ``run_id=...`` for a run that
+            goes on.
+
+    Raises:
+        ImportError: where mlflow is not installed.
+
+    Example:
+        >>> log = MLflow(run_name="fedprox")  # doctest: +SKIP
+    """
+
+    def __init__(self, **how: Any) -> None:
+        try:
+            import mlflow
+        except ImportError as error:
+            raise _missing("mlflow") from error
+        self.how, self._mlflow = how, mlflow
+
+    def begin(self, result: Result) -> None:
+        """Open a run, whose parameters are the result's config."""
+        self._mlflow.start_run(**self.how)
+        self._mlflow.log_params({name: _short(v) for name, v in described(result).items()})
+
+    def __call__(self, record: Round, result: Result) -> None:
+        self._mlflow.log_metrics(numbers(record), step=record.round)
+
+    def end(self, result: Result) -> None:
+        """Close the run."""
+        self._mlflow.end_run()
+
+
+@dataclass
+class CSV:
+    """A callback that keeps a table as a file, a line per round, as `Result.to_csv` writes it.
+
+    The file is written after each round, with the rounds before a resume.
+
+    Args:
+        path: the file.
+
+    Example:
+        >>> path = getfixture("tmp_path") / "run.csv"
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+        >>> result = fgl.run(task.fedavg, task, num_rounds=2, callbacks=[CSV(path)])
+        >>> len(path.read_text().splitlines())
+        3
+    """
+
+    path: str | Path
+
+    def __call__(self, record: Round, result: Result) -> None:
+        result.to_csv(self.path)
+
+
+def numbers(record: Round) -> dict[str, float]:
+    """What is logged of a round: all numbers but its own and those that are NaN.
+
+    Example:
+        >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
+        ['auc', 'bytes_down', 'bytes_up', 'dropped', 'participants', 'seconds']
+    """
+    found = record.numbers()
+    return {n: v for n, v in found.items() if n != "round" and not math.isnan(v)}
+
+
+def described(result: Result) -> dict[str, Any]:
+    """What is logged of a run: its method's name and its config.
+
+    Example:
+        >>> described(Result({}, {}, {}, [], config={"dataset": "cora", "layers": []}))
+        {'method': '', 'dataset': 'cora'}
+    """
+    method = "" if result.method is None else repr(result.method)
+    told = {name: value for name, value in result.config.items() if name != "layers"}
+    return {"method": method, **told}
+
+
+def _short(value: Any) -> str:
+    """A parameter as text; MLflow refuses long ones."""
+    return (value if isinstance(value, str) else json.dumps(value))[:500]
+
+
+def _missing(package: str) -> ImportError:
+    return ImportError(
+        f"Expected {package} to be installed for its logger, but got none: pip install {package}"
+    )

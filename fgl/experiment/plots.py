@@ -1,0 +1,198 @@
+"""Plots of runs: metrics by round and by bytes, their spread over seeds, and dropped clients."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..checks import check_choice, check_disk
+from ..federation import Result, best_round
+from .comparison import Comparison
+from .tables import mean_and_deviation
+
+Runs = Result | Sequence[Result]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn of one run: a number of each metric a round, and what else happened in it."""
+
+    metrics: Mapping[str, Sequence[float | None]]
+    bytes: Sequence[int]
+    dropped: Sequence[tuple[int, int]]  # round and client
+    best: int | None
+
+    def megabytes(self) -> list[float]:
+        """What was sent until the end of each round."""
+        return [total / 1e6 for total in itertools.accumulate(self.bytes)]
+
+
+def plot(
+    what: Result | Comparison | Mapping[str, Runs],
+    *,
+    metrics: Sequence[str] | None = None,
+    title: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Draw runs: each metric by round and by megabytes sent, and the clients that were dropped.
+
+    Several runs of one name are drawn as their mean, with a band of one standard deviation. A
+    single run has a dot at its round of the best validation. Runs that ended early are in the mean
+    of the rounds that they have.
+
+    Args:
+        what: a result; results by name, each one or several (one a seed); or a comparison.
+        metrics: their names; default a comparison's metric, or else those that begin with
+            ``test_``, or else all of the first run. ``"train_loss"`` is `Round.loss`.
+        title: what stands above.
+        path: a file, whose ending says its format; default none is written.
+
+    Returns:
+        matplotlib's figure. It shows itself at the end of a notebook's cell.
+
+    Raises:
+        ImportError: where matplotlib is not installed.
+        ValueError: for no run, a run without a round, or a metric that no run has.
+        OSError: if the file cannot be written.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
+        >>> result = fgl.run(task.fedavg, task, num_rounds=2)
+        >>> figure = plot({"FedAvg": result}, metrics=["test_accuracy"])  # doctest: +SKIP
+    """
+    curves = _curves(what)
+    known = dict.fromkeys(n for runs in curves.values() for run in runs for n in run.metrics)
+    if metrics is None:
+        metrics = [what.metric] if isinstance(what, Comparison) else _usual(list(known))
+    for name in metrics:
+        check_choice("metrics", name, list(known))
+    pyplot = _pyplot()
+    drops = any(run.dropped for runs in curves.values() for run in runs)
+    rows = len(metrics) + drops
+    size = {"figsize": (9, 3.2 * rows), "layout": "constrained"}
+    figure, axes = pyplot.subplots(rows, 2, squeeze=False, **size)
+    for name, runs in curves.items():
+        for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
+            _draw(by_round, by_bytes, name, runs, metric)
+        if drops:
+            _draw_dropped(axes[-1][0], axes[-1][1], name, runs)
+    for metric, (by_round, by_bytes) in zip(metrics, axes, strict=False):
+        by_round.set(xlabel="round", ylabel=metric)
+        by_bytes.set(xlabel="MB sent, up and down", ylabel=metric)
+    if drops:
+        axes[-1][0].set(xlabel="round", ylabel="dropped clients")
+        axes[-1][1].set(xlabel="client", ylabel="rounds in which it was dropped")
+    for each in axes.flat:
+        each.grid(alpha=0.25)
+    if any(curves):
+        axes[0][0].legend()
+    if title:
+        figure.suptitle(title)
+    if path is not None:
+        with check_disk(f"path to be a file that can be written, which {path} is not"):
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            figure.savefig(path, dpi=150)
+    pyplot.close(figure)  # else a notebook shows it twice, and a script keeps all
+    return figure
+
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise ImportError(
+            "Expected matplotlib to be installed for a plot, but got none: pip install matplotlib"
+        ) from error
+    return pyplot
+
+
+def _curves(what: Any) -> dict[str, list[Curve]]:
+    """What is drawn, by the name that stands in the legend."""
+    if isinstance(what, Comparison):
+        return {
+            name: [_of_report(report) for report in runs.values()]
+            for name, runs in what.reports.items()
+        }
+    if isinstance(what, Result):
+        what = {"" if what.method is None else repr(what.method): what}
+    if not isinstance(what, Mapping) or not what:
+        raise ValueError(
+            f"Expected a result, results by name or a comparison to be drawn, but got {what!r}"
+        )
+    named = {n: [runs] if isinstance(runs, Result) else list(runs) for n, runs in what.items()}
+    for name, runs in named.items():
+        if not runs or not all(isinstance(run, Result) and run.history for run in runs):
+            raise ValueError(
+                f"Expected {name or 'what is drawn'} to be results of at least one round, "
+                f"but got {runs}"
+            )
+    return {name: [_of_result(run) for run in runs] for name, runs in named.items()}
+
+
+def _of_result(result: Result) -> Curve:
+    rounds = [record.numbers() for record in result.history]
+    names = dict.fromkeys(name for record in result.history for name in record.metrics)
+    select = result.selects
+    return Curve(
+        {name: [numbers.get(name) for numbers in rounds] for name in (*names, "train_loss")},
+        [record.bytes_up + record.bytes_down for record in result.history],
+        [(record.round, client) for record in result.history for client in record.dropped],
+        best_round(result.history, select).round if select else None,
+    )
+
+
+def _of_report(report: Mapping[str, Any]) -> Curve:
+    dropped = [(index, client) for index, client, _ in report["dropped"]]
+    return Curve(report["curves"], report["bytes"], dropped, report["best_round"])
+
+
+def _usual(names: Sequence[str]) -> list[str]:
+    """The metrics of tests, or else all but those of single clients and of training."""
+    plain = [name for name in names if "/" not in name and not name.endswith("loss")]
+    return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
+
+
+def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric: str) -> None:
+    """The mean of a metric over runs, with a band."""
+    mean, deviation = over([run.metrics.get(metric, []) for run in runs])
+    sent, _ = over([run.megabytes() for run in runs])
+    sent = sent[: len(mean)]
+    best = runs[0].best if len(runs) == 1 else None
+    mark = {} if best is None else {"marker": "o", "markevery": [best]}
+    for axes, x in ((by_round, list(range(len(mean)))), (by_bytes, sent)):
+        (line,) = axes.plot(x, mean, label=name, **mark)
+        if len(runs) > 1:
+            spread = [0.0 if math.isnan(d) else d for d in deviation]
+            low = [m - s for m, s in zip(mean, spread, strict=True)]
+            high = [m + s for m, s in zip(mean, spread, strict=True)]
+            axes.fill_between(x, low, high, alpha=0.2, color=line.get_color(), linewidth=0)
+
+
+def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
+    """Mean and deviation of each round, over the runs that have a number there.
+
+    Example:
+        >>> over([[1.0, None], [3.0, 5.0, 6.0]])
+        ([2.0, 5.0, 6.0], [1.4142135623730951, nan, nan])
+    """
+    each = itertools.zip_longest(*runs)
+    known = [[v for v in values if v is not None and not math.isnan(v)] for values in each]
+    pairs = [mean_and_deviation(values) for values in known]
+    return [mean for mean, _ in pairs], [deviation for _, deviation in pairs]
+
+
+def _draw_dropped(by_round: Any, by_client: Any, name: str, runs: Sequence[Curve]) -> None:
+    """How many clients were dropped in each round, and how often each, means over runs."""
+    rounds = Counter(index for run in runs for index, _ in run.dropped)
+    clients = Counter(client for run in runs for _, client in run.dropped)
+    longest = max(len(run.bytes) for run in runs)
+    counts = [rounds[index] / len(runs) for index in range(longest)]
+    (line,) = by_round.step(range(longest), counts, where="mid", label=name)
+    heights = [count / len(runs) for count in clients.values()]
+    by_client.bar(list(clients), heights, alpha=0.5, color=line.get_color(), label=name)

@@ -1,0 +1,94 @@
+"""Repetition of a command with several seeds: what is printed and written of all of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..federation import Result
+from .plots import plot
+from .report import DESCRIBED, to_json
+from .run import Run, try_writing, write
+from .tables import mean_and_deviation, spread
+
+
+def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
+    """Call a `main` once, or with each seed of the `Run` among its arguments.
+
+    Several seeds have a checkpoint folder each, ``seed-0`` and so on, and one report and picture.
+
+    Args:
+        main: returns what its `Run` returned where there are several seeds.
+        arguments: of `main`.
+
+    Returns:
+        What `main` returns; a list of it for several seeds.
+
+    Raises:
+        TypeError: where there are several seeds and `main` returns anything else.
+
+    Example:
+        >>> over_seeds(lambda run: run.rounds, {"run": Run(rounds=3)})
+        3
+    """
+    named = [name for name, value in arguments.items() if isinstance(value, Run)]
+    if not named or arguments[named[0]].seeds == 1:
+        return main(**arguments)
+    name, first = named[0], arguments[named[0]]
+    for kind in ("json", "plot"):
+        if getattr(first, kind):
+            try_writing(kind, Path(getattr(first, kind)))
+    made = []
+    for seed in range(first.seed, first.seed + first.seeds):
+        folder = first.checkpoint and str(Path(first.checkpoint) / f"seed-{seed}")
+        one = replace(first, seed=seed, seeds=1, checkpoint=folder, json=None, plot=None)
+        made.append(_checked(main(**{**arguments, name: one})))
+    summary = summed(reports := [report for report, _ in made])
+    what = f"{reports[0]['recipe']} {reports[0]['dataset']}".strip() or "run"
+    for metric, ways in summary["metrics"].items():
+        said = [f"{DESCRIBED[way]} {spread(*values)}" for way, values in ways.items()]
+        print(f"{what}, {first.seeds} seeds: {metric} {', '.join(said)}")
+    if first.json:
+        write(Path(first.json), to_json(summary))
+    if first.plot:
+        plot({what: [result for _, result in made]}, path=first.plot)
+    return made
+
+
+def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Reports of several seeds as one: mean and deviation of each metric, and the reports.
+
+    Args:
+        reports: see `fgl.experiment.report`.
+
+    Returns:
+        ``{"seeds", "metrics", "runs"}``; a metric has a mean and a deviation for each way to choose
+        a round, without those of single clients.
+
+    Example:
+        >>> metrics = [{"auc": {"last": 0.5}}, {"auc": {"last": 0.7}}]
+        >>> summed([{"seed": k, "metrics": found} for k, found in enumerate(metrics)])["metrics"]
+        {'auc': {'last': (0.6, 0.1414...)}}
+    """
+    metrics: dict[str, dict[str, tuple[float, float]]] = {}
+    for metric, ways in reports[0]["metrics"].items():
+        if "/" in metric:
+            continue
+        each = [report["metrics"].get(metric, {}) for report in reports]
+        metrics[metric] = {
+            way: mean_and_deviation([found.get(way, math.nan) for found in each]) for way in ways
+        }
+    seeds = [report["seed"] for report in reports]
+    return {"seeds": seeds, "metrics": metrics, "runs": list(reports)}
+
+
+def _checked(made: Any) -> tuple[dict[str, Any], Result]:
+    if isinstance(made, tuple) and len(made) == 2 and isinstance(made[1], Result):
+        return made
+    raise TypeError(
+        "Expected main to return what its Run returned, the report and the result, where there are "
+        f"several seeds, but got {type(made).__name__}"
+    )

@@ -1,0 +1,163 @@
+"""Tables of comparisons: means, deviations and paired differences, in several formats."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .report import DESCRIBED
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: what one method reached.
+
+    Args:
+        method: its name.
+        mean, deviation: of the metric over seeds; the sample's standard deviation.
+        difference, error: the mean over seeds of the difference from the first method in the same
+            seed, and its standard error.
+        bytes: all that was sent in a run, up and down, mean over seeds.
+        seconds: of all rounds of a run, mean over seeds.
+        seeds: how many there are.
+
+    A number that there is not is NaN: the deviation of one seed, the first method's difference.
+
+    Example:
+        >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean
+        0.81
+    """
+
+    method: str
+    mean: float
+    deviation: float = math.nan
+    difference: float = math.nan
+    error: float = math.nan
+    bytes: float = 0.0
+    seconds: float = 0.0
+    seeds: int = 0
+
+
+def lines(
+    reports: Mapping[str, Mapping[int, Mapping[str, Any]]], metric: str, at: str
+) -> list[Line]:
+    """A line per method, see `Line`."""
+    scores = {
+        name: {
+            seed: float(run["metrics"].get(metric, {}).get(at, math.nan))
+            for seed, run in runs.items()
+        }
+        for name, runs in reports.items()
+    }
+    first = next(iter(scores))
+    made = []
+    for name, mine in scores.items():
+        gains = [mine[seed] - scores[first][seed] for seed in mine if seed in scores[first]]
+        mean, deviation = mean_and_deviation(list(mine.values()))
+        difference, spread = mean_and_deviation(gains)
+        if name == first:
+            difference = spread = math.nan
+        runs = list(reports[name].values())
+        made.append(
+            Line(
+                method=name,
+                mean=mean,
+                deviation=deviation,
+                difference=difference,
+                error=spread / math.sqrt(len(gains)) if gains else math.nan,
+                bytes=statistics.mean(sum(run["bytes"]) for run in runs),
+                seconds=statistics.mean(run["seconds"] for run in runs),
+                seeds=len(mine),
+            )
+        )
+    return made
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """The mean and the sample's standard deviation; NaN where there are too few values.
+
+    Example:
+        >>> mean_and_deviation([1.0, 3.0]), mean_and_deviation([2.0])
+        ((2.0, 1.4142135623730951), (2.0, nan))
+    """
+    mean = statistics.fmean(values) if values else math.nan
+    if len(values) < 2 or any(math.isnan(value) for value in values):
+        return mean, math.nan
+    return mean, statistics.stdev(values)
+
+
+def to_text(table: Sequence[Line], metric: str, at: str) -> str:
+    """Plain text, in columns."""
+    rows = _cells(table, metric, at)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    numbers = range(3, len(widths))  # MB, seconds and seeds stand to the right
+    padded = [
+        [cell.rjust(w) if i in numbers else cell.ljust(w) for i, (cell, w) in enumerate(each)]
+        for each in (zip(row, widths, strict=True) for row in rows)
+    ]
+    return "\n".join("  ".join(row).rstrip() for row in padded)
+
+
+def to_markdown(table: Sequence[Line], metric: str, at: str) -> str:
+    """Markdown."""
+    head, *rows = [[cell.replace("|", r"\|") for cell in row] for row in _cells(table, metric, at)]
+    text = [f"| {' | '.join(row)} |" for row in (head, *rows)]
+    return "\n".join([text[0], "|---|---|---|---:|---:|---:|", *text[1:]]) + "\n"
+
+
+def to_latex(table: Sequence[Line], metric: str, at: str) -> str:
+    """LaTeX: a tabular with booktabs' rules."""
+    head, *rows = [list(map(_escaped, row)) for row in _cells(table, metric, at)]
+    body = [" & ".join(row) + r" \\" for row in rows]
+    top = [r"\begin{tabular}{lllrrr}", r"\toprule", " & ".join(head) + r" \\", r"\midrule"]
+    return "\n".join([*top, *body, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+ESCAPES = {c: rf"\{c}" for c in "&%$#_{}"} | {
+    **{"±": r"$\pm$", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"},
+    **{"\\": r"\textbackslash{}", "<": "$<$", ">": "$>$"},
+}
+
+
+def _escaped(cell: str) -> str:
+    return "".join(ESCAPES.get(letter, letter) for letter in cell)
+
+
+def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
+    """The head, and a row of cells per line."""
+    head = [
+        "method",
+        f"{metric} ({DESCRIBED[at]})",
+        f"against {table[0].method}",
+        "MB",
+        "s",
+        "seeds",
+    ]
+    return [
+        head,
+        *(
+            [
+                line.method,
+                spread(line.mean, line.deviation),
+                "" if math.isnan(line.difference) else spread(line.difference, line.error, "+"),
+                f"{line.bytes / 1e6:.3f}",
+                f"{line.seconds:.1f}",
+                str(line.seeds),
+            ]
+            for line in table
+        ),
+    ]
+
+
+def spread(mean: float, deviation: float, sign: str = "") -> str:
+    """A mean with what stands behind ±, if there is something.
+
+    Example:
+        >>> spread(0.5, 0.01), spread(0.5, float("nan"), "+")
+        ('0.5000 ± 0.0100', '+0.5000')
+    """
+    said = f"{mean:{sign}.4f}"
+    return said if math.isnan(deviation) else f"{said} ± {deviation:.4f}"

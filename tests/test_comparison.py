@@ -1,0 +1,254 @@
+"""Comparisons over seeds: their numbers against loops, resumption, formats; and plots."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl.experiment import Comparison, best_round
+from fgl.federation import Result, Round
+from fgl.methods import fedprox, local, scaffold
+
+SETTING = fgl.tasks.Nodes(clients=3, hidden=4, model="gcn", partition="random")
+METHODS = {
+    "FedAvg": lambda task: task.fedavg,
+    "FedProx": partial(fedprox, mu=5.0),
+    "SCAFFOLD": scaffold,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("comparison")
+
+
+@pytest.fixture(scope="module")
+def comparison(folder: Path) -> Comparison:
+    return fgl.compare(METHODS, SETTING, num_rounds=2, seeds=(0, 3), checkpoint=folder)
+
+
+def test_a_comparison_is_a_loop_over_seeds(comparison: Comparison) -> None:
+    """Data, partition, model and training are another seed's; the differences are paired."""
+    scores: dict[str, list[float]] = {name: [] for name in METHODS}
+    sent: list[int] = []
+    for seed in (0, 3):
+        task = SETTING.load(seed=seed)
+        made = {"FedAvg": task.fedavg, "FedProx": fedprox(task.fedavg, mu=5.0)}
+        for name, method in {**made, "SCAFFOLD": scaffold(task.fedavg)}.items():
+            result = fgl.run(method, task, num_rounds=2, seed=seed)
+            scores[name].append(best_round(result.history).metrics["test_accuracy"])
+            if name == "SCAFFOLD":
+                sent.append(sum(r.bytes_up + r.bytes_down for r in result.history))
+    assert (comparison.metric, comparison.at) == ("test_accuracy", "best_val")
+    for line in comparison.lines:
+        mine = scores[line.method]
+        assert line.mean == statistics.fmean(mine)
+        assert line.deviation == statistics.stdev(mine)
+        assert line.seeds == 2 and line.seconds > 0
+        gains = [a - b for a, b in zip(mine, scores["FedAvg"], strict=True)]
+        if line.method == "FedAvg":
+            assert math.isnan(line.difference) and math.isnan(line.error)
+        else:
+            assert line.difference == statistics.fmean(gains)
+            assert line.error == pytest.approx(abs(gains[0] - gains[1]) / 2)
+    assert comparison.lines[2].bytes == statistics.fmean(sent)
+
+
+def test_a_comparison_goes_on(comparison: Comparison, folder: Path) -> None:
+    """Nothing that is there is played again; what is missing is; another mu is refused."""
+    played: list[tuple[str, int, int]] = []
+
+    def note(name: str, seed: int) -> Any:
+        return [lambda record, result: played.append((name, seed, record.round))]
+
+    how: Any = {"checkpoint": folder, "callbacks": note}
+    again = fgl.compare(METHODS, SETTING, num_rounds=2, seeds=(0, 3), **how)
+    assert not played and repr(again) == repr(comparison)
+    more = fgl.compare(METHODS, SETTING, num_rounds=2, seeds=(0, 3, 4), **how)
+    assert played == [(name, 4, index) for name in METHODS for index in (0, 1)]
+    assert [line.seeds for line in more.lines] == [3, 3, 3]
+    other = {"FedAvg": METHODS["FedAvg"], "FedProx": partial(fedprox, mu=1.0)}
+    with pytest.raises(ValueError, match=r"settings of fedprox={'mu': 1.0}, but got {'mu': 5.0}"):
+        fgl.compare(other, SETTING, num_rounds=2, seeds=[0], checkpoint=folder)
+
+
+def test_a_comparison_is_written_in_four_ways(comparison: Comparison) -> None:
+    text = comparison.to_text().splitlines()
+    assert repr(comparison).splitlines() == text and len(text) == 4
+    assert text[0].startswith("method    test_accuracy (best validation)  against FedAvg")
+    markdown = comparison.to_markdown().splitlines()
+    assert len(markdown) == 5 and all(line.count("|") == 7 for line in markdown)
+    assert f"{comparison.lines[1].difference:+.4f} ± " in markdown[3]
+    assert comparison._repr_markdown_() == comparison.to_markdown()
+    latex = comparison.to_latex().splitlines()
+    assert r"test\_accuracy" in latex[2] and latex[-1] == r"\end{tabular}"
+    assert [line.count("&") for line in latex if line.endswith(r"\\")] == [5] * 4
+    made = json.loads(json.dumps(comparison.to_dict()))
+    assert made["lines"][1]["method"] == "FedProx"
+    assert made["reports"]["FedProx"]["3"]["config"]["method"].startswith("fedprox(fedavg(GCN")
+
+
+def test_a_function_of_a_task_may_make_another_task() -> None:
+    methods = {"local": local, "centralized": fgl.tasks.centralized}
+    found = fgl.compare(methods, SETTING, num_rounds=1, seeds=[1], at="last", patience=3)
+    task = SETTING.load(seed=1)
+    whole = fgl.tasks.centralized(task)
+    result = fgl.run(whole.fedavg, whole, num_rounds=1, seed=1)
+    assert found.lines[1].mean == result.history[-1].metrics["test_accuracy"]
+    assert math.isnan(found.lines[1].deviation)
+    assert " ± " not in repr(found)
+
+
+def test_a_comparison_stops_early_and_names_its_metric() -> None:
+    flat = fgl.tasks.Nodes(
+        clients=2, hidden=4, model="gcn", partition="random", local=fgl.tasks.Local(lr=0.0)
+    )
+    how: Any = {"num_rounds": 9, "seeds": [0], "patience": 2}
+    found = fgl.compare({"a": lambda fedavg: fedavg}, flat.load, metric="test_macro_f1", **how)
+    assert len(found.reports["a"][0]["bytes"]) == 3
+    assert found.metric == "test_macro_f1"
+    with pytest.raises(ValueError, match="metric to be one of .*test_macro_f1"):
+        fgl.compare({"a": lambda fedavg: fedavg}, flat, num_rounds=1, seeds=[0], metric="auc")
+
+
+def test_a_wrong_metric_is_refused_after_one_run_and_a_wrong_method_before() -> None:
+    played: list[str] = []
+
+    def note(name: str, seed: int) -> Any:
+        return [lambda record, result: played.append(name)]
+
+    how: Any = {"num_rounds": 1, "seeds": [0, 1], "callbacks": note}
+    with pytest.raises(ValueError, match="Expected metric to be one of"):
+        fgl.compare(METHODS, SETTING, metric="auc", **how)
+    assert played == ["FedAvg"]
+    with pytest.raises(TypeError, match="Expected b to make a Method, but got None"):
+        fgl.compare({"a": scaffold, "b": lambda fedavg: None}, SETTING, **how)  # type: ignore[dict-item, return-value]
+    assert played == ["FedAvg"]
+
+
+@pytest.mark.parametrize(
+    ("methods", "setting", "how", "kind", "text"),
+    [
+        ({}, SETTING, {}, ValueError, "Expected methods to be functions by name"),
+        ([scaffold], SETTING, {}, ValueError, "Expected methods to be functions by name"),
+        ({"a": 3}, SETTING, {}, TypeError, "Expected a to be a function that makes a method"),
+        ({"a": scaffold}, 3, {}, TypeError, "setting to load a task for each seed, such as"),
+        ({"a": lambda task: 3}, SETTING, {}, TypeError, "a to make a Method, but got int"),
+        ({"a": scaffold}, SETTING, {"seeds": [1, 1]}, ValueError, "seeds to be different"),
+        ({"a": scaffold}, SETTING, {"seeds": []}, ValueError, "seeds to be different"),
+        (
+            {"a b": scaffold, "A/b": local},
+            SETTING,
+            {"checkpoint": "x"},
+            ValueError,
+            "names of methods to differ in letters",
+        ),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(
+    methods: Any, setting: Any, how: Any, kind: Any, text: str
+) -> None:
+    with pytest.raises(kind, match=text):
+        fgl.compare(methods, setting, num_rounds=1, **{"seeds": [0], **how})
+
+
+def test_a_loaded_task_is_no_setting() -> None:
+    task = SETTING.load(seed=0)
+    with pytest.raises(TypeError, match="got a Task, whose data are the same for every seed"):
+        fgl.compare({"a": scaffold}, task, num_rounds=1)  # type: ignore[arg-type]
+    found = fgl.compare({"a": scaffold}, lambda seed: task, num_rounds=1, seeds=[0])
+    assert found.lines[0].seeds == 1
+
+
+def made_up(scores: list[float], dropped: dict[int, list[int]] | None = None) -> Result:
+    rounds = [
+        Round(
+            index,
+            [0, 1],
+            dict.fromkeys((dropped or {}).get(index, []), "dropped out"),
+            bytes_up=10**6,
+            bytes_down=10**6,
+            metrics={"val_auc": score, "test_auc": score / 2},
+        )
+        for index, score in enumerate(scores)
+    ]
+    return Result({}, {}, {}, rounds)
+
+
+def test_a_plot_shows_means_bands_and_bytes() -> None:
+    pytest.importorskip("matplotlib")
+    runs = {"one": [made_up([0.2, 0.4]), made_up([0.4, 0.8, 1.0])], "other": made_up([0.5, 0.1])}
+    figure = fgl.plot(runs, title="a title")  # type: ignore[arg-type]
+    by_round, by_bytes = figure.axes
+    assert by_round.get_ylabel() == "test_auc" and by_round.get_xlabel() == "round"
+    one, other = by_round.lines
+    assert list(one.get_ydata()) == pytest.approx([0.15, 0.3, 0.5])
+    assert list(by_bytes.lines[0].get_xdata()) == [2.0, 4.0, 6.0]
+    assert len(by_round.collections) == 1  # a band, of the one that has several runs
+    band = by_round.collections[0].get_paths()[0].vertices[:, 1]
+    assert band.max() == pytest.approx(0.5) and band.min() == pytest.approx(0.15 - 0.05 * 2**0.5)
+    assert other.get_markevery() == [0] and other.get_marker() == "o"
+    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["one", "other"]
+
+
+def test_a_plot_shows_dropped_clients(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = fgl.plot(
+        {"a": [made_up([0.1, 0.2], {1: [0, 1]}), made_up([0.1, 0.2], {1: [1]})]},
+        metrics=["test_auc", "train_loss"],
+        path=tmp_path / "new" / "a.png",
+    )
+    assert (tmp_path / "new" / "a.png").stat().st_size > 1000
+    rounds, clients = figure.axes[-2:]
+    assert list(rounds.lines[0].get_ydata()) == [0.0, 1.5]
+    assert {bar.get_x() + bar.get_width() / 2: bar.get_height() for bar in clients.patches} == {
+        0.0: 0.5,
+        1.0: 1.0,
+    }
+
+
+def test_a_plot_of_a_comparison_or_a_result(comparison: Comparison) -> None:
+    pytest.importorskip("matplotlib")
+    assert len(fgl.plot(comparison, metrics=["train_loss", "val_loss"]).axes) == 4
+    figure = fgl.plot(comparison)
+    assert [axes.get_ylabel() for axes in figure.axes] == ["test_accuracy"] * 2
+    assert len(figure.axes[0].lines) == 3
+    task = SETTING.load(seed=0)
+    single = fgl.plot(fgl.run(task.fedavg, task, num_rounds=1))
+    assert {axes.get_ylabel() for axes in single.axes} == {"test_accuracy", "test_macro_f1"}
+
+
+def test_what_cannot_be_drawn_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (tmp_path / "a.png").touch()
+    for nothing in ({}, 3, None):
+        with pytest.raises(ValueError, match="a result, results by name or a comparison"):
+            fgl.plot(nothing)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="Expected a to be results of at least one round"):
+        fgl.plot({"a": Result({}, {}, {}, [])})
+    with pytest.raises(
+        ValueError, match="metrics to be one of 'val_auc', 'test_auc', 'train_loss'"
+    ):
+        fgl.plot(made_up([0.5]), metrics=["f1"])
+    with pytest.raises(OSError, match="Expected path to be a file that can be written"):
+        fgl.plot(made_up([0.5]), path=tmp_path / "a.png" / "a.png")
+
+
+def test_a_plot_without_matplotlib_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib", None)
+    with pytest.raises(ImportError, match="matplotlib to be installed for a plot, but got none"):
+        fgl.plot(made_up([0.5]))
+
+
+def test_seeds_draw_data_and_model_anew() -> None:
+    one, other = (SETTING.load(seed=seed) for seed in (0, 1))
+    pairs = zip(one.fedavg.initial().values(), other.fedavg.initial().values(), strict=True)
+    assert not all(torch.equal(a, b) for a, b in pairs)

@@ -1,0 +1,107 @@
+"""Loggers against the packages that they write to, without a network."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federations import fedavg, graphs, model
+
+import fgl
+from fgl.experiment import CSV, MLflow, TensorBoard, WandB
+from fgl.federation import Result
+from fgl.methods import fedprox
+
+
+def went(
+    logger: Any, num_rounds: int = 3, also: Any = lambda record, result: None, **how: Any
+) -> Result:
+    method = fedprox(fedavg(model()), mu=0.1)
+    score = fgl.evaluate_on(method, graphs()[2], graphs())
+    how = {"config": {"dataset": "made up"}, **how}
+    return fgl.run(
+        method, graphs(), num_rounds=num_rounds, evaluate=score, callbacks=[logger, also], **how
+    )
+
+
+def test_a_csv_file_has_all_rounds_after_a_resume(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "a.csv"
+    went(CSV(path), 1, checkpoint=tmp_path)
+    result = went(CSV(path), 3, checkpoint=tmp_path)
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["test_accuracy"]) for row in rows] == [
+        record.metrics["test_accuracy"] for record in result.history
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_tensorboard_reads_what_its_logger_wrote(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    how: Any = {"checkpoint": tmp_path / "checkpoint"}
+    went(TensorBoard(tmp_path / "logs"), 2, **how)
+    result = went(TensorBoard(tmp_path / "logs"), 3, **how)
+    found = EventAccumulator(str(tmp_path / "logs"))
+    found.Reload()
+    events = found.Scalars("test_accuracy")
+    assert [event.step for event in events] == [0, 1, 2]
+    assert [event.value for event in events] == pytest.approx(
+        [record.metrics["test_accuracy"] for record in result.history]
+    )
+    assert {"train_loss", "bytes_up", "dropped"} <= set(found.Tags()["scalars"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_wandb_keeps_what_its_logger_sends(tmp_path: Path, monkeypatch: Any) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_SILENT", "true")
+    logger = WandB(project="fgl", mode="offline", dir=tmp_path, config={"also": 1})
+    seen: list[Any] = []
+    result = went(logger, also=lambda record, result: seen.append(dict(logger._run.summary)))
+    config = logger._run.config
+    assert config["dataset"] == "made up" and config["also"] == 1
+    assert config["method"].startswith("fedprox(")
+    assert [summary["test_accuracy"] for summary in seen] == [
+        record.metrics["test_accuracy"] for record in result.history
+    ]
+    assert list((tmp_path / "wandb").glob("offline-run-*/*.wandb"))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_finds_what_its_logger_wrote(tmp_path: Path) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    before = mlflow.get_tracking_uri()
+    mlflow.set_tracking_uri(f"sqlite:///{tmp_path}/mlflow.db")
+    try:
+        result = went(MLflow(run_name="prox"))
+        run = mlflow.last_active_run()
+        points = mlflow.MlflowClient().get_metric_history(run.info.run_id, "test_accuracy")
+    finally:
+        mlflow.set_tracking_uri(before)
+    assert [point.value for point in points] == pytest.approx(
+        [record.metrics["test_accuracy"] for record in result.history]
+    )
+    assert run.info.run_name == "prox" and run.info.status == "FINISHED"
+    assert run.data.params["dataset"] == "made up"
+    assert run.data.params["method"].startswith("fedprox(")
+
+
+@pytest.mark.parametrize(
+    ("logger", "package", "module"),
+    [
+        (lambda: TensorBoard("runs"), "tensorboard", "torch.utils.tensorboard"),
+        (WandB, "wandb", "wandb"),
+        (MLflow, "mlflow", "mlflow"),
+    ],
+)
+def test_a_logger_without_its_package_says_so_before_the_run(
+    logger: Any, package: str, module: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(ImportError, match=f"pip install {package}"):
+        logger()

@@ -1,0 +1,252 @@
+"""Results: what one sees of a run, its models, its best round, and what it is written as."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import pickle
+import sys
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, SGD, fedavg, graphs, model
+
+import fgl
+from fgl.federation import Result, Round
+from fgl.methods import fedper, fedprox, local, own_models
+
+
+def went(method: fgl.Method, **how: Any) -> Result:
+    """Two rounds, in which client 1 drops out of the second."""
+    clients = graphs()
+    score = fgl.evaluate_on(method, clients[2], clients)
+    how = {"dropouts": lambda index, client: (index, client) == (1, 1), "evaluate": score, **how}
+    return fgl.run(method, clients, num_rounds=2, **how)
+
+
+def test_a_result_is_five_lines() -> None:
+    result = went(fedprox(fedavg(model()), mu=0.1))
+    lines = repr(result).splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("Result of fedprox(fedavg(GCN(...)")
+    assert ": 2 rounds, 4 clients, " in lines[0]
+    accuracy = result.history[-1].metrics["test_accuracy"]
+    assert lines[1].startswith("  last  (round 1): val_accuracy ")
+    assert f"test_accuracy {accuracy:.4f}" in lines[1]
+    assert lines[2].startswith(f"  best  (round {result.best('val_accuracy').round}, val_accuracy)")
+    up = sum(record.bytes_up for record in result.history)
+    assert lines[3].startswith(f"  bytes: {up / 1e6:.3f} MB up, ")
+    assert lines[4] == "  dropped: 1 of 8 messages; first: round 1, client 1: dropped out"
+
+
+def test_a_result_without_scores_or_rounds_is_told_too() -> None:
+    method = fedavg(model())
+    assert "no metrics" in repr(fgl.run(method, graphs(), num_rounds=1))
+    assert len(repr(fgl.run(method, graphs(), num_rounds=0)).splitlines()) == 3
+
+
+def test_the_model_is_the_last_one() -> None:
+    method = fedavg(model())
+    result = went(method)
+    made = result.model
+    assert made is not method.model and not made.training
+    for name, tensor in made.state_dict().items():
+        assert torch.equal(tensor, result.outbox[0]["model"][name])  # type: ignore[index]
+    graph = graphs()[0]
+    expected = torch.func.functional_call(made, result.outbox[0]["model"], (graph.x, graph.adj))  # type: ignore[arg-type]
+    assert torch.equal(made(graph.x, graph.adj), expected)
+    with torch.no_grad():
+        for parameter in made.parameters():
+            parameter.zero_()
+    assert any(t.any() for t in result.outbox[0]["model"].values())  # type: ignore[union-attr]
+
+
+def test_a_personal_model_is_asked_for_by_client() -> None:
+    result = went(fedper(fedavg(model()), shared=["convs.0"]))
+    with pytest.raises(ValueError, match=r"to use one model, but got another of client 1: result"):
+        _ = result.model
+    for client in range(4):
+        kept = result.client_states[client]["model"]
+        for name, tensor in result.model_of(client).state_dict().items():
+            assert torch.equal(tensor, kept[name])  # type: ignore[index]
+    with pytest.raises(ValueError, match="Expected client to be < 4, but got 4"):
+        result.model_of(4)
+    assert fgl.run(local(fedavg(model())), graphs(), num_rounds=0).model is not None
+
+
+def test_a_model_of_a_client_that_differs_is_its_own() -> None:
+    clients = graphs()
+    clients[1] = clients[1].replace(x=torch.cat([clients[1].x, clients[1].x], dim=1))
+
+    def net(graph: fgl.Graph) -> torch.nn.Module:
+        return fgl.nn.GCN(graph.num_features, 8, CLASSES)
+
+    method = own_models(
+        fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES), train=SGD), own=["convs.0"], models=net
+    )
+    result = fgl.run(method, clients, num_rounds=1, clients_at_once=1)
+    widths = [result.model_of(k).convs[0].lin.weight.shape[1] for k in (0, 1)]  # type: ignore[index, union-attr]
+    assert widths == [FEATURES, 2 * FEATURES]
+
+
+def test_a_resumed_result_knows_its_model_and_a_pickled_one_does_not(tmp_path: Path) -> None:
+    went(fedavg(model()), checkpoint=tmp_path)
+    result = went(fedavg(model()), checkpoint=tmp_path)  # nothing is left to play
+    assert isinstance(result.model, fgl.nn.GCN)
+    again = pickle.loads(pickle.dumps(result))
+    assert again.history == result.history
+    with pytest.raises(ValueError, match="which knows its method, but got one that was made by"):
+        _ = again.model
+
+
+def test_models_of_clients_elsewhere_are_those_of_the_messages() -> None:
+    result = went(fedavg(model()))
+    away = replace(result, clients=(), client_states={})
+    for name, tensor in away.model.state_dict().items():
+        assert torch.equal(tensor, result.model.state_dict()[name])
+    away = replace(went(local(fedavg(model()))), clients=(), client_states={})
+    with pytest.raises(ValueError, match="clients to be in this process, since their models"):
+        away.model_of(1)
+
+
+def history(**curves: list[float]) -> list[Round]:
+    each = zip(*curves.values(), strict=True)
+    return [
+        Round(index, [0], metrics=dict(zip(curves, values, strict=True)))
+        for index, values in enumerate(each)
+    ]
+
+
+def test_the_best_round_of_a_metric() -> None:
+    result = Result({}, {}, {}, history(val_auc=[0.1, 0.9, 0.3], val_rmse=[3.0, 2.0, 1.0]))
+    assert result.best("val_auc").round == result.best().round == 1
+    assert result.best("-val_rmse").round == 2
+    assert result.best("-val_auc").round == 0
+    with pytest.raises(ValueError, match='metric to be "-val_rmse", since less is better, but got'):
+        result.best("val_rmse")
+    with pytest.raises(ValueError, match="metric to be one of val_auc, val_rmse, perhaps with a"):
+        result.best("val_f1")
+
+
+def test_the_best_round_of_a_task_is_what_the_task_says() -> None:
+    rounds = history(val_auc=[0.1, 0.9, 0.3], val_cost=[3.0, 2.0, 1.0])
+    result = Result({}, {}, {}, rounds, select="-val_cost")
+    assert result.best().round == 2
+    with pytest.raises(ValueError, match='Expected metric to be "-val_cost"'):
+        result.best("val_cost")
+    task = fgl.tasks.Nodes(clients=2, hidden=4).load(seed=0)
+    assert fgl.run(task.fedavg, task, num_rounds=1).select == "val_accuracy"
+    with pytest.raises(ValueError, match="metric to be one of none"):
+        Result({}, {}, {}, history(loss=[])).best()
+    assert Result({}, {}, {}, history(val_loss=[1.0, 0.5])).best().round == 1
+
+
+def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:
+    result = went(fedprox(fedavg(model()), mu=0.1), config={"dataset": "made up"})
+    made = result.to_dict()
+    assert list(made) == ["method", "config", "rounds"]
+    assert made["config"]["dataset"] == "made up"
+    assert made["rounds"][1]["dropped"] == {1: "dropped out"}
+    json.dumps(made)
+    made["config"]["dataset"] = "another"
+    assert result.config["dataset"] == "made up"
+    result.to_csv(tmp_path / "new" / "run.csv")
+    with open(tmp_path / "new" / "run.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["dropped"]) for row in rows] == [0, 1]
+    for row, record in zip(rows, result.history, strict=True):
+        assert float(row["test_accuracy"]) == record.metrics["test_accuracy"]
+        assert float(row["train_loss"]) == record.loss or math.isnan(record.loss)
+    with pytest.raises(OSError, match="Expected path to be a file that can be written"):
+        result.to_csv(tmp_path)
+
+
+def test_a_result_as_a_frame() -> None:
+    pytest.importorskip("pandas")
+    result = went(fedavg(model()))
+    frame = result.to_pandas()
+    assert list(frame.index) == [0, 1] and list(frame["dropped"]) == [0, 1]
+    assert frame["bytes_up"].sum() == sum(record.bytes_up for record in result.history)
+
+
+def test_a_frame_without_pandas_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="pandas to be installed for to_pandas, but got none"):
+        Result({}, {}, {}, []).to_pandas()
+
+
+class Heard:
+    """A callback that notes when it is asked."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def begin(self, result: Result) -> None:
+        self.said.append(f"begin {len(result.history)}")
+
+    def __call__(self, record: Round, result: Result) -> bool:
+        self.said.append(f"round {record.round}")
+        return record.round == 2
+
+    def end(self, result: Result) -> None:
+        self.said.append(f"end {len(result.history)}")
+
+
+def test_a_callback_is_asked_before_the_first_round_and_after_the_last(tmp_path: Path) -> None:
+    method, heard = fedavg(model()), Heard()
+    how: Any = {"callbacks": [heard, lambda record, result: None], "checkpoint": tmp_path}
+    fgl.run(method, graphs(), num_rounds=1, **how)
+    assert heard.said == ["begin 0", "round 0", "end 1"]
+    fgl.run(method, graphs(), num_rounds=5, **how)
+    assert heard.said[3:] == ["begin 1", "round 1", "round 2", "end 3"]
+    fgl.run(method, graphs(), num_rounds=5, **how)  # it has ended: there is no round to come
+    assert len(heard.said) == 7
+
+
+def test_a_callback_is_told_of_the_end_after_an_error_too() -> None:
+    heard = Heard()
+
+    def fail(record: Round, result: Result) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fgl.run(fedavg(model()), graphs(), num_rounds=3, callbacks=[heard, fail])
+    assert heard.said == ["begin 0", "round 0", "end 1"]
+
+
+def test_a_callback_may_not_change_the_model_before_the_first_round() -> None:
+    class Spoils(Heard):
+        def begin(self, result: Result) -> None:
+            result.outbox[0]["model"]["convs.0.bias"].add_(1)  # type: ignore[index, union-attr]
+
+    with pytest.raises(ValueError, match="to stay as they are"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, callbacks=[Spoils()])
+
+
+def test_a_fall_back_from_a_batch_is_warned_of_once(tmp_path: Path) -> None:
+    plain = fedavg(model())
+
+    def loss(params: Any, graph: Any, context: Any) -> Any:
+        total = plain.loss(params, graph, context)
+        return total * float(total.detach() > -1)  # no batch can look at a number
+
+    method = replace(plain, loss=loss)
+    clients = graphs((12, 12, 12, 12))
+    how: Any = {"clients_at_once": "auto", "checkpoint": tmp_path}
+    with pytest.warns(
+        UserWarning, match="one client after the other from round 0 on.*vmap"
+    ) as seen:
+        result = fgl.run(method, clients, num_rounds=2, **how)
+    assert result.history[0].one_by_one in str(seen[0].message)
+    assert (
+        len([each for each in seen if "one client after the other from" in str(each.message)]) == 1
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", "Expected the checkpoint to know all settings")
+        fgl.run(method, clients, num_rounds=3, **how)
