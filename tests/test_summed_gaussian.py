@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fgl
 from fgl import privacy
-from fgl.federation import Flower, Method, Training
+from fgl.federation import Method, Training
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,
@@ -157,8 +157,13 @@ def test_without_noise_to_speak_of_it_is_the_secure_sum_of_clipped_updates() -> 
     method = summed_gaussian(line(), noise_multiplier=1e-6, **how, bits=40)
     with warnings.catch_warnings():
         warnings.simplefilter("error")  # the protected mode does not warn
-        got = fgl.run(method, made, num_rounds=8)
-    want = fgl.run(secure_sum(clipped(line(), length=LENGTH), threshold=3), made, num_rounds=8)
+        got = fgl.run(method, made, num_rounds=8, clients_at_once=1)
+    want = fgl.run(
+        secure_sum(clipped(line(), length=LENGTH), threshold=3),
+        made,
+        num_rounds=8,
+        clients_at_once=1,
+    )
     close(dict(got.outbox[0]), dict(want.outbox[0]), atol=1e-5)
     assert float(change(want, line()).abs().max()) > 1e-3
     sizes = [[(r.bytes_up, r.bytes_down) for r in each.history] for each in (got, want)]
@@ -403,6 +408,8 @@ def test_loop_batch_and_a_resumed_run_are_one(task: str, tmp_path: Path) -> None
 def test_the_same_noise_over_flower(tmp_path: Path) -> None:
     pytest.importorskip("flwr")
     from flower_grid import Grid, apps
+
+    from fgl.federation import Flower
 
     method, made = rehearsed(line(size=30)), clients(4, size=30)
     on = Flower(
