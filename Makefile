@@ -37,7 +37,7 @@ processes: .venv/extra-test .venv/extra-examples .venv/extra-flower
 	$(BIN)/python -m pytest -m slow tests/test_flower_processes.py
 
 test: .venv/extra-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --note-passed
 
 conformance: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m slow \
@@ -51,7 +51,7 @@ SKIPPING = $(shell grep -lE '$(NEEDING)' tests/test_*.py) fgl/federation/executo
 EXTRAS ?= examples flower molecules loggers
 
 more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal $(SKIPPING)
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --but-passed $(SKIPPING)
 
 processors: .venv/extra-test
 	$(BIN)/python benchmarks/reliability/processors.py $(ARGS)

@@ -15,6 +15,7 @@ import fgl
 THREADS = int(os.environ.get("FGL_TEST_THREADS", "1"))
 torch.set_num_threads(THREADS)
 os.environ["OMP_NUM_THREADS"] = str(THREADS)
+PASSED = "fgl/passed"  # in pytest's cache
 ROOM = "fgl/federation/executors/remote"
 NEEDS = {  # whose examples, or whose import, need an extra
     "safetensors": [f"{ROOM}/{name}.py" for name in ("wire", "client", "executor")],
@@ -28,6 +29,31 @@ collect_ignore = [
 ]
 hypothesis.settings.register_profile("fgl", derandomize=True, deadline=None, max_examples=50)
 hypothesis.settings.load_profile("fgl")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    about = {
+        "--note-passed": "write down which tests passed",
+        "--but-passed": "leave out those that passed when that was written down",
+    }
+    for name, text in about.items():
+        parser.addoption(name, action="store_true", help=text)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    if config.option.note_passed:
+        passed = [report.nodeid for report in terminalreporter.stats.get("passed", [])]
+        config.cache.set(PASSED, sorted(passed))  # type: ignore[union-attr]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What passed without an extra or a dataset need not pass again with them: skips are run."""
+    if not config.option.but_passed:
+        return
+    passed = set(config.cache.get(PASSED, []))  # type: ignore[union-attr]
+    gone = [item for item in items if item.nodeid in passed]
+    config.hook.pytest_deselected(items=gone)
+    items[:] = [item for item in items if item.nodeid not in passed]
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
