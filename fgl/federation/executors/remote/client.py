@@ -27,7 +27,6 @@ from .problems import Refusal
 from .shelf import Shelf
 from .wire import pack, unpack
 
-
 LAST = 2**62  # number of a run or a round
 
 
