@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fgl
 from fgl import privacy
-from fgl.federation import Method, Training
+from fgl.federation import Limits, Method, Training
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,
@@ -309,7 +309,8 @@ def test_whether_an_upload_fits_tells_nothing_of_the_data() -> None:
     for bound, fits in ((tight + 1e-6, 4), (tight - 1e-6, 0)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            got = fgl.run(summed_gaussian(model, **how, bound=bound), clients(4), num_rounds=4)
+            method = summed_gaussian(model, **how, bound=bound)
+            got = fgl.run(method, clients(4), num_rounds=4, limits=Limits(empty_rounds=None))
         assert 4 - len(summed_rounds(got.history)[0].dropped) == fits
 
 
