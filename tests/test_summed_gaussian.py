@@ -356,6 +356,7 @@ def test_what_is_out_of_range_is_refused() -> None:
         ({"noise_multiplier": 0.0}, "noise_multiplier"), ({"colluders": 3}, "colluders"),
         ({"colluders": -1}, "colluders"), ({"bits": 4}, "bits to be at least 5"),
         ({"colluders": 2}, "threshold to be at least 4"),
+        ({"noise_multiplier": 2.6e6, "bound": 3e7}, "bits to be at most 27"),
         ({"bits": 49}, "bits"), ({"bound": 6.0}, "bound"), ({"bits": 48, "bound": 64.0}, "bound"),
     ]  # fmt: skip
     for given, said in bad:
