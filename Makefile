@@ -43,7 +43,7 @@ conformance: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m slow \
 	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
 	  tests/test_data_tu.py tests/test_data_text.py tests/test_crash.py tests/test_pretended_device.py \
-	  tests/test_autocast.py
+	  tests/test_autocast.py tests/test_per_example.py tests/test_secure_sum_attacks.py tests/test_privacy.py
 
 # Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
 NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ

@@ -415,6 +415,25 @@ def test_an_exchange_costs_one_answer(tmp_path: Any) -> None:
     assert lines[-1]["epsilon"] == want
 
 
+@pytest.mark.filterwarnings("ignore:Round")
+@pytest.mark.parametrize("told", [torch.tensor(0), torch.tensor(2.5), torch.tensor([2])])
+def test_a_budget_is_not_deceived_about_what_is_asked(told: Any, tmp_path: Any) -> None:
+    """The server asks for a masked upload, and says beside it that it asks for something free."""
+    method = secure_sum(tiny(), threshold=2)
+    grid = at_sites(Post(apps(method, lines(3))), tmp_path, epsilon=1.0)
+    fgl.run(method, on=flower(grid), num_rounds=3)
+    question = grid.of(2, 100)
+    assert "but got inf" in why(grid.ask(question))
+
+    def disguise(message: Any) -> None:
+        message["secure"]["phase"] = message["phase"]
+        message["phase"] = told
+
+    reply = grid.ask(question, disguise)
+    assert refused(reply) or set(unpack(sent(reply))["secure"]) == {"keys"}
+    assert all(not line.get("noise") for line in ledger(tmp_path / "0"))
+
+
 def test_a_budget_needs_a_folder() -> None:
     method, clients = noisy()
     grid = Grid(apps(method, clients))
@@ -500,6 +519,18 @@ def test_runs_have_a_bounded_number_of_places(folder: bool, tmp_path: Any) -> No
     else:
         runs = {key.split("-")[1] for key in grid.contexts[101].state}
         assert runs == {"8", "9"}
+
+
+@pytest.mark.parametrize("note", [{"run": 2**70}, {"run": -1}, {"round": -2}, {"base": -7}])
+def test_numbers_that_no_run_has_leave_no_folder(note: Any, tmp_path: Any) -> None:
+    """Folders and files are named by them, and found again by these names when room is made."""
+    method, clients = stateful()
+    grid = at_sites(Post(apps(method, clients)), tmp_path, runs=3)
+    fgl.run(method, on=flower(grid), num_rounds=1)
+    before = sorted(tmp_path.rglob("round-*"))
+    (name,) = note
+    assert f"Expected {name} to be an integer >= " in why(grid.ask(grid.of(0, 100), **note))
+    assert sorted(tmp_path.rglob("round-*")) == before
 
 
 def test_a_client_signs_one_list_of_an_exchange(tmp_path: Any) -> None:

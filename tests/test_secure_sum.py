@@ -416,6 +416,24 @@ def test_a_round_without_any_upload_ends_the_exchange_and_not_the_next(index: in
     assert "phase" not in got.outbox[0]
 
 
+@pytest.mark.filterwarnings("ignore:Secure sum")
+@pytest.mark.parametrize(("num_rounds", "ends"), [(4, 3), (9, 7), (40, 10)])
+def test_a_run_whose_exchanges_all_come_to_nothing_raises(num_rounds: int, ends: int) -> None:
+    """Keys and letters count, but nobody ever sends an upload: at sites whose training raises."""
+    method = secure_sum(tiny(), threshold=3)
+
+    def lost(index: int, client: int) -> bool:
+        return index % 4 >= 2
+
+    said = f"Round {ends}: Expected an upload that counts in each round of an exchange, but got"
+    with pytest.raises(RuntimeError, match=said):
+        fgl.run(method, lines(4), num_rounds=num_rounds, dropouts=lost)
+    once = fgl.run(
+        method, lines(4), num_rounds=8, dropouts=lambda index, client: index >= 6
+    )  # the first exchange had its sum
+    assert once.history[-1].is_empty
+
+
 def test_participants_stay_for_an_exchange() -> None:
     got = fgl.run(secure_sum(tiny(), threshold=3), lines(7), num_rounds=8, participation=0.6)
     whos = [record.participants for record in got.history]

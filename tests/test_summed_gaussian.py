@@ -20,7 +20,7 @@ from torch import Tensor
 
 import fgl
 from fgl import privacy
-from fgl.federation import Method, Training
+from fgl.federation import Limits, Method, Training
 from fgl.privacy.signatures import signing_key
 from fgl.transforms import (
     Signatures,
@@ -309,7 +309,8 @@ def test_whether_an_upload_fits_tells_nothing_of_the_data() -> None:
     for bound, fits in ((tight + 1e-6, 4), (tight - 1e-6, 0)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            got = fgl.run(summed_gaussian(model, **how, bound=bound), clients(4), num_rounds=4)
+            method = summed_gaussian(model, **how, bound=bound)
+            got = fgl.run(method, clients(4), num_rounds=4, limits=Limits(empty_rounds=None))
         assert 4 - len(summed_rounds(got.history)[0].dropped) == fits
 
 
@@ -355,6 +356,7 @@ def test_what_is_out_of_range_is_refused() -> None:
         ({"noise_multiplier": 0.0}, "noise_multiplier"), ({"colluders": 3}, "colluders"),
         ({"colluders": -1}, "colluders"), ({"bits": 4}, "bits to be at least 5"),
         ({"colluders": 2}, "threshold to be at least 4"),
+        ({"noise_multiplier": 2.6e6, "bound": 3e7}, "bits to be at most 27"),
         ({"bits": 49}, "bits"), ({"bound": 6.0}, "bound"), ({"bits": 48, "bound": 64.0}, "bound"),
     ]  # fmt: skip
     for given, said in bad:

@@ -82,6 +82,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     if not counted:
         cause = next((error.__cause__ for error in blamed.values()), None)
         check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
+        check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
     if record.one_by_one and not any(each.one_by_one for each in result.history):
         warnings.warn(
@@ -221,10 +222,30 @@ def check_goes_on(
     last = history[-most:] if most is not None else []
     if len(last) == most and all(record.is_empty for record in last):
         rounds = f" in one of {most} rounds in a row" if len(last) > 1 else ""
-        raise RuntimeError(
-            f"Round {last[-1].round}: Expected an upload that counts{rounds}, but got none: "
-            f"{of_whom(last[-1].dropped)}"
-        ) from cause
+        raise _nobody(last[-1], rounds) from cause
+
+
+def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
+    """Raise where so many exchanges in a row each had a round without an upload that counts.
+
+    Such an exchange of so many rounds comes to nothing, though its other rounds count.
+
+    Example:
+        >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
+        Traceback (most recent call last):
+        RuntimeError: Round 1: Expected an upload that counts in each round of an exchange, but ...
+    """
+    starts = range(0, len(history), exchange)
+    empty = [[each for each in history[k : k + exchange] if each.is_empty] for k in starts]
+    if exchange > 1 and most is not None and len(empty) >= most and all(empty[-most:]):
+        raise _nobody(empty[-1][-1], " in each round of an exchange")
+
+
+def _nobody(record: Round, where: str) -> RuntimeError:
+    return RuntimeError(
+        f"Round {record.round}: Expected an upload that counts{where}, but got none: "
+        f"{of_whom(record.dropped)}"
+    )
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:

@@ -27,7 +27,7 @@ from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
-from .round import Dropouts, Plan, check_goes_on, kept, num_participants, play
+from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
@@ -106,8 +106,9 @@ def run(
             again with its round, client and stage.
         TypeError: for features of another floating type than the model, a model in the place of the
             method, and the like.
-        RuntimeError: if no upload counted in three rounds in a row, or in the whole run, with each
-            client's reason. These rounds are not saved: the run goes on before them.
+        RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
+            in a row, or in the whole run, with each client's reason. These rounds are not saved:
+            the run goes on before them.
         OSError: if a round cannot be saved; what can be known is said before the first round.
 
     An upload that is malformed, not finite, far out or refused by `accept` costs its client the
@@ -171,7 +172,7 @@ def run(
                 record = play(guarded, executor, result, plan)
             result.history.append(record)
             if limits.empty_rounds is not None and len(result.history) == num_rounds:
-                check_goes_on(result.history, num_rounds)
+                _check_counted(result.history, method.exchange)
             if folder is not None and (not record.is_empty or len(result.history) == num_rounds):
                 folder.save(result)
             rounds = tuple(result.history)
@@ -185,6 +186,13 @@ def run(
                     folder.stop(len(result.history))
                 break
     return result
+
+
+def _check_counted(history: Sequence[Round], exchange: int) -> None:
+    """At its end: where not one round counted, or not one whole exchange, a run is not done."""
+    check_goes_on(history, len(history))
+    if whole := len(history) // exchange:
+        check_exchanges(history[: whole * exchange], whole, exchange)
 
 
 def _check_participants(method: Method, num_clients: int, participation: float) -> None:

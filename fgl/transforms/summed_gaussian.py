@@ -14,7 +14,7 @@ from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, State, layer, trainable
 from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
-from ..privacy.discrete_gaussian import COARSEST, FARTHEST
+from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
 from ..privacy.gaussian import truncated
 from ..transfer import to_device
 from .clipped import clipped
@@ -89,6 +89,11 @@ def summed_gaussian(
         raise ValueError(
             f"Expected bits to be at least {math.ceil(math.log2(COARSEST / sigma))}, so that the "
             f"grid is a sixteenth of a client's noise of {sigma:g}, but got {bits}"
+        )
+    if sigma * 2.0**bits > LARGEST:
+        raise ValueError(
+            f"Expected bits to be at most {math.floor(math.log2(LARGEST / sigma))}, so that a "
+            f"client's noise of {sigma:g} fits a word, but got {bits}"
         )
     check_number("bound", bound, above=length + FARTHEST * sigma, at_most=EXACT / 2.0**bits)
     made = secure_sum(

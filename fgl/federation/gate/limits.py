@@ -30,7 +30,8 @@ class Limits:
             that most clients have.
         metric_length: characters of a metric's name.
         empty_rounds: rounds in a row in which no upload counts; then the run raises. So it does
-            where no upload counted in all of its rounds. None for any number of them.
+            where no upload counted in all of its rounds. An exchange with such a round, of a
+            secure sum, is like a round. None for any number of them.
         refuse_copies: whether uploads that `Round.copies` names are refused.
 
     Raises:

@@ -31,6 +31,7 @@ from .messages import (
     envelope,
     flat,
     of_method,
+    phase_of,
     split,
     unflat,
 )
@@ -62,8 +63,7 @@ class Client:
 
     def costs(self, message: Message) -> Mapping[str, float]:
         """Of a masked upload what the method says; all else tells nothing of the data."""
-        phase = message.get("phase", torch.tensor(KEYS))
-        return self.method.costs(message) if phase == MASKED else {}
+        return self.method.costs(message) if phase_of(message) == MASKED else {}
 
     def deploy(self, message: Message, state: State, graph: Graph) -> Params:
         inner, _ = split(message, state)

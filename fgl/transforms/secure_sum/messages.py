@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...checks import check_kind
 from ...federation import Message, Params, State
 from ...privacy import largest_weight
 from ...privacy import masks as parts
@@ -139,8 +140,14 @@ def split(message: Message, state: State) -> tuple[Message, dict[str, Tensor]]:
         return message, dict(START)
     if TOLD not in state:
         raise ValueError("Expected the state to have the exchange's first message, but got none")
-    asked = message["secure"]
-    return as_message(state[TOLD]), {"phase": message["phase"], **asked}
+    return as_message(state[TOLD]), {**part(message), "phase": phase_of(message)}
+
+
+def phase_of(message: Message) -> Tensor:
+    """What a message asks for: the only place where that is read, by who counts the cost too."""
+    phase: Any = message.get("phase", START["phase"])
+    check_kind("phase", phase, torch.int64, ())
+    return phase  # type: ignore[no-any-return]
 
 
 def of_method(state: State) -> State:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ....checks import check_number
 from ....graph import Graph
 from ...gate.guard import checked
 from ...method.message import Message, to
@@ -25,6 +26,8 @@ from .ledger import Ledger
 from .problems import Refusal
 from .shelf import Shelf
 from .wire import pack, unpack
+
+LAST = 2**62  # number of a run or a round
 
 
 class Note(NamedTuple):
@@ -48,6 +51,17 @@ class Note(NamedTuple):
     round: int
     client: int
     base: int
+
+    def check(self) -> None:
+        """Raise a ValueError unless the numbers are ones that a run has: files are named by them.
+
+        Example:
+            >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
+            Traceback (most recent call last):
+            ValueError: Expected run to be an integer >= 0 and <= 4611686018427387904, but got -7
+        """
+        for name, least in (("run", 0), ("round", 0), ("base", -1)):
+            check_number(name, getattr(self, name), at_least=least, at_most=LAST, integer=True)
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:

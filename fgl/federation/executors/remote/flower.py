@@ -135,6 +135,8 @@ def _asked(
     with refusing():
         ledger = Ledger(root, about, **budget)
     with ledger.refusals():
+        with refusing():
+            note.check()
         if note.client != client:
             got = note.client
             raise Refusal(f"Expected a message for client {client}, but got one for {got}")
