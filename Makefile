@@ -6,7 +6,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more conformance processors lint types docs check clean
+.PHONY: help demo federation processes test more conformance devices processors lint types docs check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -15,6 +15,7 @@ help:
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make more    tests that make test skips, since they need an extra or a public dataset"
 	@echo "make conformance  what make test leaves out, mostly methods on further tasks, since it takes minutes"
+	@echo "make devices  all methods on all tasks on a pretended GPU; takes minutes"
 	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
@@ -40,10 +41,15 @@ test: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --note-passed
 
 conformance: .venv/extra-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m slow \
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal \
+	  -m "slow and not devices" \
 	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
 	  tests/test_data_tu.py tests/test_data_text.py tests/test_crash.py tests/test_pretended_device.py \
 	  tests/test_autocast.py tests/test_per_example.py tests/test_secure_sum_attacks.py tests/test_privacy.py
+
+devices: .venv/extra-test
+	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m devices \
+	  tests/test_pretended_device.py
 
 # Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
 NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ

@@ -36,9 +36,15 @@ def case_there(name: str, task: str, monkeypatch: Any) -> tuple[Method, Task]:
     return ROWS[name].build(made), made
 
 
+def later(name: str, task: str) -> Any:
+    """`make conformance` has each method on its first task and three on all; `make devices` all."""
+    first = task == ROWS[name].tasks[0] or name in ("fedavg", "fedprox", "scaffold")
+    return pytest.mark.slow if first else (pytest.mark.slow, pytest.mark.devices)
+
+
 def cases(fast: Any = FAST, of: Any = CASES) -> Any:
     chosen = [
-        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else pytest.mark.slow)
+        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else later(*pair))
         for pair in of
     ]
     return pytest.mark.parametrize(("name", "task"), chosen)
