@@ -51,6 +51,8 @@ def test_another_processor_trains_nearly_the_same(tmp_path: Path) -> None:
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:
     far = {"float32": 3e-7, "float64": 2e-8}
     monkeypatch.setattr(processors, "moved", lambda env, folder: far)
+    for name in ("FGL_TEST_THREADS", "OMP_NUM_THREADS"):  # this may be a setting with two
+        monkeypatch.setenv(name, "1")
 
 
 def test_what_fails_is_named_and_what_is_known_is_not_run_again(
