@@ -173,6 +173,7 @@ class RemoteClients:
         contents = self.post.letters(notes, messages)
         start = time.monotonic()
         question = _Question(kind, contents, start, start + self.post.timeout)
+        self._next_look = start  # who is there now counts, not who was at the last look
         while len(question.found) < len(contents):
             self._look()
             self._push(question)
