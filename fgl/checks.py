@@ -292,3 +292,13 @@ def as_columns(
             f"but got {list(output.shape)}"
         )
     return output.reshape(n, t), y.reshape(n, t)
+
+
+def install(extra: str) -> str:
+    """How an extra is installed, for an error that misses what is in it.
+
+    Example:
+        >>> install("private")
+        "pip install -e '.[private]' in a checkout of fgl"
+    """
+    return f"pip install -e '.[{extra}]' in a checkout of fgl"

@@ -1,4 +1,4 @@
-"""What the server and its clients have in common, and a client's graph, which is its own."""
+"""What server and clients have in common, and a client's own graph."""
 
 from functools import partial
 from pathlib import Path
@@ -10,27 +10,36 @@ from fgl.metrics import hit_rows
 
 
 def method(config):
-    """FedProx, the same at the server and at every client: it needs sizes, and no data."""
-    torch.set_num_threads(1)  # as many everywhere: the bits depend on it
+    """FedProx, the same everywhere: it needs sizes, and no data."""
+    torch.set_num_threads(1)  # the bits depend on their number
     torch.manual_seed(config["seed"])
-    model = fgl.nn.GCN(config["num-features"], config["hidden"], config["num-classes"])
+    model = fgl.nn.GCN(
+        config["num-features"],
+        config["hidden"],
+        config["num-classes"],
+    )
     optimizer = partial(torch.optim.SGD, lr=config["learning-rate"])
-    train = fgl.Training(optimizer, num_steps=config["num-steps"])
-    return fgl.methods.fedprox(fgl.fedavg(model, train=train), mu=config["mu"])
+    steps = config["num-steps"]
+    train = fgl.Training(optimizer, num_steps=steps)
+    fedavg = fgl.fedavg(model, train=train)
+    return fgl.methods.fedprox(fedavg, mu=config["mu"])
 
 
 def graph(folder, dataset, client):
-    """The client's graph: the one file that only this client has."""
-    saved = torch.load(Path(folder) / dataset / f"client-{client}.pt", weights_only=True)
+    """The client's graph, in a file that only this client has."""
+    path = Path(folder) / dataset / f"client-{client}.pt"
+    saved = torch.load(path, weights_only=True)
     return fgl.Graph(**saved)
 
 
 def score(method):
-    """Right answers on the client's own test nodes, and how many there are."""
+    """Right answers on the client's test nodes, and their number."""
 
     @torch.no_grad()
     def accuracy(params, graph):
-        hit = hit_rows(fgl.predict(method.model, params, graph), graph.y)
-        return {"test_accuracy": (int(hit[graph.test_mask].sum()), int(graph.test_mask.sum()))}
+        logits = fgl.predict(method.model, params, graph)
+        tested = graph.test_mask
+        hits = hit_rows(logits, graph.y)[tested].sum()
+        return {"test_accuracy": (int(hits), int(tested.sum()))}
 
     return accuracy

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
+from ..checks import install
+
 
 def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     """The Bemis-Murcko scaffold of every molecule: its rings and the chains between them.
@@ -32,7 +34,7 @@ def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     except ImportError as error:
         raise ImportError(
             "Expected rdkit to be installed to find scaffolds, but got none: "
-            "pip install -e '.[molecules]' in a checkout of fgl"
+            f"{install('molecules')}"
         ) from error
     scaffolds = []
     with rdBase.BlockLogs():

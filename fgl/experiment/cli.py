@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ..checks import install
 from ..federation import run
 from .repeat import over_seeds
 from .run import NOT_CONFIG, Run, command
@@ -139,8 +140,7 @@ def _parse(
         import tyro
     except ImportError as error:
         raise ImportError(
-            "Expected tyro to be installed for a command line, but got none: "
-            "pip install -e '.[examples]' in a checkout of fgl"
+            f"Expected tyro to be installed for a command line, but got none: {install('examples')}"
         ) from error
     from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from ..checks import install
 from ..predict import predict, stand_in, standing_in
 from .best import best_round
 from .callbacks import Callback
@@ -68,8 +69,7 @@ def __getattr__(name: str) -> Any:
         from .executors.remote import flower
     except ModuleNotFoundError as error:
         raise ImportError(
-            f"Expected flwr and safetensors to be installed, but got: {error}: "
-            "pip install -e '.[flower]' in a checkout of fgl"
+            f"Expected flwr and safetensors to be installed, but got: {error}: {install('flower')}"
         ) from error
     return getattr(flower, name)
 

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -72,7 +73,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
-    asked = _asked([*result.history, record])
+    asked = _asked(result.history, record)
     made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone, asked)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
@@ -142,14 +143,10 @@ def _most_counted(result: Result) -> int:
     return max(counted, default=0)
 
 
-def _asked(history: Sequence[Round]) -> Mapping[int, int]:
+def _asked(history: Sequence[Round], record: Round) -> Mapping[int, int]:
     """How often each client was asked since the server last made something, this round included."""
-    found: Counter[int] = Counter()
-    for record in reversed(history):
-        if record is not history[-1] and set(record.participants) - set(record.dropped):
-            break
-        found.update(k for k in record.participants if record.dropped.get(k) != DROPPED)
-    return found
+    asked = [record, *takewhile(lambda each: each.is_empty, reversed(history))]
+    return Counter(k for each in asked for k in each.participants if each.dropped.get(k) != DROPPED)
 
 
 def _aggregated(

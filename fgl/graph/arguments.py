@@ -19,6 +19,17 @@ FROM = {
 }
 
 
+def kind_of(value: object) -> str:
+    """What is given in a graph's place, and how it becomes one.
+
+    Example:
+        >>> kind_of([1, 2])
+        'list'
+    """
+    kind = type(value).__name__
+    return f"{kind}{FROM.get(kind, '')}"
+
+
 def takes_graph(function: Callable[P, R]) -> Callable[P, R]:
     """A function whose first argument is a graph, and says how PyG's data become one.
 
@@ -39,10 +50,7 @@ def takes_graph(function: Callable[P, R]) -> Callable[P, R]:
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         graph = args[0] if args else kwargs.get(name)
         if (args or name in kwargs) and not isinstance(graph, Facts):
-            kind = type(graph).__name__
-            raise TypeError(
-                f"Expected {name} to be a fgl.Graph, but got {kind}{FROM.get(kind, '')}"
-            )
+            raise TypeError(f"Expected {name} to be a fgl.Graph, but got {kind_of(graph)}")
         return function(*args, **kwargs)
 
     return checked

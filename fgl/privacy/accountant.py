@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..checks import check_count, check_number, check_share, check_weight
+from ..checks import check_count, check_number, check_share, check_weight, install
 
 OPACUS: tuple[float, ...] = (*(1 + tenth / 10 for tenth in range(1, 100)), *range(12, 64))
 ORDERS = (*OPACUS, 96, 128, 256, 512, 1024)  # without these nothing is below log(1 / delta) / 62
@@ -62,16 +62,21 @@ def epsilon(
     Source: Balle and Wang 2018, https://arxiv.org/abs/1805.06530; Doroshenko et al. 2022,
     https://arxiv.org/abs/2207.04380; Mironov 2017, https://arxiv.org/abs/1702.07476
     """
-    check_weight(noise_multiplier=noise_multiplier)
-    check_number("rounds", rounds, at_least=0, integer=True)
-    check_number("delta", delta, above=0, below=1)
-    check_share(sample_rate=sample_rate)
+    _check(noise_multiplier, rounds, delta, sample_rate)
     if not rounds or not sample_rate:
         return 0.0
     if not noise_multiplier:
         return math.inf
     how = float(noise_multiplier), int(rounds), float(delta), float(sample_rate)
     return _by_loss(*how) if orders is None else _by_orders(*how, list(orders))
+
+
+def _check(noise_multiplier: float, rounds: int, delta: float, sample_rate: float) -> None:
+    """Raise a ValueError for numbers that are out of range."""
+    check_weight(noise_multiplier=noise_multiplier)
+    check_number("rounds", rounds, at_least=0, integer=True)
+    check_number("delta", delta, above=0, below=1)
+    check_share(sample_rate=sample_rate)
 
 
 @functools.lru_cache(maxsize=1024)  # a run asks again in every round
@@ -195,6 +200,6 @@ def _dp_accounting(part: str = "") -> Any:
     except ImportError as error:
         raise ImportError(
             "Expected dp-accounting 0.6 to be installed, which computes epsilon, but it is not: "
-            "pip install -e '.[private]' in a checkout of fgl"
+            f"{install('private')}"
         ) from error
     return dp_accounting

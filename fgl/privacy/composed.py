@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from .accountant import _event, _of_losses, epsilon
+from .accountant import _check, _event, _of_losses, epsilon
 
 
 def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -> float:
@@ -34,13 +34,16 @@ def composed_epsilon(uses: Mapping[tuple[float, float], int], *, delta: float) -
         >>> composed_epsilon({(1.0, 1.0): 5, (1.0 + 1e-9, 1.0): 5}, delta=1e-5) - one < 1e-6
         True
     """
-    used = {kind: times for kind, times in uses.items() if times}
-    each = [
-        epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
-        for (noise, rate), times in used.items()
-    ]
-    if len(each) < 2 or math.inf in each:
-        return max(each, default=0.0)
+    for (noise, rate), times in uses.items():
+        _check(noise, times, delta, rate)
+    used = {(noise, rate): times for (noise, rate), times in uses.items() if times and rate}
+    if not used:
+        return 0.0
+    if not all(noise for noise, _ in used):
+        return math.inf
+    if len(used) == 1:
+        (((noise, rate), times),) = used.items()
+        return epsilon(noise_multiplier=noise, sample_rate=rate, rounds=times, delta=delta)
     if all(rate == 1 for _, rate in used):  # together one of the inverse squares' sum
         whole = math.sqrt(1 / sum(times / noise**2 for (noise, _), times in used.items()))
         return epsilon(noise_multiplier=whole, rounds=1, delta=delta)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+from ..checks import install
+
 
 def need(name: str) -> Any:
     """A module of the extra `private`.
@@ -21,5 +23,5 @@ def need(name: str) -> Any:
     except ImportError as error:
         raise ImportError(
             "Expected cryptography and pycryptodome to be installed, but got neither: "
-            "pip install -e '.[private]' in a checkout of fgl"
+            f"{install('private')}"
         ) from error

@@ -71,9 +71,7 @@ def read_private(path: str | PathLike[str]) -> bytes:
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
     key = serialization.load_ssh_private_key(Path(path).read_bytes(), None)
-    _check_kind(path, key, "Ed25519PrivateKey")
-    made: bytes = key.private_bytes_raw()
-    return made
+    return _raw(path, key, "private")
 
 
 def read_public(path: str | PathLike[str]) -> bytes:
@@ -91,9 +89,7 @@ def read_public(path: str | PathLike[str]) -> bytes:
     """
     serialization: Any = need("cryptography.hazmat.primitives.serialization")
     key = serialization.load_ssh_public_key(Path(path).read_bytes())
-    _check_kind(path, key, "Ed25519PublicKey")
-    made: bytes = key.public_bytes_raw()
-    return made
+    return _raw(path, key, "public")
 
 
 def _private(secret: bytes) -> Any:
@@ -101,8 +97,11 @@ def _private(secret: bytes) -> Any:
     return ed25519.Ed25519PrivateKey.from_private_bytes(secret)
 
 
-def _check_kind(path: Any, key: Any, name: str) -> None:
+def _raw(path: Any, key: Any, half: str) -> bytes:
+    """The 32 bytes of a key, private or public, or an error for one of another kind."""
     ed25519: Any = need("cryptography.hazmat.primitives.asymmetric.ed25519")
-    if not isinstance(key, getattr(ed25519, name)):
+    if not isinstance(key, getattr(ed25519, f"Ed25519{half.title()}Key")):
         got = type(key).__name__.strip("_")
         raise ValueError(f"Expected {path} to hold an Ed25519 key, but got {got}")
+    raw: bytes = getattr(key, f"{half}_bytes_raw")()
+    return raw

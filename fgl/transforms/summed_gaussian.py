@@ -96,23 +96,11 @@ def summed_gaussian(
             f"client's noise of {sigma:g} fits a word, but got {bits}"
         )
     check_number("bound", bound, above=length + FARTHEST * sigma, at_most=EXACT / 2.0**bits)
-    made = secure_sum(
-        _with_shares(
-            method,
-            length=length,
-            noise_multiplier=noise_multiplier,
-            sigma=sigma,
-            bits=bits,
-            bound=bound,
-            unprotected=unprotected,
-        ),
-        threshold=threshold,
-        colluders=colluders,
-        signed=signed,
-        bits=bits,
-        bound=bound,
-        unprotected=unprotected,
+    both: dict[str, Any] = {"bits": bits, "bound": bound, "unprotected": unprotected}
+    sharing = _with_shares(
+        method, length=length, noise_multiplier=noise_multiplier, sigma=sigma, **both
     )
+    made = secure_sum(sharing, threshold=threshold, colluders=colluders, signed=signed, **both)
     told = 0.0 if unprotected else noise_multiplier
     numbers = {"noise_multiplier": told, "delta": delta}
     return _credited(made, planned=threshold - colluders, colluders=colluders, numbers=numbers)

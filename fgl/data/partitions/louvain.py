@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...checks import check_choice, check_count, check_number, check_weight
+from ...checks import check_choice, check_count, check_number, check_weight, install
 from ...graph import Graph
 from ...graph.arguments import takes_graph
 from ..undirected import pairs
@@ -159,8 +159,7 @@ def _igraph(
         import igraph
     except ImportError as error:
         raise ImportError(
-            "Expected igraph to be installed, but got none: "
-            "pip install -e '.[partitions]' in a checkout of fgl"
+            f"Expected igraph to be installed, but got none: {install('partitions')}"
         ) from error
     igraph.set_random_number_generator(random.Random(seed))
     try:

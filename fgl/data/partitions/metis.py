@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...checks import install
 from ...graph import Graph
 from ...graph.arguments import takes_graph
 from ..undirected import undirected
@@ -43,8 +44,7 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
         import pymetis
     except ImportError as error:
         raise ImportError(
-            "Expected pymetis to be installed, but got none: "
-            "pip install -e '.[partitions]' in a checkout of fgl"
+            f"Expected pymetis to be installed, but got none: {install('partitions')}"
         ) from error
     n = graph.num_nodes
     check_num_clients(num_clients, n)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ...checks import install
 from ...graph import Graph
 from ...progress import shown
 from .parsing import FLOAT
@@ -99,7 +100,7 @@ def _from_smiles() -> Parse:
     except ImportError as error:
         raise ImportError(
             "Expected rdkit and torch_geometric to be installed to read molecules, but got none: "
-            "pip install -e '.[molecules]' in a checkout of fgl"
+            f"{install('molecules')}"
         ) from error
     parse: Parse = from_smiles
     return parse

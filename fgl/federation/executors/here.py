@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 import torch
 
 from ...graph import Graph
-from ...graph.arguments import FROM
+from ...graph.arguments import kind_of
 from ..gate.guard import checked
 from ..method.method import Evaluate, Method, State
 from ..saved.identity import fingerprint
@@ -179,10 +179,7 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
         if not isinstance(graph, Graph):
-            kind = type(graph).__name__
-            raise TypeError(
-                f"Expected client {client} to be a Graph, but got {kind}{FROM.get(kind, '')}"
-            )
+            raise TypeError(f"Expected client {client} to be a Graph, but got {kind_of(graph)}")
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:
