@@ -21,7 +21,8 @@ ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.na
 REFERENCE = re.findall(
     r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
 )
-PAGES = [p for p in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))] if p.exists()]
+DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
 
 def public(module: ModuleType) -> dict[str, Any]:
@@ -110,3 +111,15 @@ def test_pictures_of_results_show_runs_and_the_papers_cells(
     for panels in drawn:
         points = [p for row in panels for panel in row for p in pictures.points(page, panel)]
         assert any(paper is not None for _, _, paper, *_ in points)
+
+
+def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
+    index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
+    listed = re.findall(r"^- \[(.+)\]\((\S+)\)$", index, re.MULTILINE)
+    written = []
+    for page in DECISIONS:
+        title, date, text = page.read_text(encoding="utf-8").split("\n\n", 2)
+        assert re.fullmatch(r"20\d\d-\d\d-\d\d", date), page.name
+        assert text.strip(), page.name
+        written.append((title.removeprefix("# "), page.name))
+    assert sorted(listed) == sorted(written)
