@@ -49,8 +49,11 @@ from fgl.transforms import (
     central_gaussian,
     clipped,
     local_gaussian,
+    quantised,
     robust,
+    rounded_downloads,
     scaled_updates,
+    sparsified,
 )
 
 K = 4  # clients
@@ -699,6 +702,32 @@ ROWS: dict[str, Row] = {
     "local gaussian drawn of fedamp": Row(
         lambda t: rehearsed(local_gaussian, replace(t, fedavg=fedamp(t.fedavg))), NODES,
         by_examples=False, sends=False,
+    ),
+    "quantised drawn": Row(  # a level is drawn for each entry, client by client
+        lambda t: quantised(t.fedavg), (*ANY, *BROUGHT, *OTHERS, *DIFFER), first=("nodes", "own")
+    ),
+    "quantised drawn of scaffold": Row(
+        lambda t: quantised(scaffold(t.fedavg), bits=4, bucket=32, parts=("model", "shift")),
+        ("nodes", "graphs"), by_examples=False, first=("nodes",),
+    ),
+    "quantised drawn of local gaussian": Row(
+        lambda t: quantised(rehearsed(local_gaussian, t)), NODES, by_examples=False, sends=False
+    ),
+    "sparsified": Row(
+        lambda t: sparsified(t.fedavg, share=0.3), (*ANY, *BROUGHT, *OTHERS, *DIFFER),
+        first=("nodes", "graphs"),
+    ),
+    "sparsified of fedper": Row(lambda t: sparsified(fedper_(t), share=0.3), ("nodes", "own")),
+    "sparsified of robust median": Row(
+        lambda t: sparsified(robust(t.fedavg, median), share=0.3), NODES
+    ),
+    "rounded downloads": Row(
+        lambda t: rounded_downloads(t.fedavg), (*ANY, *BROUGHT, *OTHERS, *DIFFER),
+        first=("nodes", "graphs"), near=1e-2,  # two numbers near a middle are rounded apart
+    ),
+    "rounded downloads of sparsified fedamp": Row(
+        lambda t: rounded_downloads(sparsified(fedamp(t.fedavg), share=0.3), dtype="float16"),
+        ("nodes", "graphs"), by_examples=False, near=1e-2, first=("nodes",),
     ),
 }  # fmt: skip
 

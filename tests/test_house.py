@@ -22,6 +22,7 @@ MODULES = {
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
     "checks": set(),
+    "compress": {"checks"},
     "progress": set(),
     "transfer": set(),
     "sparse": {"checks", "transfer"},

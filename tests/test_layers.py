@@ -282,7 +282,17 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
 }
 LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
-WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
+WORDS = (
+    "root",
+    "adam",
+    "gradient",
+    "second",
+    "all",
+    "validation",
+    "updates",
+    "gradients",
+    "float16",
+)
 
 
 def others(value: Any) -> list[Any]:
