@@ -39,7 +39,7 @@ class Federation:
 
     Args:
         folder: for logs, states, keys and Flower's own files.
-        graphs: where ``client-K.pt`` lie.
+        graphs: where the folders ``client-K`` lie.
         clients: how many SuperNodes.
         states: whether they keep their states in a folder.
         database: whether the SuperLink keeps what it knows in a file.

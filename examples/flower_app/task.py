@@ -26,10 +26,9 @@ def method(config):
 
 
 def graph(folder, dataset, client):
-    """The client's graph, in a file that only this client has."""
-    path = Path(folder) / dataset / f"client-{client}.pt"
-    saved = torch.load(path, weights_only=True)
-    return fgl.Graph(**saved)
+    """The client's graph, in a folder that only it has."""
+    path = Path(folder) / dataset / f"client-{client}"
+    return fgl.data.open_client(path)
 
 
 def score(method):

@@ -2,6 +2,7 @@
 
 from .asked_rows import asked_rows
 from .borders import Borders, borders
+from .client_folder import open_client, save_client
 from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, normalize_features
@@ -84,6 +85,7 @@ __all__ = [
     "negative_edges",
     "neighbour_sums",
     "normalize_features",
+    "open_client",
     "overlapping_partition",
     "pair_split",
     "partition_graph",
@@ -93,6 +95,7 @@ __all__ = [
     "random_split",
     "ratings",
     "read_wiki_cs",
+    "save_client",
     "scaffold_groups",
     "scaffold_partition",
     "scaffold_split",

@@ -1,0 +1,185 @@
+"""A client's folder: its graph as arrays in files, with their shapes and checksums in a list."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.sparse import csr_array
+from torch import Tensor
+
+from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from ..graph.arguments import takes_graph
+from ..graph.fields import present
+from ..sparse import Pattern, SparseMatrix
+from .download import replacing
+
+LIST = "client.json"
+VERSION = 1
+SPARSE = ("x_indptr", "x_indices", "x_values")
+FIELDS = (*NODE_FIELDS, *EDGE_FIELDS, *EXAMPLE_FIELDS, "batch", "edge_label_index")
+KNOWN = ("x", *SPARSE, "edge_index", *FIELDS)
+
+
+@takes_graph
+def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
+    """Write a client's graph into a folder of its own.
+
+    Each tensor is a file ``NAME.npy``, as `numpy.save` writes it without pickle; ``client.json``
+    lists them with dtype, shape and SHA-256, and is written last. Sparse features are three arrays:
+    ``x_indptr``, ``x_indices`` and ``x_values``, rows compressed as in SciPy.
+
+    Args:
+        graph: on the CPU or a GPU.
+        folder: made where it is missing; files of these names are replaced.
+
+    Returns:
+        The folder.
+
+    Raises:
+        OSError: if a file cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 1]))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     sorted(path.name for path in save_client(graph, place).iterdir())
+        ['client.json', 'edge_index.npy', 'x.npy', 'y.npy']
+    """
+    folder = Path(folder)
+    arrays = {}
+    for name, tensor in _tensors(graph).items():
+        path, array = folder / f"{name}.npy", tensor.detach().cpu().numpy()
+        with replacing(path) as file:
+            np.save(file, array, allow_pickle=False)
+        arrays[name] = {
+            "file": path.name,
+            "dtype": array.dtype.name,
+            "shape": list(array.shape),
+            "sha256": _sha256(path),
+        }
+    about: dict[str, Any] = {"format": "fgl client", "version": VERSION}
+    about["num_classes"] = graph.num_classes
+    if isinstance(graph.x, SparseMatrix):
+        about["num_features"] = graph.num_features
+    with replacing(folder / LIST) as file:
+        file.write(json.dumps({**about, "arrays": arrays}, indent=1).encode() + b"\n")
+    return folder
+
+
+def open_client(
+    folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
+) -> Graph:
+    """Read a client's graph from its folder.
+
+    Args:
+        folder: of `save_client`, or written by hand after the same list.
+        mapped: leave dense features in their file, of which the system keeps in memory what is
+            used; what is written to `x` does not reach the file. As `map_features`.
+        check: compare the files with their SHA-256, which reads all of them once.
+
+    Raises:
+        FileNotFoundError: if the list, or a file in it, is missing.
+        ValueError: if the list is none, or of a newer version, or a file is another than it says:
+            checksum, dtype or shape; naming the array. As `Graph` for what it holds.
+
+    Example:
+        >>> import tempfile
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 1]))
+        >>> with tempfile.TemporaryDirectory() as place:
+        ...     open_client(save_client(graph, place))
+        Graph(x=[3, 3], edge_index=[2, 1], y=[3], num_classes=2)
+    """
+    folder = Path(folder)
+    about = _list(folder)
+    arrays = {
+        name: _array(folder, name, entry, mapped and name == "x", check)
+        for name, entry in about["arrays"].items()
+    }
+    if "edge_index" not in arrays or ("x" in arrays) == ("x_indptr" in arrays):
+        raise ValueError(
+            f"Expected {folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}, "
+            f"but got {sorted(arrays)}"
+        )
+    given: dict[str, Any] = {name: arrays[name] for name in FIELDS if name in arrays}
+    features = arrays["x"] if "x" in arrays else _sparse(arrays, about)
+    classes = about.get("num_classes")
+    return Graph(features, arrays["edge_index"], num_classes=classes, **given)
+
+
+def _tensors(graph: Graph) -> dict[str, Tensor]:
+    x = graph.x
+    if isinstance(x, Tensor):
+        features = {"x": x}
+    else:
+        value = x.value if x.value is not None else x.pattern.ones(torch.float32)
+        parts = (x.pattern.crow, x.pattern.col, value)
+        features = dict(zip(SPARSE, parts, strict=True))
+    return {**features, "edge_index": graph.edge_index, **present(graph, FIELDS)}
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _list(folder: Path) -> dict[str, Any]:
+    path = folder / LIST
+    try:
+        about: Any = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
+    said = about.get("format") if isinstance(about, dict) else about
+    if said != "fgl client" or not isinstance(about.get("arrays"), dict):
+        raise ValueError(f"Expected {path} to list the arrays of an fgl client, but got {said!r}")
+    if about.get("version") != VERSION:
+        got = about.get("version")
+        raise ValueError(f"Expected {path} to have version {VERSION}, but got {got!r}")
+    unknown = [name for name in about["arrays"] if name not in KNOWN]
+    if unknown:
+        raise ValueError(f"Expected the arrays of {path} to be of {KNOWN}, but got {unknown}")
+    found: dict[str, Any] = about
+    return found
+
+
+def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Tensor:
+    """One array of the list, as a tensor."""
+    wanted = ("file", "dtype", "shape", "sha256")
+    if not isinstance(entry, dict) or any(key not in entry for key in wanted):
+        raise ValueError(f"Expected {name} of {folder / LIST} to have {wanted}, but got {entry!r}")
+    file = str(entry["file"])
+    if Path(file).name != file:  # nothing outside of the folder is read
+        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {file!r}")
+    path = folder / file
+    if check and _sha256(path) != entry["sha256"]:
+        raise ValueError(
+            f"Expected {path} to have the SHA-256 of {folder / LIST}, but got another: it was "
+            "changed, or not written to its end"
+        )
+    try:
+        array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
+    except ValueError as error:
+        raise ValueError(f"Expected {path} to be an array of numpy, but got {error}") from None
+    got = (array.dtype.name, list(array.shape))
+    if got != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
+        want = f"{entry['dtype']} {entry['shape']}"
+        raise ValueError(f"Expected {path} to hold {want}, but got {array.dtype} {got[1]}")
+    return torch.from_numpy(array)
+
+
+def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
+    missing = [name for name in (*SPARSE, "num_features") if name not in {*arrays, *about}]
+    if missing:
+        raise ValueError(f"Expected sparse features to have {SPARSE}, but got no {missing}")
+    starts, columns, values = (arrays[name] for name in SPARSE)
+    shape = (len(starts) - 1, int(about["num_features"]))
+    matrix = csr_array((values.numpy(), columns.numpy(), starts.numpy()), shape=shape)
+    matrix.check_format(full_check=True)
+    if not matrix.has_canonical_format:
+        raise ValueError("Expected x_indices to rise in each row, but got others")
+    return SparseMatrix(Pattern(starts, columns, shape), values)

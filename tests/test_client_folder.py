@@ -1,0 +1,179 @@
+"""A client's folder: what is written is read, and what is damaged or hostile is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from federations import graph
+
+import fgl
+from fgl.data import open_client, save_client
+
+
+def all_fields() -> fgl.Graph:
+    made = fgl.data.ratings(30, 200)
+    edges = made.num_edges
+    return made.replace(
+        y=torch.rand(30, 2).masked_fill(torch.rand(30, 2) < 0.3, torch.nan),
+        train_mask=torch.arange(30) < 10,
+        node_id=torch.arange(30) + 5,
+        node_type=torch.arange(30) % 3,
+        edge_weight=torch.rand(edges),
+        edge_type=torch.arange(edges) % 4,
+    )
+
+
+def sparse() -> fgl.Graph:
+    return fgl.data.csbm(num_nodes=50, num_features=20, words_per_set=3, seed=1)
+
+
+def pairs() -> fgl.Graph:
+    return fgl.data.split_by_time(fgl.data.ratings(30, 300))
+
+
+def collection() -> fgl.Graph:
+    return fgl.Graph.join(*fgl.data.small_graphs(5))
+
+
+GRAPHS = {
+    "dense": lambda: graph(20),
+    "sparse": sparse,
+    "fields": all_fields,
+    "pairs": pairs,
+    "many": collection,
+}
+
+
+def same(one: fgl.Graph, other: fgl.Graph) -> None:
+    for name in one.__dataclass_fields__:
+        a, b = getattr(one, name), getattr(other, name)
+        if isinstance(a, fgl.SparseMatrix):
+            a, b = a.to_dense(), b.to_dense()
+        if isinstance(a, torch.Tensor):
+            assert a.dtype == b.dtype and torch.equal(a.nan_to_num(7), b.nan_to_num(7)), name
+        else:
+            assert a == b, name
+
+
+@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("mapped", [False, True])
+def test_what_is_written_is_read(name: str, mapped: bool, tmp_path: Path) -> None:
+    made = GRAPHS[name]()
+    same(made, open_client(save_client(made, tmp_path / "a"), mapped=mapped))
+
+
+def test_a_mapped_file_stays_as_it_is(tmp_path: Path) -> None:
+    made = fgl.Graph(torch.ones(3, 2), torch.tensor([[0], [1]]))
+    save_client(made, tmp_path)
+    opened = open_client(tmp_path, mapped=True)
+    assert isinstance(opened.x, torch.Tensor)
+    opened.x.add_(1)
+    same(made, open_client(tmp_path))
+
+
+def test_a_site_writes_it_without_fgl(tmp_path: Path) -> None:
+    """numpy, json and hashlib suffice, as the page says."""
+    arrays = {
+        "x": np.arange(6, dtype=np.float32).reshape(3, 2),
+        "edge_index": np.array([[0, 1], [1, 2]]),
+        "y": np.array([0, 1, 1]),
+    }
+    listed = {}
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+        content = (tmp_path / f"{name}.npy").read_bytes()
+        listed[name] = {
+            "file": f"{name}.npy",
+            "dtype": array.dtype.name,
+            "shape": list(array.shape),
+            "sha256": hashlib.sha256(content).hexdigest(),
+        }
+    about = {"format": "fgl client", "version": 1, "num_classes": 2, "arrays": listed}
+    (tmp_path / "client.json").write_text(json.dumps(about))
+    made = open_client(tmp_path)
+    assert made.y is not None and made.y.tolist() == [0, 1, 1] and made.num_classes == 2
+
+
+def listed(folder: Path, change: Any) -> None:
+    path = folder / "client.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(change(about) or about))
+
+
+def damage_bytes(folder: Path) -> None:
+    path = folder / "y.npy"
+    path.write_bytes(path.read_bytes()[:-1] + b"\x01")
+
+
+def pickled(folder: Path) -> None:
+    np.save(folder / "y.npy", np.array([{}], dtype=object), allow_pickle=True)
+    digest = hashlib.sha256((folder / "y.npy").read_bytes()).hexdigest()
+    listed(folder, lambda about: about["arrays"]["y"].update(sha256=digest))
+
+
+def columns(folder: Path, column: int) -> None:
+    path = folder / "x_indices.npy"
+    array = np.load(path)
+    array[0] = column
+    np.save(path, array)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    listed(folder, lambda about: about["arrays"]["x_indices"].update(sha256=digest))
+
+
+DAMAGES = {
+    "bytes": (damage_bytes, "SHA-256"),
+    "cut": (lambda f: (f / "y.npy").write_bytes(b""), "SHA-256"),
+    "pickle": (pickled, "array of numpy"),
+    "version": (lambda f: listed(f, lambda a: a.update(version=2)), "version 1, but got 2"),
+    "format": (lambda f: listed(f, lambda a: a.update(format="x")), "fgl client"),
+    "no list": (lambda f: (f / "client.json").write_text("["), "JSON"),
+    "other list": (lambda f: (f / "client.json").write_text("[]"), "fgl client"),
+    "unknown": (lambda f: listed(f, lambda a: a["arrays"].update(z={})), "got \\['z'\\]"),
+    "outside": (
+        lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="../y.npy")),
+        "to lie in",
+    ),
+    "dtype": (
+        lambda f: listed(f, lambda a: a["arrays"]["y"].update(dtype="float32")),
+        "to hold float32",
+    ),
+    "shape": (
+        lambda f: listed(f, lambda a: a["arrays"]["y"].update(shape=[1])),
+        "to hold int64 \\[1\\]",
+    ),
+    "no edges": (
+        lambda f: listed(f, lambda a: a["arrays"].pop("edge_index") and None),
+        "to list edge_index",
+    ),
+    "no x": (lambda f: listed(f, lambda a: a["arrays"].pop("x_indptr") and None), "to list"),
+    "half": (lambda f: listed(f, lambda a: a["arrays"].pop("x_values") and None), "x_values"),
+    "column": (lambda f: columns(f, 10**6), "(indices|indexes|column|ind)"),
+    "negative": (lambda f: columns(f, -1), "(indices|indexes|column|ind)"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_what_is_damaged_is_refused(name: str, tmp_path: Path) -> None:
+    damage, message = DAMAGES[name]
+    x = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1, 2], [0, 1, 1]]), 3)
+    made = fgl.Graph(x, torch.tensor([[0], [1]]), y=torch.tensor([0, 1, 1]))
+    save_client(made, tmp_path)
+    open_client(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(ValueError, match=message):
+        open_client(tmp_path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"client\.json"):
+        open_client(tmp_path)
+    save_client(graph(5), tmp_path)
+    (tmp_path / "y.npy").unlink()
+    with pytest.raises(FileNotFoundError, match=r"y\.npy"):
+        open_client(tmp_path)
