@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -49,6 +47,8 @@ class Plan:
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """Play the next round: `result` gets its outbox and server state, the executor its states.
 
+    What it made was not shown to anybody yet: `scored` does that.
+
     Args:
         method: checked.
         executor: reaches the clients.
@@ -56,7 +56,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         plan: who takes part, what is scored.
 
     Returns:
-        What happened.
+        What happened, without metrics.
     """
     start, index = time.perf_counter(), len(result.history)
     who = participants(
@@ -73,8 +73,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
-    asked = _asked(result.history, record)
-    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone, asked)
+    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, ready)
+    made, blamed = _aggregated(method, inbox, result, plan, alone)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
@@ -96,9 +96,19 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         result.outbox = _merged(result.outbox, outbox)
         losses = [v for k in counted if answers[k].num_examples for v in answers[k].losses]
         record.loss = sum(losses) / len(losses) if losses else math.nan
-    record.metrics = _scores(executor, result, index, plan)
+    elif method.account is not None:
+        with stage(plan.seed, index, None, "account"):
+            nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
+            result.server_state = method.account(nobody, result.server_state)
     record.seconds = time.perf_counter() - start
     return record
+
+
+def scored(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
+    """Show a round to clients and to who evaluates it: the record gets its metrics."""
+    start = time.perf_counter()
+    record.metrics = _scores(executor, result, record.round, plan)
+    record.seconds += time.perf_counter() - start
 
 
 def _uploads(
@@ -143,20 +153,8 @@ def _most_counted(result: Result) -> int:
     return max(counted, default=0)
 
 
-def _asked(history: Sequence[Round], record: Round) -> Mapping[int, int]:
-    """How often each client was asked since the server last made something, this round included."""
-    asked = [record, *takewhile(lambda each: each.is_empty, reversed(history))]
-    return Counter(k for each in asked for k in each.participants if each.dropped.get(k) != DROPPED)
-
-
 def _aggregated(
-    method: Method,
-    num_clients: int,
-    result: Result,
-    uploads: Mapping[int, Message],
-    plan: Plan,
-    may_lie: bool,
-    asked: Mapping[int, int],
+    method: Method, uploads: Inbox, result: Result, plan: Plan, may_lie: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
     """What the server makes of the uploads, without the one that alone spoils it.
 
@@ -168,7 +166,8 @@ def _aggregated(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            inbox = Inbox(some, num_clients, result.outbox, len(result.history), asked)
+            sent, asked = uploads.sent, uploads.asked
+            inbox = Inbox(some, uploads.num_clients, sent, uploads.round, asked)
             return method.aggregate(inbox, result.server_state)
 
     if not uploads:

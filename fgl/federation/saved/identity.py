@@ -29,6 +29,7 @@ NOT_FIELDS = (
     "participants",
     "costs",
     "onward",
+    "account",
 )
 
 

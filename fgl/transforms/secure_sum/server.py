@@ -33,6 +33,7 @@ from .messages import (
     flat,
     of_method,
     part,
+    told_shares,
     unflat,
 )
 
@@ -149,7 +150,16 @@ class Server:
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
-            return _restored(state), {**of_method(state), ASKED: at(KEYS, summed=0)}
+            kept = of_method(self.account(inbox, state))
+            return _restored(state), {**kept, ASKED: at(KEYS, summed=0)}
+
+    def account(self, inbox: Inbox, state: State) -> State:
+        """The method's, once clients were asked for shares, whatever came of it."""
+        summed = told_shares(inbox, state, len(self.terms.rounds))
+        if self.method.account is None or not summed:
+            return state
+        inner = Inbox({}, inbox.num_clients, asked=summed)
+        return {**state, **self.method.account(inner, of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
         if count < self.terms.threshold:
