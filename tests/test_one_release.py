@@ -1,4 +1,4 @@
-"""One release for each round: noise that was shown is not drawn again, and all that was asked counts."""
+"""One release for each round: what was shown is not drawn again, and all that was asked counts."""
 
 from __future__ import annotations
 

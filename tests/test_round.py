@@ -41,7 +41,8 @@ from fgl.federation import (
     checked,
     num_bytes,
 )
-from fgl.federation.round import Plan, play, scored
+from fgl.federation.round import Plan, play
+from fgl.federation.round import scored as show
 
 # The door for other executors.
 
@@ -94,7 +95,7 @@ def test_any_executor_plays_a_round(order: list[int]) -> None:
     result = start(method, 4)
     record = play(method, executor, result, plan)
     assert not record.metrics  # nobody was shown anything yet
-    scored(executor, result, record, plan)
+    show(executor, result, record, plan)
     assert record.dropped == {1: "timed out"}
     assert record.zero_weight == [0]
     assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example

@@ -18,6 +18,7 @@ from .gate.distances import Diverged
 from .gate.forms import NoMajority
 from .gate.guard import ChangedInPlace, unchanged
 from .gate.limits import Limits
+from .gate.losses import mean_loss
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
 from .method.checks import as_number, check_names
@@ -94,8 +95,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     if made is not None:
         outbox, result.server_state = made
         result.outbox = _merged(result.outbox, outbox)
-        losses = [v for k in counted if answers[k].num_examples for v in answers[k].losses]
-        record.loss = sum(losses) / len(losses) if losses else math.nan
+        losses = {k: answers[k].losses for k in counted if answers[k].num_examples}
+        record.loss, record.odd_losses = mean_loss(losses)
     elif method.account is not None:
         with stage(plan.seed, index, None, "account"):
             nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)

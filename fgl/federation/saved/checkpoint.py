@@ -221,9 +221,9 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """A round from its line; keys of JSON are strings, and older files have no copies."""
+    """A round from its line; keys of JSON are strings, and older files lack some entries."""
     record = json.loads(line)
-    for name in ("dropped", "copies"):
+    for name in ("dropped", "copies", "odd_losses"):
         record[name] = {int(k): why for k, why in record.get(name, {}).items()}
     return Round(**record)
 
