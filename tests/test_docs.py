@@ -113,6 +113,14 @@ def test_pictures_of_results_show_runs_and_the_papers_cells(
         assert any(paper is not None for _, _, paper, *_ in points)
 
 
+def test_the_picture_of_noise_shows_the_numbers_of_its_table() -> None:
+    pytest.importorskip("matplotlib")
+    picture, page = script("docs/pictures/noise.py"), (ROOT / "docs/privacy.md").read_text()
+    for kind, (label, *_) in picture.NOISY.items():
+        cells = " | ".join(f"{mean:.1f} ± {std:.1f}" for _, mean, std in picture.points(kind))
+        assert f"| {label} | {cells} |" in page
+
+
 def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
     index = (ROOT / "docs/decisions/index.md").read_text(encoding="utf-8")
     listed = re.findall(r"^- \[(.+)\]\((\S+)\)$", index, re.MULTILINE)

@@ -22,12 +22,19 @@ from test_secure_sum import lines, tiny
 
 import fgl
 from fgl.privacy.signatures import signing_key
-from fgl.transforms import Signatures, local_gaussian, privacy_spent, secure_sum, summed_gaussian
+from fgl.transforms import (
+    Signatures,
+    clients_summed,
+    local_gaussian,
+    privacy_spent,
+    secure_sum,
+    summed_gaussian,
+)
 
 pytest.importorskip("flwr")
 
 import flower_grid
-from flower_grid import Grid
+from flower_grid import Grid, spoiled
 from flwr.app import Error, Message
 
 from fgl.federation import Loop
@@ -623,3 +630,49 @@ def test_noise_inside_a_sum_is_what_a_budget_counts(tmp_path: Any) -> None:
     assert not any(record.dropped for record in result.history)
     want = fgl.privacy.epsilon(noise_multiplier=5.0, rounds=2, delta=1e-5)
     assert ledger(tmp_path / "0")[-1]["epsilon"] == want
+
+
+# What is lost with a round of a secure sum
+
+
+def beside(message: Any) -> None:
+    message["more"] = torch.zeros(3)
+
+
+def of_others(message: Any) -> None:
+    message["secure"] = {"keys": torch.zeros(64, dtype=torch.uint8)}
+
+
+@pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
+@pytest.mark.parametrize("what", [beside, of_others, None])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any) -> None:
+    """In one round of the first exchange two of three clients lie alike, or all answers are lost."""
+
+    def fault(kind: str, node: int, times: int, reply: Any) -> Any:
+        if kind != "train" or times != first + 1:
+            return reply
+        if what is None:
+            return Error(2, "lost")
+        return spoiled(reply, what) if node in (101, 102) else reply
+
+    method = secure_sum(tiny(), threshold=2)
+    grid = Grid(apps(method, lines(3)), fault)
+    watch = clients_summed
+    result = fgl.run(method, on=flower(grid), num_rounds=8, watch=watch)
+    summed = [record.metrics["clients_summed"] for record in result.history]
+    assert summed == [0] * 7 + [3]  # the first exchange is lost, and the second is not
+    if what is not None:  # who is honest is not refused by what the others agree on
+        assert all(0 not in record.dropped for record in result.history)
+
+
+@pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
+def test_two_of_three_that_always_lie_cost_every_sum_and_not_the_run() -> None:
+    def fault(kind: str, node: int, times: int, reply: Any) -> Any:
+        return spoiled(reply, beside) if kind == "train" and node in (101, 102) else reply
+
+    method = secure_sum(tiny(), threshold=2)
+    grid = Grid(apps(method, lines(3)), fault)
+    result = fgl.run(method, on=flower(grid), num_rounds=12, watch=clients_summed)
+    assert {record.metrics["clients_summed"] for record in result.history} == {0.0}
+    assert [sorted(record.dropped) for record in result.history] == [[1, 2]] * 12

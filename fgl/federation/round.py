@@ -92,15 +92,14 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
             f"these: {record.one_by_one}",
             stacklevel=3,
         )
+    if made is None:
+        nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
+        made = _of_nobody(method, nobody, result.server_state, plan)
     if made is not None:
         outbox, result.server_state = made
         result.outbox = _merged(result.outbox, outbox)
         losses = {k: answers[k].losses for k in counted if answers[k].num_examples}
         record.loss, record.odd_losses = mean_loss(losses)
-    elif method.account is not None:
-        with stage(plan.seed, index, None, "account"):
-            nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
-            result.server_state = method.account(nobody, result.server_state)
     record.seconds = time.perf_counter() - start
     return record
 
@@ -192,6 +191,20 @@ def _aggregated(
         return None, dict.fromkeys(uploads, _old_model_stays(why))  # nobody alone is the cause
 
 
+def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
+    """What the server makes of a round of which no upload counts, if it makes anything.
+
+    In an exchange it may give the rest up, so that no client is asked twice for the same.
+    """
+    if method.exchange > 1:
+        with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
+            return method.aggregate(nobody, state)
+    if method.account is None:
+        return None
+    with stage(plan.seed, nobody.round or 0, None, "account"):
+        return {}, method.account(nobody, state)
+
+
 def _old_model_stays(why: Exception) -> Exception:
     error = RuntimeError(f"the server keeps the old model: {reason(why)}")
     error.__cause__ = why
@@ -250,8 +263,8 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
     What is kept for long is a copy: the part of a batch would keep all of the batch.
     """
-    if len(new) == len(old):
-        return new
+    if not new or len(new) == len(old):
+        return new or old
     own = {id(message): compact(message) for message in new.values()}
     return {client: own[id(new[client])] if client in new else old[client] for client in old}
 

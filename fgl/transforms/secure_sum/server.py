@@ -169,9 +169,9 @@ class Server:
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the keys of all."""
+        self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
-        self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
