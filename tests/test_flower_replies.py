@@ -418,7 +418,7 @@ def test_where_nobody_answers_for_three_rounds_the_run_raises_with_the_reasons(
     assert [len(record.dropped) for record in result.history] == [0] * 6
 
 
-HOSTILE = {
+LOSSES = {
     "not a number": [math.nan],
     "infinite": [0.5, math.inf],
     "huge": [1e300],
@@ -428,13 +428,13 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("name", list(HOSTILE))
+@pytest.mark.parametrize("name", list(LOSSES))
 def test_one_client_does_not_decide_the_loss_of_a_history(name: str) -> None:
     """It says what it likes beside a good upload, which counts all the same."""
 
     def change(kind: str, node: int, times: int, reply: Any) -> Any:
         if node == LIAR and kind == "train":
-            reply.content["note"]["losses"] = HOSTILE[name]
+            reply.content["note"]["losses"] = LOSSES[name]
         return reply
 
     method = fedavg(model(), SGD)

@@ -647,7 +647,7 @@ def of_others(message: Any) -> None:
 @pytest.mark.parametrize("what", [beside, of_others, None])
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
 def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any) -> None:
-    """In one round of the first exchange two of three clients lie alike, or all answers are lost."""
+    """In one round of the first exchange two clients lie alike, or all answers are lost."""
 
     def fault(kind: str, node: int, times: int, reply: Any) -> Any:
         if kind != "train" or times != first + 1:
