@@ -1,4 +1,4 @@
-"""Inference in blocks: the logits of a whole graph, some nodes at a time, layer by layer or whole."""
+"""Inference in blocks: the logits of a whole graph, some nodes at a time."""
 
 from __future__ import annotations
 
