@@ -1,7 +1,8 @@
-"""Inference in blocks: the logits of a whole graph, layer by layer, some nodes at a time."""
+"""Inference in blocks: the logits of a whole graph, some nodes at a time."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,31 +18,49 @@ from .progress import shown
 from .sampler import NeighbourSampler
 from .sparse import rows_of
 
+PROBED = 8  # nodes, spread over the graph, that are also computed with one hop more
+NEAR = 1e-4  # of the largest logit: what rounding may change
+
 
 @torch.no_grad()
 def logits_in_blocks(
-    model: nn.Module, params: Mapping[str, Tensor], graph: Graph, *, block_size: int = 65536
+    model: nn.Module,
+    params: Mapping[str, Tensor],
+    graph: Graph,
+    *,
+    block_size: int = 65536,
+    hops: int | None = None,
 ) -> Tensor:
-    """What a stack of convolutions says of all nodes, in eval mode, in bounded memory.
+    """What a model says of all nodes, in eval mode, in bounded memory.
 
-    A layer is computed for one block of nodes after the other, from the rows of the layer before of
-    these nodes and of all their neighbours: equal to the forward on the whole graph, up to
-    rounding. Besides the graph, memory holds two layers' outputs ``[num_nodes, width]`` and what
-    one block needs. A neighbour's linear map is computed again for each block that it is seen from,
-    so larger blocks are faster.
+    A layer of `GCN`, `SAGE` or `GAT` is computed for one block of nodes after the other, from the
+    rows of the layer before of these nodes and of all their neighbours: equal to the forward on the
+    whole graph, up to rounding. Besides the graph, memory holds two layers' outputs
+    ``[num_nodes, width]`` and what one block needs. A neighbour's linear map is computed again for
+    each block that it is seen from, so larger blocks are faster.
+
+    The layers of any other model are not known. It is called on a block and all nodes within `hops`
+    of it, with all edges into those that are nearer: equal too, where no node looks farther. Memory
+    holds what the model needs for that neighbourhood, and nodes near several blocks are computed
+    for each. Some nodes are computed with one hop more, to see whether `hops` are enough.
 
     Args:
-        model: `GCN`, `SAGE` or `GAT`.
+        model: one of these, or any that returns a row for each node, such as PyG's.
         params: its parameters and buffers, by name.
         graph: one graph.
         block_size: nodes per block; a graph that has no more is computed as a whole.
+        hops: how far a node looks: as many as the model has layers; one more where a layer reads
+            its neighbours' degrees, as PyG's GCNConv does. A stack of convolutions needs none.
 
     Returns:
         float ``[num_nodes, out_channels]``.
 
     Raises:
-        TypeError: if the graph has more nodes, and the model is no stack of convolutions.
-        ValueError: if `block_size` is below 1.
+        TypeError: if the graph has more nodes, the model is no stack of convolutions, and there are
+            no `hops`.
+        ValueError: if `block_size` or `hops` is below 1, the model returns something else than a
+            row for each node, or nodes look farther than `hops`, as where a layer normalises over
+            the whole graph.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(5), torch.tensor([[0, 1, 2], [1, 2, 3]]))
@@ -54,11 +73,56 @@ def logits_in_blocks(
         near = graph if graph.x.device == graph.device else graph.to(graph.device)
         whole: Tensor = predict(model, params, near)
         return whole
-    if not isinstance(model, Stack):
+    if isinstance(model, Stack):
+        return _by_layer(model, params, graph, block_size)
+    if hops is None:
         raise TypeError(
-            f"Expected model to be a stack of convolutions (GCN, SAGE or GAT), "
-            f"but got {type(model).__name__}"
+            "Expected model to be a stack of convolutions (GCN, SAGE or GAT), or hops to say how "
+            f"far a node looks, but got {type(model).__name__}"
         )
+    check_count(hops=hops)
+    return _by_hops(model, params, graph, block_size, hops)
+
+
+def _by_hops(
+    model: nn.Module, params: Mapping[str, Tensor], graph: Graph, block_size: int, hops: int
+) -> Tensor:
+    """Each block with its whole neighbourhood."""
+
+    def rows(sampler: NeighbourSampler, block: Tensor) -> Tensor:
+        seen = sampler.unchecked(block)
+        made = predict(model, params, seen)
+        if not isinstance(made, Tensor) or len(made) != seen.num_nodes:
+            got = list(made.shape) if isinstance(made, Tensor) else type(made).__name__
+            raise ValueError(
+                f"Expected the model to return a row for each of {seen.num_nodes} nodes, but got "
+                f"{got}"
+            )
+        return made[: len(block)]
+
+    near = NeighbourSampler(graph, (-1,) * hops)
+    farther = copy.copy(near)
+    farther.fanouts = (*near.fanouts, -1)
+    nodes = torch.arange(graph.num_nodes, device=graph.device)
+    some = nodes[:: -(-len(nodes) // PROBED)]
+    wanted = rows(farther, some)
+    change = float((rows(near, some) - wanted).abs().max())
+    if change > NEAR * max(1.0, float(wanted.abs().max())):
+        raise ValueError(
+            f"Expected no node to look farther than hops, but got {hops}: with one more, logits "
+            f"change by {change:.2g}. Take more hops, unless the model looks at the whole graph"
+        )
+    blocks = nodes.split(block_size)
+    with shown("inference", len(blocks), unit="blocks") as advance:
+        made = []
+        for block in blocks:
+            made.append(rows(near, block))
+            advance(1)
+    return torch.cat(made)
+
+
+def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_size: int) -> Tensor:
+    """Each layer for one block after the other."""
     sampler = NeighbourSampler(graph, (-1,))
     starts = range(0, graph.num_nodes, block_size)
     nodes = torch.arange(graph.num_nodes, device=graph.device)

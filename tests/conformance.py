@@ -50,10 +50,13 @@ from fgl.transforms import (
     clipped,
     local_gaussian,
     quantised,
+    per_example_gaussian,
     robust,
     rounded_downloads,
     scaled_updates,
     sparsified,
+    secure_sum,
+    summed_gaussian,
 )
 
 K = 4  # clients
@@ -332,6 +335,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "next edges": partial(pairs, negatives=True),
     "types": types,
     "molecules": molecules,
+    "rows": lambda dropout, dtype: without_edges(nodes(dropout, dtype)),
 }
 SHARED = {  # what FedPer lets travel
     "nodes": ["convs.0"],
@@ -361,6 +365,9 @@ class Row:
         first: the tasks of every run of the tests; the others are run with ``make conformance``.
             Default all.
         near: how far the outboxes of a batch and of the loop may be from each other, in double.
+        exchange: rounds of a run that are one round of the table.
+        absent: who is absent in each of the table's rounds: one for good, others for a round. Of a
+            sum one alone, so that enough are left.
     """
 
     build: Callable[[Task], Method]
@@ -371,6 +378,12 @@ class Row:
     sends: bool = True
     first: tuple[str, ...] = ()
     near: float = 1e-6
+    exchange: int = 1
+    absent: tuple[tuple[int, ...], ...] = ((1, 3), (0, 1), (1, 2))
+
+    def gone(self, index: int, client: int) -> bool:
+        """Whether a client is absent in a round of the run."""
+        return client in self.absent[index // self.exchange]
 
 
 def recipe(name: str) -> Any:
@@ -443,6 +456,13 @@ def rehearsed(noise: Any, task: Task) -> Method:
         warnings.simplefilter("ignore")
         made: Method = noise(task.fedavg, length=0.5, noise_multiplier=0.05, unprotected=True)
     return made
+
+
+def quiet(build: Callable[..., Method], task: Task, **how: Any) -> Method:
+    """A transform that draws from the run's seed, which it warns of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return build(task.fedavg, **how, unprotected=True)
 
 
 # Clusters split in the first rounds, in two, whatever the updates are.
@@ -731,7 +751,33 @@ ROWS: dict[str, Row] = {
     ),
 }  # fmt: skip
 
+# Sums that no server sees the parts of, and noise: of four clients three must stay in a sum.
+SUMMED: dict[str, Any] = {
+    "by_examples": False, "sends": False, "exchange": 4, "absent": ((1,), (0,), (2,)),
+}  # fmt: skip
+NOISE: dict[str, Any] = {"length": 0.5, "noise_multiplier": 0.05}
+STEPS: dict[str, Any] = {"sample_rate": 0.5, "expected_batch_size": 5, "num_steps": 2}
+PRIVATE: dict[str, Row] = {
+    "secure sum": Row(
+        partial(quiet, secure_sum, threshold=3), (*WHOLE, "graphs", *BROUGHT, *OTHERS),
+        first=("nodes",), **SUMMED,
+    ),
+    "secure sum of fedprox": Row(
+        lambda t: quiet(secure_sum, replace(t, fedavg=fedprox(t.fedavg, mu=0.5)), threshold=3),
+        NODES, **SUMMED,
+    ),
+    "summed gaussian drawn": Row(
+        partial(quiet, summed_gaussian, threshold=3, **NOISE), ("nodes", "graphs", *BROUGHT),
+        first=("nodes",), **SUMMED,
+    ),
+    "DP-SGD drawn": Row(
+        partial(quiet, per_example_gaussian, **NOISE, **STEPS), ("rows", "graphs"), draws=True,
+        by_examples=False, sends=False, first=("rows",),
+    ),
+}  # fmt: skip
+
 CASES = [(name, task) for name, row in ROWS.items() for task in row.tasks]
+WITH_PRIVATE = [(name, task) for name, row in PRIVATE.items() for task in row.tasks]
 
 
 def later(name: str, task: str) -> bool:
@@ -751,7 +797,12 @@ def case(
 ) -> tuple[Method, Task]:
     """A method of the table on one of its tasks; the task's data are made once."""
     made = known(task, dropout, dtype)
-    return ROWS[name].build(made), made
+    return row(name).build(made), made
+
+
+def row(name: str) -> Row:
+    """A row of the table, or one of what stands between a client and its server."""
+    return PRIVATE[name] if name in PRIVATE else ROWS[name]
 
 
 def without_edges(task: Task) -> Task:

@@ -30,6 +30,9 @@ RECIPES = [
     ("fedavg", "half-known answers"),
     ("moon", "a PyG model"),
     ("fedavg", "molecules"),
+    ("secure sum", "nodes"),
+    ("summed gaussian drawn", "nodes"),
+    ("DP-SGD drawn", "rows"),
 ]
 
 # What becomes of a reply: it may change it, or give Flower's error, or None for no reply at all.

@@ -21,7 +21,7 @@ ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.na
 REFERENCE = re.findall(
     r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
 )
-DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
 
@@ -111,6 +111,14 @@ def test_pictures_of_results_show_runs_and_the_papers_cells(
     for panels in drawn:
         points = [p for row in panels for panel in row for p in pictures.points(page, panel)]
         assert any(paper is not None for _, _, paper, *_ in points)
+
+
+def test_the_picture_of_noise_shows_the_numbers_of_its_table() -> None:
+    pytest.importorskip("matplotlib")
+    picture, page = script("docs/pictures/noise.py"), (ROOT / "docs/privacy.md").read_text()
+    for kind, (label, *_) in picture.NOISY.items():
+        cells = " | ".join(f"{mean:.1f} ± {std:.1f}" for _, mean, std in picture.points(kind))
+        assert f"| {label} | {cells} |" in page
 
 
 def test_the_index_of_decisions_has_each_once_with_its_title() -> None:

@@ -51,9 +51,10 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
 @pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
-    here = in_process(method, setting.clients, num_rounds=3, seed=5)
+    how: Any = {"num_rounds": 3 * method.exchange, "seed": 5}
+    here = in_process(method, setting.clients, **how)
     grid = Grid(apps(method, setting.clients), state=str(tmp_path))
-    check_equal(fgl.run(method, on=flower(grid), num_rounds=3, seed=5), here, tmp_path)
+    check_equal(fgl.run(method, on=flower(grid), **how), here, tmp_path)
 
 
 def test_other_files_in_a_state_folder_are_left_alone(tmp_path: Any) -> None:

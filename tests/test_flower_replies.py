@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import time
 import warnings
 from collections.abc import Callable
@@ -415,3 +416,31 @@ def test_where_nobody_answers_for_three_rounds_the_run_raises_with_the_reasons(
     assert max(path.name for path in tmp_path.glob("*.ckpt")) == "round-000002.ckpt"
     result = fgl.run(method, on=flower(Grid(apps(method, clients))), **how)
     assert [len(record.dropped) for record in result.history] == [0] * 6
+
+
+LOSSES = {
+    "not a number": [math.nan],
+    "infinite": [0.5, math.inf],
+    "huge": [1e300],
+    "huge and finite in its sum alone": [1e308, -1e308, 1e300],
+    "many": [0.0] * 50_000,
+    "negative": [-1e12],
+}
+
+
+@pytest.mark.parametrize("name", list(LOSSES))
+def test_one_client_does_not_decide_the_loss_of_a_history(name: str) -> None:
+    """It says what it likes beside a good upload, which counts all the same."""
+
+    def change(kind: str, node: int, times: int, reply: Any) -> Any:
+        if node == LIAR and kind == "train":
+            reply.content["note"]["losses"] = LOSSES[name]
+        return reply
+
+    method = fedavg(model(), SGD)
+    honest = fgl.run(method, on=flower(Grid(apps(method, graphs()))), num_rounds=2)
+    result = fgl.run(method, on=flower(Grid(apps(method, graphs()), change)), num_rounds=2)
+    for record, want in zip(result.history, honest.history, strict=True):
+        assert not record.dropped and not want.odd_losses
+        assert list(record.odd_losses) == ([] if name == "many" else [2])
+        assert 0.5 * want.loss < record.loss < 2 * want.loss

@@ -8,6 +8,7 @@ import os
 import re
 import stat
 import warnings
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,19 @@ from test_secure_sum import lines, tiny
 
 import fgl
 from fgl.privacy.signatures import signing_key
-from fgl.transforms import Signatures, local_gaussian, privacy_spent, secure_sum, summed_gaussian
+from fgl.transforms import (
+    Signatures,
+    clients_summed,
+    local_gaussian,
+    privacy_spent,
+    secure_sum,
+    summed_gaussian,
+)
 
 pytest.importorskip("flwr")
 
 import flower_grid
-from flower_grid import Grid
+from flower_grid import Grid, spoiled
 from flwr.app import Error, Message
 
 from fgl.federation import Loop
@@ -499,7 +507,68 @@ def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any) -> None:
     assert [list(record.dropped) for record in result.history] == [[1], [1], [], []]
     assert "Expected the plan of the run to be approved by the site" in result.history[0].dropped[1]
     assert list(other.history[0].dropped) == [1]
-    assert ledger(tmp_path / "1")[-1]["refused"].endswith("noise_multiplier=0.5)")
+    line = ledger(tmp_path / "1")[-1]
+    assert line["plan"] in line["refused"] and line["method"].endswith("noise_multiplier=0.5)")
+    said = other.history[0].dropped[1]  # a code crosses the wire, what it means stays at home
+    assert line["plan"] in said and "gaussian" not in said
+
+
+def closure(factor: float) -> Any:
+    def send(params: Any, context: Any, state: Any, graph: fgl.Graph) -> Any:
+        model = {name: factor * value for name, value in params.items()}
+        return {"model": model, "num_examples": torch.tensor(graph.num_train)}, state
+
+    return send
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_a_site_that_approves_plans_refuses_what_a_plan_does_not_see(
+    within: bool, tmp_path: Any
+) -> None:
+    """Two closures of one name have one plan: one that was approved would let the other pass."""
+    made, clients = stateful()
+    plans, reasons = [], []
+    for factor in (1.0, 3.0):
+        method = replace(made, send=closure(factor))
+        method = fgl.methods.fedprox(method, mu=0.1) if within else method
+        root = tmp_path / str(factor)
+        grid = at_sites(Grid(apps(method, clients)), root, approved=str(tmp_path / "approved"))
+        (tmp_path / "approved").write_text("\n".join(plans))
+        with warnings.catch_warnings(), pytest.raises(RuntimeError) as error:
+            warnings.simplefilter("ignore")
+            limits = fgl.federation.Limits(empty_rounds=1)
+            fgl.run(method, on=flower(grid), num_rounds=1, limits=limits)
+        reasons.append(str(error.value))
+        plans.append(ledger(root / "1")[-1]["plan"])
+    assert plans[0] == plans[1]  # that is why
+    for said in reasons:
+        assert "to know all settings of a run, since this site approves plans" in said
+        assert "but got send of a builder without fgl.layer" in said
+
+
+def test_a_site_that_approves_plans_needs_a_folder(tmp_path: Any) -> None:
+    """Without one, two questions at the same moment get two answers; and no ledger tells a plan."""
+    method, clients = noisy()
+    grid = Grid(apps(method, clients), approved=str(tmp_path / "approved"))
+    limits = fgl.federation.Limits(empty_rounds=1)
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="Expected a state folder"):
+        warnings.simplefilter("ignore")
+        fgl.run(method, on=flower(grid), num_rounds=1, limits=limits)
+
+
+def test_two_questions_at_once_get_two_answers_where_there_is_no_folder(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As Flower plays them: each app has a copy of the memory. The log of the site says so."""
+    method, clients = noisy()
+    grid = Post(apps(method, clients))
+    fgl.run(method, on=flower(grid), num_rounds=1)
+    question, before = grid.of(0, 101), copy.deepcopy(grid.contexts[101])
+    before.state.clear()
+    first = sent(grid.ask(question))
+    grid.contexts[101] = before
+    assert sent(grid.ask(question)) != first
+    assert "two questions at the same moment get two answers" in caplog.text
 
 
 @pytest.mark.parametrize("folder", [True, False])
@@ -561,3 +630,49 @@ def test_noise_inside_a_sum_is_what_a_budget_counts(tmp_path: Any) -> None:
     assert not any(record.dropped for record in result.history)
     want = fgl.privacy.epsilon(noise_multiplier=5.0, rounds=2, delta=1e-5)
     assert ledger(tmp_path / "0")[-1]["epsilon"] == want
+
+
+# What is lost with a round of a secure sum
+
+
+def beside(message: Any) -> None:
+    message["more"] = torch.zeros(3)
+
+
+def of_others(message: Any) -> None:
+    message["secure"] = {"keys": torch.zeros(64, dtype=torch.uint8)}
+
+
+@pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
+@pytest.mark.parametrize("what", [beside, of_others, None])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any) -> None:
+    """In one round of the first exchange two clients lie alike, or all answers are lost."""
+
+    def fault(kind: str, node: int, times: int, reply: Any) -> Any:
+        if kind != "train" or times != first + 1:
+            return reply
+        if what is None:
+            return Error(2, "lost")
+        return spoiled(reply, what) if node in (101, 102) else reply
+
+    method = secure_sum(tiny(), threshold=2)
+    grid = Grid(apps(method, lines(3)), fault)
+    watch = clients_summed
+    result = fgl.run(method, on=flower(grid), num_rounds=8, watch=watch)
+    summed = [record.metrics["clients_summed"] for record in result.history]
+    assert summed == [0] * 7 + [3]  # the first exchange is lost, and the second is not
+    if what is not None:  # who is honest is not refused by what the others agree on
+        assert all(0 not in record.dropped for record in result.history)
+
+
+@pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
+def test_two_of_three_that_always_lie_cost_every_sum_and_not_the_run() -> None:
+    def fault(kind: str, node: int, times: int, reply: Any) -> Any:
+        return spoiled(reply, beside) if kind == "train" and node in (101, 102) else reply
+
+    method = secure_sum(tiny(), threshold=2)
+    grid = Grid(apps(method, lines(3)), fault)
+    result = fgl.run(method, on=flower(grid), num_rounds=12, watch=clients_summed)
+    assert {record.metrics["clients_summed"] for record in result.history} == {0.0}
+    assert [sorted(record.dropped) for record in result.history] == [[1, 2]] * 12

@@ -133,6 +133,7 @@ OTHER: dict[str, Any] = {
     "own": ("convs.1",),
     "costs": lambda message: {},
     "onward": ("secure",),
+    "account": lambda inbox, state: state,
 }
 
 

@@ -42,6 +42,7 @@ from fgl.federation import (
     num_bytes,
 )
 from fgl.federation.round import Plan, play
+from fgl.federation.round import scored as show
 
 # The door for other executors.
 
@@ -93,6 +94,8 @@ def test_any_executor_plays_a_round(order: list[int]) -> None:
     plan = Plan(0, 1.0, 0.0, evaluate=lambda outbox, states: {"all": len(outbox)})
     result = start(method, 4)
     record = play(method, executor, result, plan)
+    assert not record.metrics  # nobody was shown anything yet
+    show(executor, result, record, plan)
     assert record.dropped == {1: "timed out"}
     assert record.zero_weight == [0]
     assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example

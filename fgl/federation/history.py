@@ -34,7 +34,10 @@ class Round:
         copies: clients whose upload is detectably no work of their own, and what it is: the model
             that was sent, another client's upload, or one and the same number. They count, unless
             `Limits` refuses them.
-        loss: mean local loss of the clients that counted and have a training node.
+        loss: mean over the clients that counted and have a training node of each one's mean local
+            loss, without the `odd_losses`.
+        odd_losses: clients whose losses are left out of `loss`, and why: they are not finite, or
+            300 times the median client's and more.
         padding: share of the nodes that cohorts were padded with.
         one_by_one: why a batch refused these clients, so that they trained one after the other, and
             do so in later rounds too; only where nobody said how many train at once.
@@ -53,6 +56,7 @@ class Round:
     zero_weight: list[int] = field(default_factory=list)
     copies: dict[int, str] = field(default_factory=dict)
     loss: float = math.nan
+    odd_losses: dict[int, str] = field(default_factory=dict)
     padding: float = 0.0
     one_by_one: str = ""
     bytes_down: int = 0

@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import time
 import warnings
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import takewhile
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +18,7 @@ from .gate.distances import Diverged
 from .gate.forms import NoMajority
 from .gate.guard import ChangedInPlace, unchanged
 from .gate.limits import Limits
+from .gate.losses import mean_loss
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
 from .method.checks import as_number, check_names
@@ -49,6 +48,8 @@ class Plan:
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """Play the next round: `result` gets its outbox and server state, the executor its states.
 
+    What it made was not shown to anybody yet: `scored` does that.
+
     Args:
         method: checked.
         executor: reaches the clients.
@@ -56,7 +57,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         plan: who takes part, what is scored.
 
     Returns:
-        What happened.
+        What happened, without metrics.
     """
     start, index = time.perf_counter(), len(result.history)
     who = participants(
@@ -73,8 +74,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
-    asked = _asked(result.history, record)
-    made, blamed = _aggregated(method, executor.num_clients, result, uploads, plan, alone, asked)
+    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, ready)
+    made, blamed = _aggregated(method, inbox, result, plan, alone)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
@@ -91,14 +92,23 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
             f"these: {record.one_by_one}",
             stacklevel=3,
         )
+    if made is None:
+        nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
+        made = _of_nobody(method, nobody, result.server_state, plan)
     if made is not None:
         outbox, result.server_state = made
         result.outbox = _merged(result.outbox, outbox)
-        losses = [v for k in counted if answers[k].num_examples for v in answers[k].losses]
-        record.loss = sum(losses) / len(losses) if losses else math.nan
-    record.metrics = _scores(executor, result, index, plan)
+        losses = {k: answers[k].losses for k in counted if answers[k].num_examples}
+        record.loss, record.odd_losses = mean_loss(losses)
     record.seconds = time.perf_counter() - start
     return record
+
+
+def scored(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
+    """Show a round to clients and to who evaluates it: the record gets its metrics."""
+    start = time.perf_counter()
+    record.metrics = _scores(executor, result, record.round, plan)
+    record.seconds += time.perf_counter() - start
 
 
 def _uploads(
@@ -143,20 +153,8 @@ def _most_counted(result: Result) -> int:
     return max(counted, default=0)
 
 
-def _asked(history: Sequence[Round], record: Round) -> Mapping[int, int]:
-    """How often each client was asked since the server last made something, this round included."""
-    asked = [record, *takewhile(lambda each: each.is_empty, reversed(history))]
-    return Counter(k for each in asked for k in each.participants if each.dropped.get(k) != DROPPED)
-
-
 def _aggregated(
-    method: Method,
-    num_clients: int,
-    result: Result,
-    uploads: Mapping[int, Message],
-    plan: Plan,
-    may_lie: bool,
-    asked: Mapping[int, int],
+    method: Method, uploads: Inbox, result: Result, plan: Plan, may_lie: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
     """What the server makes of the uploads, without the one that alone spoils it.
 
@@ -168,7 +166,8 @@ def _aggregated(
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            inbox = Inbox(some, num_clients, result.outbox, len(result.history), asked)
+            sent, asked = uploads.sent, uploads.asked
+            inbox = Inbox(some, uploads.num_clients, sent, uploads.round, asked)
             return method.aggregate(inbox, result.server_state)
 
     if not uploads:
@@ -190,6 +189,20 @@ def _aggregated(
         if not isinstance(error, Diverged) and not worked and not may_lie:
             raise
         return None, dict.fromkeys(uploads, _old_model_stays(why))  # nobody alone is the cause
+
+
+def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
+    """What the server makes of a round of which no upload counts, if it makes anything.
+
+    In an exchange it may give the rest up, so that no client is asked twice for the same.
+    """
+    if method.exchange > 1:
+        with suppress(Exception), stage(plan.seed, nobody.round or 0, None, "aggregate"):
+            return method.aggregate(nobody, state)
+    if method.account is None:
+        return None
+    with stage(plan.seed, nobody.round or 0, None, "account"):
+        return {}, method.account(nobody, state)
 
 
 def _old_model_stays(why: Exception) -> Exception:
@@ -250,8 +263,8 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
 
     What is kept for long is a copy: the part of a batch would keep all of the batch.
     """
-    if len(new) == len(old):
-        return new
+    if not new or len(new) == len(old):
+        return new or old
     own = {id(message): compact(message) for message in new.values()}
     return {client: own[id(new[client])] if client in new else old[client] for client in old}
 

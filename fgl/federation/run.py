@@ -27,7 +27,16 @@ from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
 from .process import memory_kept, young_only
-from .round import Dropouts, Plan, check_exchanges, check_goes_on, kept, num_participants, play
+from .round import (
+    Dropouts,
+    Plan,
+    check_exchanges,
+    check_goes_on,
+    kept,
+    num_participants,
+    play,
+    scored,
+)
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
 from .training.train import in_mode
@@ -169,7 +178,12 @@ def run(
         while len(result.history) < num_rounds:
             rng = torch.random.fork_rng(cuda)
             with rng, in_mode(method.model, False), young_only():
-                record = play(guarded, executor, result, plan)
+                record = folder.unscored if folder is not None else None
+                if record is None:
+                    record = play(guarded, executor, result, plan)
+                    if folder is not None and method.account is not None and not record.is_empty:
+                        folder.save(result, unscored=record)
+                scored(executor, result, record, plan)
             result.history.append(record)
             if limits.empty_rounds is not None and len(result.history) == num_rounds:
                 _check_counted(result.history, method.exchange)
@@ -275,13 +289,14 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
     """Whether there is a round to come, which can be saved; not where a callback ended the run."""
-    rounds = len(result.history)
+    unscored = folder.unscored is not None
+    rounds = len(result.history) + unscored
     if rounds > num_rounds:
         raise ValueError(
             f"Expected num_rounds to be at least the {rounds} rounds of the checkpoint in "
             f"{folder.path}, but got {num_rounds}"
         )
-    if rounds == num_rounds or folder.has_stopped(rounds):
+    if not unscored and (rounds == num_rounds or folder.has_stopped(rounds)):
         return False
     folder.check_room(result)
     return True

@@ -54,8 +54,8 @@ def sampled_node_task(
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
         clients: graphs with labels, and a training mask where not all nodes train.
-        model: called as ``model(graph.x, graph.adj)``, returns logits: `GCN`, `SAGE` or `GAT` where
-            a graph has more nodes than a block.
+        model: returns a row of logits for each node; a node looks at most one hop farther than
+            `fanouts`, which is checked where a graph has more nodes than a block.
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
         fanouts: neighbours drawn per node, hop by hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
@@ -82,7 +82,7 @@ def sampled_node_task(
     def batches(graph: Graph, context: Any) -> Steps:
         return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)
 
-    logits_of = partial(logits_in_blocks, block_size=block_size)
+    logits_of = partial(logits_in_blocks, block_size=block_size, hops=len(fanouts) + 1)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_on(method, whole, trained, logits_of=logits_of, target=target)

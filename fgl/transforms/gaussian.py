@@ -163,7 +163,7 @@ def privacy_spent(state: State) -> dict[str, float]:
         17.86
     """
     if "privacy" not in state:
-        if set(state) <= {"model", "secure", "told"}:  # nothing has been aggregated yet
+        if set(state) <= {"model", "secure", "told", "masked"}:  # nothing has been aggregated yet
             return {"epsilon": 0.0, "delta": math.nan}
         raise ValueError(
             "Expected the server's state to have 'privacy', which local_gaussian and "
@@ -195,19 +195,12 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
     """The method whose server counts in how many rounds each client took part.
 
     Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
-    Where `lost` answers count too, those of a round without any count with the next that has some.
+    Where `lost` answers count too, so do those of a round of which none came.
     """
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def account(inbox: Inbox, state: State) -> State:
         known = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
-        plain = {key: value for key, value in state.items() if key != "privacy"}
-        outbox, new = method.aggregate(inbox, plain)
-        if "privacy" in new:
-            raise ValueError(
-                "Expected one transform that adds noise and counts, but got another inside: "
-                "their epsilons would have to be composed"
-            )
         before = {name: float(value) for name, value in known.items() if name != "rounds"}
         if before and before != {name: float(value) for name, value in said.items()}:
             raise ValueError(
@@ -215,12 +208,21 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
                 "epsilons would have to be composed"
             )
         rounds = known["rounds"].clone()
-        heard = dict.fromkeys(inbox.clients, 1)
-        for client, times in (inbox.asked if lost else heard).items():
-            rounds[client] += times
-        return outbox, {**new, "privacy": {"rounds": rounds, **said}}
+        rounds[inbox.asked if lost else inbox.clients] += 1
+        return {**state, "privacy": {"rounds": rounds, **said}}
 
-    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        plain = {key: value for key, value in state.items() if key != "privacy"}
+        outbox, new = method.aggregate(inbox, plain)
+        if "privacy" in new:
+            raise ValueError(
+                "Expected one transform that adds noise and counts, but got another inside: "
+                "their epsilons would have to be composed"
+            )
+        return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
+
+    room = room_for(method, **numbers)
+    return replace(method, aggregate=aggregate, account=account, max_change=room)
 
 
 def room_for(method: Method, *, noise_multiplier: float, **_: float) -> float:

@@ -19,7 +19,7 @@ from ..privacy.gaussian import truncated
 from ..transfer import to_device
 from .clipped import clipped
 from .gaussian import noise_source, room_for
-from .secure_sum.messages import ASKED, KEYS, SHARES
+from .secure_sum.messages import told_shares
 from .secure_sum.signed import Signatures
 from .secure_sum.transform import secure_sum
 
@@ -166,15 +166,18 @@ def _credited(
     """
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    def account(inbox: Inbox, state: State) -> State:
         none = {"rounds": torch.zeros(inbox.num_clients, dtype=torch.float64)}
         rounds = state.get("privacy", none)["rounds"].clone()
-        asked = state.get(ASKED, {"phase": torch.tensor(KEYS)})
-        if asked["phase"] == SHARES:
-            summed = asked["clients"][asked["sent"]]
+        summed = told_shares(inbox, state, method.exchange)
+        if summed:
             rounds[summed] += planned / (len(summed) - colluders)
+        return {**state, "privacy": {"rounds": rounds, **said}}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         plain = {key: value for key, value in state.items() if key != "privacy"}
         outbox, new = method.aggregate(inbox, plain)
-        return outbox, {**new, "privacy": {"rounds": rounds, **said}}
+        return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
 
-    return replace(method, aggregate=aggregate, max_change=room_for(method, **numbers))
+    room = room_for(method, **numbers)
+    return replace(method, aggregate=aggregate, account=account, max_change=room)

@@ -41,7 +41,8 @@ def checked(method: Method) -> Method:
     - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
       a state, both finite and not far larger than before (else `Diverged`), and changes neither
       the uploads nor its old state;
-    - `deploy` returns a whole model, and changes nothing.
+    - `deploy` returns a whole model, and changes nothing;
+    - `account` returns a state, and changes nothing.
 
     What local training changes, `unchanged` sees; what one client overwrites of another's,
     `OwnTensors`. Changes are those that torch counts; what goes through ``.data`` or numpy is not.
@@ -89,7 +90,15 @@ def checked(method: Method) -> Method:
         check_whole(method, params, graph, "deploy's params")
         return params
 
+    def account(inbox: Inbox, state: State) -> State:
+        assert method.account is not None
+        with unchanged(state):
+            new = method.account(inbox, state)
+        check_message(new, name="state")
+        return new
+
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
+    guarded |= {} if method.account is None else {"account": account}
     return replace(method, **guarded, deploy=deploy)
 
 

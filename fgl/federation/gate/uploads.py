@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import torch
@@ -99,7 +100,7 @@ def sift(
         except Exception as error:  # whatever it is that somebody else sent
             refused[client] = error
     try:
-        common = most_common(forms, form, votes)
+        common = most_common(_voters(method, forms, uploads, state), form, votes)
     except NoMajority as error:
         malformed = set(refused) | (set(forms) if all_differ(forms) else set())
         refused |= dict.fromkeys(forms, error)
@@ -135,6 +136,21 @@ def sift(
         taken = {client: message for client, message in taken.items() if client not in copied}
     form = common if taken else form
     return Sifted(taken, dict(sorted(refused.items())), malformed, form, copied)
+
+
+def _voters(
+    method: Method, forms: Mapping[int, Form], uploads: Mapping[int, Any], state: Message
+) -> Mapping[int, Form]:
+    """The forms of uploads that the method accepts: others may agree on what no client sends."""
+    each = list(forms.values())
+    if all(form == each[0] for form in each):
+        return forms
+    accepted = {}
+    for client, form in forms.items():
+        with suppress(Exception):  # whatever it is that somebody else sent
+            method.accept(uploads[client], client, state)
+            accepted[client] = form
+    return accepted or forms
 
 
 def _is_update(form: Any, template: Mapping[str, Tensor]) -> bool:

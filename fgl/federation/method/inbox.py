@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,8 +20,8 @@ class Inbox(Mapping[int, Message]):
         num_clients: clients in the federation, present or not.
         sent: client to the message that it was sent in this round; default unknown.
         round: the round's number, from 0; default unknown.
-        asked: client to how often it was asked since the server last made something, whether or
-            not its answers came; default once for each that is here.
+        asked: clients that were asked in this round, whether or not their answers came; default
+            those that are here.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -35,13 +35,13 @@ class Inbox(Mapping[int, Message]):
         num_clients: int,
         sent: Mapping[int, Message] | None = None,
         round: int | None = None,
-        asked: Mapping[int, int] | None = None,
+        asked: Collection[int] | None = None,
     ) -> None:
         self._messages = {client: messages[client] for client in sorted(messages)}
         self.num_clients = num_clients
         self.sent: Mapping[int, Message] = {} if sent is None else sent
         self.round = round
-        self.asked = dict.fromkeys(self._messages, 1) if asked is None else asked
+        self.asked = list(self._messages) if asked is None else sorted(asked)
 
     @property
     def clients(self) -> list[int]:

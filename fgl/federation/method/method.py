@@ -35,6 +35,7 @@ Settle = Callable[[Params, Params, Any], Params]
 Evaluate = Callable[[Mapping[int, Message], Mapping[int, State]], dict[str, float]]
 Watch = Callable[[State], Mapping[str, float]]
 Costs = Callable[[Message], Mapping[str, float]]
+Account = Callable[[Inbox, State], State]
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
@@ -157,6 +158,10 @@ class Method:
             Default no noise: no budget affords that.
         onward: entries of a client's state that never go back. A client on its own machine keeps
             their newest values, whatever round its server goes back to.
+        account: ``(inbox, state) -> state``, what the server notes of a round of which it makes
+            nothing: its inbox is empty and says who was asked. A method has one where noise is in
+            what the server makes. Then a checkpoint is written before anybody is shown a round,
+            so that a killed run shows the same again and draws no other noise.
 
     Raises:
         TypeError: if `own` is a string.
@@ -191,6 +196,7 @@ class Method:
     models: Models | None = field(default=None, compare=False)
     costs: Costs = field(default=without_noise, compare=False)
     onward: Collection[str] = field(default=(), compare=False)
+    account: Account | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange, participants=self.participants)

@@ -75,6 +75,7 @@ class Folder:
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
         self.path = path
         self.identity = identity
+        self.unscored: Round | None = None  # the newest round, whose model may have been shown
         self._written = 0  # rounds of the history, their bytes and checksum
         self._size = 0
         self._sum = hashlib.sha256()
@@ -100,6 +101,7 @@ class Folder:
                     stacklevel=3,
                 )
                 continue
+            self.unscored = _round(content["unscored"]) if "unscored" in content else None
             return _unpack(content, history, device)
         if lost is not None:  # to start anew would throw a good model away
             raise ValueError(
@@ -131,14 +133,18 @@ class Folder:
                 "file of something else: take another folder"
             )
 
-    def save(self, result: Result) -> Path:
-        """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept."""
-        rounds = len(result.history)
+    def save(self, result: Result, unscored: Round | None = None) -> Path:
+        """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept.
+
+        A round that is `unscored` comes after the history: what it made is in the result.
+        """
+        rounds = len(result.history) + (unscored is not None)
         path = self.path / _name(rounds)
         with check_disk(f"checkpoint {path} to be written after round {rounds - 1}"):
             self._append(result)
-            content = _pack(self.identity, result, self._size, self._sum.hexdigest())
+            content = _pack(self.identity, result, self._size, self._sum.hexdigest(), unscored)
             write_sealed(path, content)
+            self.unscored = unscored
             kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
             for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
                 if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
@@ -186,7 +192,7 @@ class Folder:
     def _append(self, result: Result) -> None:
         """Write the rounds that the history lacks, over what a kill may have left behind them."""
         new = result.history[self._written :]
-        lines = "".join(json.dumps(asdict(record)) + "\n" for record in new).encode()
+        lines = "".join(_line(record) + "\n" for record in new).encode()
         lines = lines if self._size else HISTORY_HEAD + lines
         disk.write_at(self._history, self._size, lines)
         self._sum.update(lines)
@@ -205,12 +211,7 @@ class Folder:
         found = hashlib.sha256(data)
         if found.hexdigest() != content["history_sum"]:
             raise Damaged(f"{self._history.name} with a line that was changed")
-        history = []
-        for line in data.splitlines()[1:]:
-            record = json.loads(line)
-            for name in ("dropped", "copies"):  # older files have no copies
-                record[name] = {int(k): why for k, why in record.get(name, {}).items()}
-            history.append(Round(**record))
+        history = [_round(line) for line in data.splitlines()[1:]]
         self._written, self._size, self._sum = len(history), size, found
         return history
 
@@ -219,7 +220,25 @@ def _name(rounds: int) -> str:
     return f"round-{rounds:06d}.ckpt"
 
 
-def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: str) -> bytes:
+def _round(line: str | bytes) -> Round:
+    """A round from its line; keys of JSON are strings, and older files lack some entries."""
+    record = json.loads(line)
+    for name in ("dropped", "copies", "odd_losses"):
+        record[name] = {int(k): why for k, why in record.get(name, {}).items()}
+    return Round(**record)
+
+
+def _line(record: Round) -> str:
+    return json.dumps(asdict(record))
+
+
+def _pack(
+    identity: Mapping[str, Any],
+    result: Result,
+    size: int,
+    history_sum: str,
+    unscored: Round | None = None,
+) -> bytes:
     """What a file holds: what `torch.save` makes of the content."""
     shared = isinstance(result.outbox, Broadcast)
     content = {
@@ -233,6 +252,7 @@ def _pack(identity: Mapping[str, Any], result: Result, size: int, history_sum: s
         "client_states": result.client_states,
         "form": json.dumps(result.form),
     }
+    content |= {} if unscored is None else {"unscored": _line(unscored)}
     content["on_processor"] = json.dumps(_on_processor(content))
     buffer = io.BytesIO()
     torch.save(content, buffer)

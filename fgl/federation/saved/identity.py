@@ -29,6 +29,7 @@ NOT_FIELDS = (
     "participants",
     "costs",
     "onward",
+    "account",
 )
 
 
@@ -50,6 +51,7 @@ def identity(
         **({"own": described(method.own)} if method.own else {}),
         **({"costs": _full_name(method.costs)} if method.costs is not without_noise else {}),
         **({"onward": described(method.onward)} if method.onward else {}),
+        **({"account": _full_name(method.account)} if method.account is not None else {}),
         **({"participants": method.participants} if method.participants > 1 else {}),
         "seed": seed,
         "participation": participation,

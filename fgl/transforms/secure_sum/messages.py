@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_kind
-from ...federation import Message, Params, State
+from ...federation import Inbox, Message, Params, State
 from ...privacy import largest_weight
 from ...privacy import masks as parts
 from .signed import Signatures
@@ -148,6 +148,16 @@ def phase_of(message: Message) -> Tensor:
     phase: Any = message.get("phase", START["phase"])
     check_kind("phase", phase, torch.int64, ())
     return phase  # type: ignore[no-any-return]
+
+
+def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
+    """The clients in the sum whose masks were asked for in this round, if those of any were."""
+    known = state.get(ASKED, START)
+    last = inbox.round is None or inbox.round % exchange == exchange - 1
+    if int(known["phase"]) != SHARES or not last or not inbox.asked:
+        return []
+    summed: list[int] = known["clients"][known["sent"]].tolist()
+    return summed
 
 
 def of_method(state: State) -> State:

@@ -33,6 +33,7 @@ from .messages import (
     flat,
     of_method,
     part,
+    told_shares,
     unflat,
 )
 
@@ -149,7 +150,16 @@ class Server:
             return steps[phase](inbox, state)
         except (CannotSum, DoesNotFit, CannotUnmask) as error:
             warnings.warn(f"Secure sum: {error}: everybody keeps the old model", stacklevel=2)
-            return _restored(state), {**of_method(state), ASKED: at(KEYS, summed=0)}
+            kept = of_method(self.account(inbox, state))
+            return _restored(state), {**kept, ASKED: at(KEYS, summed=0)}
+
+    def account(self, inbox: Inbox, state: State) -> State:
+        """The method's, once clients were asked for shares, whatever came of it."""
+        summed = told_shares(inbox, state, len(self.terms.rounds))
+        if self.method.account is None or not summed:
+            return state
+        inner = Inbox({}, inbox.num_clients, asked=summed)
+        return {**state, **self.method.account(inner, of_method(state))}
 
     def _enough(self, count: int, what: str) -> None:
         if count < self.terms.threshold:
@@ -159,9 +169,9 @@ class Server:
 
     def _keys(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the keys of all."""
+        self._enough(len(inbox), "keys")
         self.terms.check(len(inbox))
         self.terms.limit(len(inbox))  # raises
-        self._enough(len(inbox), "keys")
         clients = torch.tensor(inbox.clients)
         keys = torch.stack([part(inbox[client])["keys"].cpu() for client in inbox])
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):

@@ -102,6 +102,7 @@ def secure_sum(
     changed |= {"exchange": len(terms.rounds), "participants": threshold}
     changed["ragged"] = ("phase", "secure")  # its accept looks at all of it
     changed |= {"costs": ask.costs, "onward": (*method.onward, ASKED, TOLD)}
+    changed |= {} if method.account is None else {"account": serve.account}
     return replace(method, train=train, silent=True, **changed)
 
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -117,24 +117,32 @@ def plan(agreed: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def check_approved(path: Any, plan: str, method: str) -> None:
+def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
     """Raise a ValueError if a site has a list of plans that it approves, and not this one.
+
+    A plan tells nothing of functions whose settings no builder noted, so a list approves none.
 
     Args:
         path: of the list, whose lines begin with a plan; None approves all.
-        plan: of the run.
-        method: what it does, in words.
+        plan: of the run; its ledger tells what that is in words, which stay at the site.
+        unknown: names of the method's functions whose settings nobody knows.
+        state: the site's state folder, if it has one.
 
     Example:
-        >>> check_approved(None, "3f", "fedavg(GCN(...))")
+        >>> check_approved(None, "3f", [], None)
     """
     if path is None:
         return
+    if state is None:
+        raise Refusal("Expected a state folder beside a list of approved plans, but got none")
+    if unknown:
+        raise Refusal(
+            "Expected to know all settings of a run, since this site approves plans, but got "
+            f"{' and '.join(unknown)} of a builder without fgl.layer: decorate the builder with it"
+        )
     words = [line.split() for line in Path(path).read_text().splitlines()]
     if plan not in [each[0] for each in words if each]:
-        raise Refusal(
-            f"Expected the plan of the run to be approved by the site, but got {plan}, of {method}"
-        )
+        raise Refusal(f"Expected the plan of the run to be approved by the site, but got {plan}")
 
 
 def answer(

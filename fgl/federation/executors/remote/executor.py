@@ -119,6 +119,8 @@ class RemoteClients:
         self._keeps.clear()
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
+        if not self._begun:  # a run goes on with a round that it had not scored
+            self._meet_all()
         sent = {client: outbox[client] for client in sorted(self._scoring)}
         found: dict[int, dict[str, Value]] = {}
         for client, content in self._ask("evaluate", index, sent).items():
@@ -183,6 +185,16 @@ class RemoteClients:
                 time.sleep(self.post.poll)
         self._begun = True
         return question.found
+
+    def _meet_all(self) -> None:
+        """Learn who is there, before anybody is asked anything."""
+        end = time.monotonic() + self.post.timeout
+        nobody = _Question("query", {}, end, end)
+        while len(self.nodes) < self.num_clients and time.monotonic() < end:
+            self._look()
+            self._pull(nobody)
+            if len(self.nodes) < self.num_clients:
+                time.sleep(self.post.poll)
 
     def _look(self) -> None:
         """See which nodes are there, and ask those that are new who they are."""

@@ -31,12 +31,16 @@ from .client import (
 from .executor import RemoteClients
 from .ledger import Ledger
 from .post import Reply
-from .problems import Refusal, during, logged, refusing, told
+from .problems import LOG, Refusal, during, logged, refusing, told
 from .shelf import Shelf, StateFolder, make_room
 from .wire import names, pack, unpack
 
 Build = Callable[[Context], tuple[Any, ...]]
 RUNS = 20  # that have a place at a client
+NO_FOLDER = (
+    "Expected a state folder (state='...' in the node config), since the method has noise or "
+    "secrets, but got none: two questions at the same moment get two answers"
+)
 
 
 def client_app(
@@ -51,7 +55,8 @@ def client_app(
     The site's own node config says what it allows. ``state`` is a folder for what the client keeps,
     its replies, and the ledger; without one they last as long as the SuperNode, and there is no
     ledger. ``epsilon`` (and ``delta``, default 1e-5) is the budget of all its answers together.
-    ``approved`` is a file with the plans of runs that may be answered, one a line; default all.
+    ``approved`` is a file with the plans of runs that may be answered, one a line; default all. It
+    needs ``state``, and a run whose settings are all known.
     ``runs`` is how many runs have a place in the folder, default 20.
 
     Args:
@@ -142,7 +147,9 @@ def _asked(
             raise Refusal(f"Expected a message for client {client}, but got one for {got}")
         with refusing():
             check_agreement(client, own, json.loads(said["agreement"]))
-        check_approved(site.get("approved"), about["plan"], about["method"])
+        check_approved(site.get("approved"), about["plan"], method.unknown, root)
+        if root is None and not context.state and (method.onward or method.account):
+            LOG.warning(NO_FOLDER)
         shelf = _shelf(context, note, root, ledger)
         yield method, graph, note, to(_read(message.content), graph.device), shelf, ledger
 
