@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`Flower` and `client_app` are loaded when they are asked for; they need flwr."""
+    """Import `Flower` and `client_app` at their first use, since they need flwr."""
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
