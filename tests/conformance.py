@@ -44,6 +44,7 @@ from fgl.methods import (
     uniform,
 )
 from fgl.tasks import Task
+from fgl.tasks.mended import mend
 from fgl.transforms import (
     attacked,
     central_gaussian,
@@ -119,7 +120,7 @@ def mended(dropout: float, dtype: torch.dtype) -> Task:
     """FedSage+'s clients, whose graphs have generated nodes."""
     made, model = nodes(dropout, dtype, fgl.nn.SAGE), generator(dropout, dtype)
     params = dict(model.state_dict())
-    return replace(made, clients=[tasks.mend(model, params, own) for own in made.clients])
+    return replace(made, clients=[mend(model, params, own) for own in made.clients])
 
 
 def overlapping(dropout: float, dtype: torch.dtype) -> Task:

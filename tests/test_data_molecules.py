@@ -13,9 +13,10 @@ import pytest
 import torch
 
 import fgl
-from fgl.data import load_graphs, load_molecules, murcko_scaffolds, scaffold_groups
+from fgl.data import load_graphs, load_molecules, murcko_scaffolds
 from fgl.data.readers import molecules as reader
 from fgl.data.readers.molecules import read_molecules
+from fgl.data.scaffolds import scaffold_groups
 
 ATOMS = {"C": 6, "N": 7, "O": 8}
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import fgl
 from fgl import Graph
 from fgl.data import class_capped_split, csbm, public_split, random_split, split
-from fgl.data.splits import CLASS_CAPPED
+from fgl.data.splits.nodes import CLASS_CAPPED
 
 # Class sizes as in the public data; CiteSeer's missing nodes count as class 0.
 COUNTS = {

@@ -18,7 +18,7 @@ from fgl import data, losses, tasks
 from fgl.federation import Ragged, fold_in
 from fgl.graph.neighbours import neighbour_features, neighbour_table
 from fgl.methods import fedsage_plus, local, random_neighbours
-from fgl.tasks.mended import _hide
+from fgl.tasks.mended import _hide, mend
 
 LR = 0.1
 SGD = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=1)
@@ -446,7 +446,7 @@ def test_a_mended_graph_has_what_the_generator_says() -> None:
     net, own = generator(), double(graph(20))
     params = dict(net.state_dict())
     params["count.bias"] = params["count.bias"] + 1
-    made = tasks.mend(net, params, own, seed=3)
+    made = mend(net, params, own, seed=3)
     new = made.num_nodes - 20
     assert new > 0
     for name in ("train_mask", "val_mask", "test_mask"):
@@ -462,9 +462,9 @@ def test_a_mended_graph_has_what_the_generator_says() -> None:
     assert into[1].bincount(minlength=20).equal(expected)
     assert edges[:, edges[0] < 20].equal(into.flip(0))
     assert into[0].unique().numel() == new  # one node each
-    again = tasks.mend(net, params, own, seed=3)
+    again = mend(net, params, own, seed=3)
     assert again.x.equal(made.x)  # type: ignore[arg-type, union-attr]
-    other = tasks.mend(net, params, own, seed=4)
+    other = mend(net, params, own, seed=4)
     assert not other.x.equal(made.x)  # type: ignore[arg-type, union-attr]
 
 
@@ -473,7 +473,7 @@ def test_a_generator_that_says_none_mends_nothing() -> None:
     params = dict(net.state_dict())
     params["count.weight"] = 0 * params["count.weight"]
     params["count.bias"] = 0 * params["count.bias"]
-    made = tasks.mend(net, params, own)
+    made = mend(net, params, own)
     assert made.num_nodes == 20
     assert made.edge_index.equal(own.edge_index)
 

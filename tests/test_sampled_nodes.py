@@ -19,7 +19,7 @@ from fgl.federation import Steps
 from fgl.federation.training.train import gradient
 from fgl.losses import structure_distillation
 from fgl.sampler import NeighbourSampler
-from fgl.tasks import sampled_steps
+from fgl.tasks.sampled_nodes import sampled_steps
 from fgl.transforms import secure_sum
 from fgl.transforms.secure_sum.messages import MASKED
 

@@ -1,7 +1,7 @@
 """Datasets, synthetic graphs, partitions into clients, splits into train, validation and test."""
 
 from .asked_rows import asked_rows
-from .borders import Borders, borders
+from .borders import borders
 from .client_folder import open_client, save_client
 from .datasets import load, load_graphs, load_molecules
 from .download import download
@@ -10,7 +10,7 @@ from .features_on_disk import map_features
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
 from .made_up import bibliography, ratings
-from .neighbour_sums import NeighbourSums, neighbour_sums
+from .neighbour_sums import neighbour_sums
 from .partitions import (
     PROPORTIONS,
     dirichlet_partition,
@@ -28,7 +28,7 @@ from .partitions import (
 )
 from .readers.molecules import Molecules
 from .readers.wiki_cs import read_wiki_cs
-from .scaffolds import murcko_scaffolds, scaffold_groups
+from .scaffolds import murcko_scaffolds
 from .splits import (
     EdgeSplit,
     balanced_classes,
@@ -52,11 +52,9 @@ from .typed_paths import metapaths
 
 __all__ = [
     "PROPORTIONS",
-    "Borders",
     "EdgeSplit",
     "HiddenNodes",
     "Molecules",
-    "NeighbourSums",
     "asked_rows",
     "balanced_classes",
     "bibliography",
@@ -96,7 +94,6 @@ __all__ = [
     "ratings",
     "read_wiki_cs",
     "save_client",
-    "scaffold_groups",
     "scaffold_partition",
     "scaffold_split",
     "small_graphs",

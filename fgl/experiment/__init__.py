@@ -9,14 +9,12 @@ from .memory import Estimate, estimate
 from .plots import plot
 from .report import report
 from .run import Run
-from .tables import Line
 from .words import choose_names
 
 __all__ = [
     "CSV",
     "Comparison",
     "Estimate",
-    "Line",
     "MLflow",
     "Run",
     "TensorBoard",

@@ -1,4 +1,4 @@
-"""An estimate of a run's memory, made before it begins: of a client, of a round, of K clients."""
+"""An estimate of the memory that a run needs, made before the run."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ UPLOADS_SIZE = 64_000_000
 
 @dataclass(frozen=True)
 class Estimate:
-    """Bytes that a run needs over the clients' graphs.
+    """The memory that a run needs beside the clients' graphs, in bytes.
 
     Args:
-        clients: how many there are.
-        clients_at_once: how many train as one batch.
-        step: what the first client of a batch needs to train, and lets go of after it.
-        step_more: what each further one adds.
-        kept: of what is made of each client's graph once, its operators; summed over the clients.
-        message: of a client's message and new state together.
-        state: of what a client keeps from round to round.
-        sent: of what the server sends to all.
-        aggregate: what the server needs to make the next messages of those that came.
-        evaluate: what scoring needs.
-        present: how many clients take part in a round; default all.
+        clients: number of clients.
+        clients_at_once: number of clients that train as one batch.
+        step: memory for the training of a batch's first client, free again after the batch.
+        step_more: the same for each further client of the batch.
+        kept: memory for operators that are made from the clients' graphs once, for all clients.
+        message: size of one client's message and new state together.
+        state: size of the state that one client keeps from round to round.
+        sent: size of the server's messages to all clients.
+        aggregate: memory for the server's aggregation.
+        evaluate: memory for scoring.
+        present: number of clients that take part in a round; default all.
 
     Example:
         >>> parts = dict.fromkeys(("step_more", "kept", "state", "sent", "aggregate"), 0)
@@ -79,12 +79,12 @@ class Estimate:
 
     @property
     def client(self) -> int:
-        """Of one client's local training, with what it sends."""
+        """Memory for one client's local training and its message."""
         return self.step + self.message
 
     @property
     def round(self) -> int:
-        """Of a round, whichever part of it needs most."""
+        """Memory for a round: the part of the round that needs most decides."""
         present = self.clients if self.present is None else self.present
         at_once = min(self.clients_at_once, present)
         before = self.kept + self.sent + self.clients * self.state
@@ -94,11 +94,11 @@ class Estimate:
         return before + max(training, uploads + max(self.aggregate, self.evaluate))
 
     def at(self, clients_at_once: int) -> Estimate:
-        """The same run, of another number of clients at once."""
+        """The estimate for another number of clients at once."""
         return replace(self, clients_at_once=clients_at_once)
 
     def fitting(self, available: int) -> int | None:
-        """The most clients at once, as many as now or a half, a quarter, ..., for this memory."""
+        """Largest number of clients at once for this memory: as now, or a half, a quarter, ..."""
         at_once = self.clients_at_once
         while at_once and self.at(at_once).round > available:
             at_once //= 2
@@ -118,24 +118,25 @@ def estimate(
     evaluate: Callable[..., Any] | None = None,
     participation: float = 1.0,
 ) -> Estimate:
-    """What memory a run will need: one small dry run, counted tensor by tensor.
+    """Estimate the memory of a run from one small dry run, whose tensors are counted.
 
-    The largest client trains for a round, alone or as a batch of two and of four; the server makes
-    of their messages what it makes; `evaluate` is asked once. What these take is multiplied: a
-    batch and a round grow with the number of clients. A client of millions of nodes and edges is
-    tried at an eighth and at a quarter of its size, and its need goes on along that line. What
-    comes with later messages alone, such as FedGL's pseudo graph, is not seen.
+    The largest client trains for one round, alone or as a batch of two and of four copies. The
+    server aggregates their messages, and `evaluate` is called once. The memory of these is then
+    scaled to the number of clients of a batch and of a round. A client with more than two million
+    nodes and edges is tried at an eighth and at a quarter of its size, and its need is extrapolated
+    linearly. Tensors that only later messages contain, such as FedGL's pseudo graph, are not
+    counted.
 
     Args:
-        method: what will be run.
-        clients: the clients' graphs, or a task, as for `fgl.run`; nothing of them is changed.
-        clients_at_once: as for `fgl.run`. With "auto", a loss that a batch refuses is tried one
-            client after the other, as the run will be.
-        evaluate: as for `fgl.run`; default as the task scores, or nothing.
+        method: the method of the run.
+        clients: the clients' graphs, or a task, as for `fgl.run`; they are not changed.
+        clients_at_once: as for `fgl.run`. With "auto", if the loss does not run in a batch, clients
+            are tried one at a time, as in the run.
+        evaluate: as for `fgl.run`; default the task's, or none.
         participation: as for `fgl.run`.
 
     Returns:
-        An `Estimate`. What Python and torch themselves load, once, is not in it.
+        An `Estimate`, without the memory that Python and torch themselves load.
 
     Raises:
         TypeError: if the clients are something else than graphs.
@@ -176,7 +177,7 @@ def estimate(
 
 
 def available(device: torch.device | str = "cpu") -> int | None:
-    """Bytes of memory that are free for this process, None where that cannot be known.
+    """Free memory for this process in bytes; None if it cannot be determined.
 
     Example:
         >>> found = available()
@@ -199,9 +200,9 @@ def available(device: torch.device | str = "cpu") -> int | None:
 
 
 def _parts(method: Method, clients: Sequence[Graph], present: int, at_once: int) -> dict[str, int]:
-    """An estimate but for its scoring, of so many clients in a round and at once.
+    """An estimate without scoring, for this number of clients in a round and at once.
 
-    Of clients whose models differ, the most that a kind of them needs.
+    If models differ, the kind of model that needs most decides.
     """
     at_once = min(at_once, present)
     kinds: dict[Any, list[Graph]] = {}
@@ -232,7 +233,7 @@ def _of_kind(
 
 
 def _of_the_largest(clients: Sequence[Graph], at_once: int) -> float:
-    """How many clients of the largest size are as much; a batch pads nodes, edges it joins."""
+    """The clients' total size in units of the largest; a batch pads nodes and joins edges."""
     nodes = sorted((graph.num_nodes for graph in clients), reverse=True)
     edges = [graph.num_edges for graph in clients]
     groups = [nodes[i : i + at_once] for i in range(0, len(nodes), at_once)]
@@ -255,7 +256,7 @@ def _dry(method: Method, graph: Graph, number: int, present: int, at_once: int) 
 
 
 def _round(method: Method, graphs: list[Graph], number: int, present: int) -> dict[str, int]:
-    """What a round of these clients takes; the server hears `present` and answers `number`."""
+    """Memory for a round; the server gets `present` messages and sends `number`."""
     count, who = len(graphs), range(len(graphs))
     outbox: Any = Broadcast({"model": method.common()}, count)
     how: Any = {"seed": 0}
@@ -292,7 +293,7 @@ def _round(method: Method, graphs: list[Graph], number: int, present: int) -> di
 
 
 def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int) -> int:
-    """What scoring takes."""
+    """Memory for scoring."""
     if evaluate is None:
         return 0
     start: Any = Broadcast({"model": method.common()}, number)
@@ -304,7 +305,7 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
 
 
 def _fresh(graph: Graph) -> Graph:
-    """A copy, without what was made of the graph and kept."""
+    """A copy of the graph without cached operators."""
     given = {each.name: getattr(graph, each.name) for each in fields(Graph)}
     copied: dict[str, Any] = {
         name: value.clone() if isinstance(value, Tensor) else value for name, value in given.items()
@@ -322,7 +323,7 @@ def _size(graph: Graph) -> int:
 
 
 def _part(graph: Graph, share: float) -> Graph:
-    """A graph of every fourth or eighth node and edge; the edges are bent to lie among them."""
+    """A graph of every fourth or eighth node and edge; edges' ends are taken modulo its nodes."""
     if share == 1.0:
         return graph
     step = round(1 / share)
@@ -339,7 +340,7 @@ def _part(graph: Graph, share: float) -> Graph:
 
 
 def _line(shares: Sequence[float], values: Sequence[int]) -> int:
-    """The value at share 1, on the line through those at smaller ones."""
+    """The value at share 1, on the line through the values at smaller shares."""
     if len(shares) == 1:
         return values[0]
     slope = (values[0] - values[1]) / (shares[0] - shares[1])

@@ -9,7 +9,7 @@ from .callbacks import Callback
 from .evaluate import deployed, evaluate_on, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
-from .executors.batch.choice import Choice, choose
+from .executors.batch.choice import choose
 from .executors.batch.cohort import Cohort
 from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here, Place
@@ -18,7 +18,7 @@ from .gate.guard import check_whole, checked, pair
 from .gate.limits import Limits
 from .gate.uploads import Absent
 from .history import Result, Round
-from .method.checks import check_keys, check_message, check_model, first_not_finite
+from .method.checks import check_keys, check_model, first_not_finite
 from .method.compose import (
     check_averages,
     check_model_alone,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """`Flower` and `client_app` are loaded when they are asked for; they need flwr."""
+    """Import `Flower` and `client_app` at their first use, since they need flwr."""
     if name not in ("Flower", "client_app"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     try:
@@ -80,7 +80,6 @@ __all__ = [
     "Batch",
     "Broadcast",
     "Callback",
-    "Choice",
     "Cohort",
     "Evaluate",
     "Executor",
@@ -112,7 +111,6 @@ __all__ = [
     "changed_messages",
     "check_averages",
     "check_keys",
-    "check_message",
     "check_model",
     "check_model_alone",
     "check_one_architecture",

@@ -1,4 +1,4 @@
-"""The best round of a history, and what says which one it is."""
+"""The best round of a history, and the metric that decides it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..targets import less_is_better, selected
 
 
 class HasMetrics(Protocol):
-    """What is asked of a round."""
+    """Anything with a round's metrics."""
 
     metrics: dict[str, float]
 
@@ -19,7 +19,7 @@ Scored = TypeVar("Scored", bound=HasMetrics)
 
 
 def names_of(history: Sequence[HasMetrics]) -> list[str]:
-    """The names of all metrics that a round has.
+    """The names of all metrics in a history.
 
     Example:
         >>> names_of([fgl.federation.Round(0, [0], metrics={"auc": 0.5})])
@@ -29,11 +29,11 @@ def names_of(history: Sequence[HasMetrics]) -> list[str]:
 
 
 def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
-    """The metric that says which round is best; "" where there is no validation.
+    """The metric that decides which round is best; "" if there is no validation.
 
     Args:
         history: the rounds of a run.
-        select: what the task says; by default the first validation metric is taken.
+        select: the task's metric; default the first validation metric.
 
     Example:
         >>> usual_select([fgl.federation.Round(0, [0], metrics={"val_loss": 1.0, "val_rmse": 0.5})])
@@ -48,12 +48,12 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
-    """A metric that says which round is best, or an error that says what is wrong with it.
+    """The name of the metric that decides which round is best, checked.
 
     Args:
         history: the rounds of a run.
-        metric: a name, with a minus before it where less is better.
-        select: what the task says.
+        metric: a name, with a minus before it if smaller is better.
+        select: the task's metric.
 
     Raises:
         ValueError: for a metric that no round has, or one of which less is better without a minus.
@@ -72,14 +72,14 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
 
 
 def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Scored:
-    """The round of the largest metric `select`; among equals smaller ``val_loss``, then earlier.
+    """The round with the largest `select`; among equals the smaller ``val_loss``, then the earlier.
 
-    With a minus before the name, ``"-val_rmse"``, it is the round of the smallest one.
-    A mean over fewer clients says less: rounds of the most ``scored_clients`` come first.
+    With a minus before the name, ``"-val_rmse"``, it is the round with the smallest. Only rounds
+    with the most ``scored_clients`` are compared, since a mean over fewer clients says less.
 
     Args:
         history: the rounds of a run, at least one.
-        select: the metric's name, with a minus before it where less is better.
+        select: the metric's name, with a minus before it if smaller is better.
 
     Returns:
         One of the rounds.

@@ -1,4 +1,4 @@
-"""Callbacks of a run: called after each round, and asked before the first and after the last."""
+"""Callbacks of a run: called after each round, and optionally before the first and at the end."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ Callback = Callable[[Round, Result], bool | None]
 
 @contextmanager
 def heard(callbacks: Sequence[Callback], result: Result) -> Iterator[None]:
-    """Call the ``begin(result)`` of callbacks that have one now, their ``end(result)`` at the end.
+    """A context that calls the callbacks' ``begin(result)`` first and their ``end(result)`` last.
 
-    ``end`` is called after an error in a round too, so that a file or a bar can be closed.
+    Callbacks need neither. ``end`` is called after an error in a round too, so that a file or a
+    progress bar can be closed.
     """
     with ExitStack() as stack:
         for callback in callbacks:

@@ -1,4 +1,4 @@
-"""Scores of the models that clients deploy: on one graph, or each on a graph of its own."""
+"""Scores of the models that clients deploy: on one graph, or each on its own graph."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Key = TypeVar("Key")
 def deployed(
     method: Method, clients: Sequence[Graph]
 ) -> Callable[[Mapping[int, Message], Mapping[int, State]], dict[int, Params]]:
-    """The models that clients use now.
+    """A function that returns the models which clients deploy.
 
     Args:
-        method: its `deploy` is asked.
+        method: the method with `deploy`.
         clients: the clients' graphs.
 
     Returns:
-        ``(outbox, states) -> client to params``, of each client that the outbox names.
+        ``(outbox, states) -> client to params``, for each client in the outbox.
 
     Raises:
         ValueError: when called, if a model is not whole.
@@ -66,17 +66,17 @@ def scored(
     pairs: Mapping[Key, tuple[Params, Graph]],
     own: Mapping[Key, nn.Module] | None = None,
 ) -> dict[Key, dict[str, float]]:
-    """What a score says of parameters on graphs; the same pair is scored once.
+    """Score pairs of parameters and a graph; equal pairs are scored once.
 
     Args:
-        model: the architecture, in evaluation mode meanwhile.
+        model: the architecture; it is in evaluation mode during the call.
         score: ``(params, graph) -> metrics``; see `evaluate_on`.
-        pairs: parameters and a graph, by any key.
-        own: the architectures that stand for the model, by the same keys: those of clients that
-            differ; default none.
+        pairs: pairs of parameters and a graph, by any key.
+        own: models that are used instead of `model`, by the same keys, for clients with models of
+            their own; default none.
 
     Returns:
-        The metrics of each pair, as numbers of the processor; all come there in one copy.
+        The metrics of each pair as Python numbers; they are copied from the device together.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -103,28 +103,28 @@ def evaluate_on(
     logits_of: Callable[..., Any] = predict,
     target: Target = CLASSES,
 ) -> Evaluate:
-    """Score the models that clients deploy: all on one graph, or each on a graph of its own.
+    """Score the models that clients deploy: all on one graph, or each on its own graph.
 
     Args:
-        method: its model is called as ``model(*graph.inputs)``.
-        graph: one graph with labels, a validation and a test mask, usually the graph the clients
-            were cut from, with all of its edges; or one graph per client, with labels and a test
-            mask: the local goal. Where there are fewer clients than graphs (a centralized run), the
-            first one's model is asked.
+        method: the method; its model is called as ``model(*graph.inputs)``.
+        graph: one graph with labels, a validation mask and a test mask, usually the whole graph
+            before it was divided among the clients; or one graph per client with labels and a test
+            mask, to score each client on its own data. If there are fewer clients than graphs (a
+            centralized run), the first client's model is scored on all.
         clients: the clients' graphs.
-        score: ``(params, graph) -> metrics``: numbers, or tensors such as
-            `fgl.metrics.hit_counts` and `fgl.metrics.class_counts` return. By default accuracy and
-            the like, see below.
-        logits_of: ``(model, params, graph) -> logits``, of the default score; by default the
-            model's forward on all of the graph.
-        target: what the values of ``graph.y`` are, of the default score; default class labels.
+        score: ``(params, graph) -> metrics``: numbers, or tensors such as `fgl.metrics.hit_counts`
+            and `fgl.metrics.class_counts` return. By default accuracy and others, see below.
+        logits_of: ``(model, params, graph) -> logits`` for the default score; by default the
+            model's output on the whole graph.
+        target: meaning of the values of ``graph.y``, for the default score; default class labels.
 
     Returns:
         ``(outbox, states) -> metrics``, each the mean over the clients that have it. By default
         ``{"val_accuracy", "val_loss", "test_accuracy", "test_macro_f1"}`` on one graph, and
-        ``{"local_accuracy"}`` on graphs of their own, without those that have no test node. With
-        `fgl.targets.REGRESSION` ``{"val_rmse", "val_loss", "test_rmse", "test_mae", "test_r2"}``,
-        and ``{"local_rmse", "local_mae", "local_r2"}``, without those that have nothing known.
+        ``{"local_accuracy"}`` on the clients' own graphs, without clients that have no test node.
+        With `fgl.targets.REGRESSION` ``{"val_rmse", "val_loss", "test_rmse", "test_mae",
+        "test_r2"}`` on one graph, and ``{"local_rmse", "local_mae", "local_r2"}`` on the clients'
+        own graphs, without clients that have no known value.
 
     Raises:
         TypeError: by default, for numbers in ``y`` where no target says what they are.
@@ -200,7 +200,7 @@ def _local_score(
 
 
 def together(*evaluates: Evaluate) -> Evaluate:
-    """Several scores as one.
+    """Join several `evaluate` functions into one that returns all their metrics.
 
     Example:
         >>> together(lambda outbox, states: {"a": 1.0}, lambda outbox, states: {"b": 2.0})({}, {})

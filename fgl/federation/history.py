@@ -1,4 +1,4 @@
-"""History of a run: what happened in each round, and what is left after the last."""
+"""History of a run: a record of each round, and the result after the last one."""
 
 from __future__ import annotations
 
@@ -27,23 +27,24 @@ class Round:
     """What happened in a round.
 
     Args:
-        round: its number, from 0.
-        participants: clients that were sent a message.
-        dropped: clients whose message did not count, and why.
-        zero_weight: participants without a training node.
-        copies: clients whose upload is detectably no work of their own, and what it is: the model
-            that was sent, another client's upload, or one and the same number. They count, unless
-            `Limits` refuses them.
-        loss: mean over the clients that counted and have a training node of each one's mean local
-            loss, without the `odd_losses`.
-        odd_losses: clients whose losses are left out of `loss`, and why: they are not finite, or
-            300 times the median client's and more.
-        padding: share of the nodes that cohorts were padded with.
-        one_by_one: why a batch refused these clients, so that they trained one after the other, and
-            do so in later rounds too; only where nobody said how many train at once.
-        bytes_down, bytes_up: size of all messages that crossed the wire, malformed ones left out.
-        seconds: from broadcast to the end of evaluation; rounds are equal in spite of it.
-        metrics: what `evaluate` returned.
+        round: number of the round, from 0.
+        participants: clients to which a message was sent.
+        dropped: clients whose message did not count, with the reason.
+        zero_weight: participants without training examples.
+        copies: clients whose upload is visibly a copy, and of what: the model that was sent,
+            another client's upload, or one number repeated. Such uploads count, unless `Limits`
+            refuses them.
+        loss: mean of the clients' mean local losses, over the clients that counted and have
+            training examples, without the `odd_losses`.
+        odd_losses: clients whose losses are left out of `loss`, with the reason: they are not
+            finite, or at least 300 times the median client's.
+        padding: share of padded nodes among all nodes of the batches.
+        one_by_one: the reason why clients could not train as a batch, if there was one. They
+            trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
+            was set.
+        bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
+        seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
+        metrics: the metrics from `evaluate`, `score` and `watch`.
 
     Example:
         >>> Round(round=0, participants=[0, 1]).dropped
@@ -66,7 +67,7 @@ class Round:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nobody's upload counted.
+        """Whether no upload counted.
 
         Example:
             >>> Round(0, [0, 1], {0: "dropped out"}).is_empty
@@ -75,7 +76,7 @@ class Round:
         return len(self.dropped) >= len(self.participants)
 
     def numbers(self) -> dict[str, float]:
-        """All numbers of the round by name; clients that took part or were dropped are counted.
+        """All numbers of the round by name; lists of clients are replaced by their lengths.
 
         Example:
             >>> Round(0, [0, 1], dropped={1: "dropped out"}, metrics={"auc": 0.5}).numbers()
@@ -96,20 +97,20 @@ class Round:
 
 @dataclass(repr=False)
 class Result:
-    """A federation after its last round.
+    """The result of a run: the final messages and states, and the history.
 
     Args:
-        outbox: what the server would send each client next; ``outbox[0]["model"]`` is the model.
-        server_state: what the server keeps.
-        client_states: what each client keeps.
+        outbox: the server's next message to each client; ``outbox[0]["model"]`` is the model.
+        server_state: the server's state.
+        client_states: each client's state.
         history: one `Round` per round.
-        form: what most clients' uploads have been so far: names, dtypes and shapes, with which
-            later uploads are compared.
-        config: what the run was told, and under ``"layers"`` what each builder of its method was
-            set to, innermost first.
-        method: what was run; None where a result is made by hand, or was pickled.
+        form: names, dtypes and shapes of most clients' uploads so far; later uploads must have the
+            same.
+        config: the config of the run, and under ``"layers"`` the arguments of each builder of its
+            method, from inside to outside.
+        method: the method that was run; None for a result that was made by hand or unpickled.
         clients: the clients' graphs, if they are in this process.
-        select: what the task says about which round is best; "" where there is no task.
+        select: the task's metric that decides which round is best; "" without a task.
 
     Example:
         >>> Result({0: {"model": {}}}, {}, {}, [Round(0, [0], metrics={"val_auc": 0.5})])
@@ -131,7 +132,7 @@ class Result:
     select: str = field(default="", compare=False)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What is pickled: not the method, whose functions cannot be, nor the clients' data."""
+        """The fields to pickle, without the method's functions and the clients' data."""
         return {**vars(self), "method": None, "clients": ()}
 
     def __repr__(self) -> str:
@@ -157,12 +158,12 @@ class Result:
 
     @property
     def selects(self) -> str:
-        """The metric by which the best round is chosen, see `best`; "" without a validation."""
+        """The metric that decides which round is best, see `best`; "" without a validation."""
         return usual_select(self.history, self.select)
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the module with the parameters that all clients use now, in evaluation mode.
+        """A copy of the model with the parameters that all clients use now, in evaluation mode.
 
         Raises:
             ValueError: where clients use different models, see `model_of`; where they are in other
@@ -186,7 +187,7 @@ class Result:
         return self._module(0, first)
 
     def model_of(self, client: int) -> nn.Module:
-        """A copy of the module that one client uses now, in evaluation mode.
+        """A copy of the model that one client uses now, in evaluation mode.
 
         Raises:
             ValueError: for a client that there is not, and as `model`.
@@ -231,11 +232,11 @@ class Result:
         return model
 
     def best(self, metric: str = "") -> Round:
-        """The round in which a metric is best, see `best_round`.
+        """The round with the best value of a metric, see `best_round`.
 
         Args:
-            metric: its name, with a minus before it where less is better, ``"-val_rmse"``; by
-                default what the task says, or else the first validation metric.
+            metric: the metric's name, with a minus before it if smaller is better, ``"-val_rmse"``;
+                default the task's metric, or the first validation metric if the task has none.
 
         Raises:
             ValueError: for a metric that no round has, one of which less is better without a minus,
@@ -255,7 +256,7 @@ class Result:
         return best_round(self.history, checked_select(self.history, metric, self.select))
 
     def to_dict(self) -> dict[str, Any]:
-        """The method's name, the config, and what happened in each round; no tensors.
+        """The run as a dict without tensors: the method's name, the config and all rounds.
 
         Returns:
             ``{"method", "config", "rounds"}``, the rounds as dicts of the fields of `Round`.
@@ -271,7 +272,7 @@ class Result:
         }
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write a table: a line per round, with the numbers of `Round.numbers`.
+        """Write a CSV table with one line per round, the numbers of `Round.numbers`.
 
         Raises:
             OSError: if the file cannot be written.
@@ -292,7 +293,7 @@ class Result:
                 table.writerows(rows)
 
     def to_pandas(self) -> Any:
-        """The table of `to_csv` as a pandas ``DataFrame``, whose index is the round.
+        """The table of `to_csv` as a pandas ``DataFrame``; its index is the round.
 
         Raises:
             ImportError: where pandas is not installed.
@@ -317,7 +318,7 @@ def _some(count: int, what: str) -> str:
 
 
 def _told(record: Round) -> str:
-    """The metrics of a round in words, but for those of single clients."""
+    """The metrics of a round as text, without the metrics of single clients."""
     found = {name: value for name, value in record.metrics.items() if "/" not in name}
     return ", ".join(f"{name} {value:.4f}" for name, value in found.items()) or "no metrics"
 

@@ -1,4 +1,4 @@
-"""The process of a run: what its allocator and its garbage collector do meanwhile."""
+"""Settings of the process during a run: its memory allocator and its garbage collector."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _inside, _lock = [0], Lock()
 
 @contextmanager
 def young_only() -> Iterator[None]:
-    """No collection of the oldest generation meanwhile; the thresholds are put back at the end.
+    """A context without collections of the oldest generation; thresholds are restored at its end.
 
-    Such a collection looks at every object there is, and a round makes objects for each client: all
-    of them together would take time that grows faster than the number of clients. Cycles that a
-    round makes and drops are young, and go as ever.
+    Such a collection visits every object, and a round makes objects for each client. So the time of
+    all collections would grow faster than the number of clients. Cycles that a round makes and
+    drops are young and are collected as usual.
 
     Example:
         >>> import gc
@@ -46,13 +46,13 @@ def young_only() -> Iterator[None]:
 
 @contextmanager
 def memory_kept() -> Iterator[None]:
-    """Freed memory stays with the process meanwhile, and goes back to the system at the end.
+    """A context in which the process keeps freed memory; the system gets it back at its end.
 
     A local step makes tensors of some megabytes and frees them. glibc gives freed memory at the end
     of its heap back to the system at once, and the system fills every page with zeros when it is
     asked for again: a third of the processor time of a round of FedAvg with 10 clients of Cora.
-    Blocks above 32 MiB go back as ever. Where the C library is another one, or the environment
-    says what glibc shall do (``MALLOC_TRIM_THRESHOLD_`` and the like), nothing is changed.
+    Blocks above 32 MiB are given back as usual. Nothing is changed if the C library is not glibc,
+    or if the environment sets glibc's options (``MALLOC_TRIM_THRESHOLD_`` and others).
 
     Example:
         >>> with memory_kept():
@@ -77,7 +77,7 @@ def memory_kept() -> Iterator[None]:
 
 
 def _glibc() -> Callable[[int], None] | None:
-    """Sets how many free bytes the heap may keep; None where the allocator is not glibc's."""
+    """A function that sets how many free bytes the heap keeps; None without glibc's allocator."""
     if any(name in os.environ for name in SETTINGS) or "malloc" in os.environ.get(
         "GLIBC_TUNABLES", ""
     ):

@@ -1,4 +1,4 @@
-"""A round: who takes part, what is exchanged, what is refused, recorded and scored."""
+"""A round: choose participants, exchange messages, refuse bad uploads, aggregate, record, score."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 @dataclass(frozen=True)
 class Plan:
-    """What stays the same from round to round: see `fgl.run`."""
+    """The settings that stay the same in all rounds, see `fgl.run`."""
 
     seed: int
     participation: float
@@ -46,15 +46,15 @@ class Plan:
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
-    """Play the next round: `result` gets its outbox and server state, the executor its states.
+    """Play the next round; it updates the outbox and states of `result` and of the executor.
 
     What it made was not shown to anybody yet: `scored` does that.
 
     Args:
-        method: checked.
-        executor: reaches the clients.
+        method: the method, after `checked`.
+        executor: the executor that reaches the clients.
         result: the run so far.
-        plan: who takes part, what is scored.
+        plan: settings of the run.
 
     Returns:
         What happened, without metrics.
@@ -214,12 +214,12 @@ def _old_model_stays(why: Exception) -> Exception:
 def check_goes_on(
     history: Sequence[Round], most: int | None, cause: BaseException | None = None
 ) -> None:
-    """Raise where no upload counted in so many rounds in a row: the end of a run in silence.
+    """Raise if no upload counted in the last `most` rounds, so that a run does not end in silence.
 
     Args:
-        history: with the round that was just played.
-        most: rounds; None for any number of them.
-        cause: what the server's function raised, if that is why.
+        history: all rounds, including the last one.
+        most: number of rounds; None for no limit.
+        cause: the error that the server's function raised, if this is the reason.
 
     Raises:
         RuntimeError: with each client's reason in the last round.
@@ -236,9 +236,9 @@ def check_goes_on(
 
 
 def check_exchanges(history: Sequence[Round], most: int | None, exchange: int) -> None:
-    """Raise where so many exchanges in a row each had a round without an upload that counts.
+    """Raise if each of the last `most` exchanges had a round in which no upload counted.
 
-    Such an exchange of so many rounds comes to nothing, though its other rounds count.
+    Such an exchange has no result, although uploads of its other rounds counted.
 
     Example:
         >>> check_exchanges([Round(0, [0], {}), Round(1, [0], {0: "late"})], 1, 2)
@@ -259,9 +259,9 @@ def _nobody(record: Round, where: str) -> RuntimeError:
 
 
 def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[int, Message]:
-    """A client that the new outbox does not name keeps its old message.
+    """The new outbox, with the old messages of the clients that it lacks.
 
-    What is kept for long is a copy: the part of a batch would keep all of the batch.
+    Old messages are copied: a view of a batch would keep the whole batch in memory.
     """
     if not new or len(new) == len(old):
         return new or old
@@ -303,7 +303,7 @@ def _without(
 
 
 def kept(result: Result) -> list[Mapping[str, Any]]:
-    """All that a run goes on from, which those who only look may not change."""
+    """Everything that the next round starts from, which functions that only read may not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
 
 
@@ -319,10 +319,10 @@ def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, floa
 
 
 def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over those who have it; a rate is a sum over a sum.
+    """The mean of each metric over the clients that have it; a rate is a sum divided by a sum.
 
-    A value is a number, or a pair of a sum and what divides it: right answers and all answers. A
-    pair that counts nothing has no say.
+    A value is a number, or a pair of a sum and its divisor, such as the right answers and all
+    answers. A pair with divisor 0 is left out.
 
     Example:
         >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
@@ -345,7 +345,7 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
 
 
 def participants(num_clients: int, participation: float, seed: int) -> list[int]:
-    """Who takes part in a round: a share of the clients, at least one, in order."""
+    """The participants of a round, in order: a share of the clients, at least one."""
     count = num_participants(num_clients, participation)
     if count == num_clients:
         return list(range(num_clients))
@@ -354,7 +354,7 @@ def participants(num_clients: int, participation: float, seed: int) -> list[int]
 
 
 def num_participants(num_clients: int, participation: float) -> int:
-    """How many take part in a round: a share of the clients, rounded, at least one.
+    """The number of participants of a round: a share of the clients, rounded, at least one.
 
     Example:
         >>> num_participants(10, 0.25), num_participants(10, 0.01)
@@ -364,7 +364,7 @@ def num_participants(num_clients: int, participation: float) -> int:
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:
-    """Whether a participant fails in a round after it has received."""
+    """Whether a participant drops out in a round after it has received its message."""
     if callable(plan.dropouts):
         return plan.dropouts(index, client)
     return fold_in(plan.seed, index, client, "dropout") < plan.dropouts * 2**63

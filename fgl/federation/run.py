@@ -1,4 +1,4 @@
-"""Runs: rounds one after the other, checkpointed and resumed bit for bit."""
+"""Runs: rounds in sequence, with checkpoints from which a run resumes bit for bit."""
 
 from __future__ import annotations
 
@@ -64,46 +64,48 @@ def run(
 ) -> Result:
     """Run a method on a federation.
 
-    Every party's randomness is ``fold_in(seed, round, client)``: the order of clients, an
-    interruption or another process cannot change a run. Another number of torch's threads can: it
-    adds in another order.
+    The random numbers of each client and round come from ``fold_in(seed, round, client)``. So
+    neither the order of clients, nor an interruption, nor another process changes a run. Another
+    number of torch threads can, since sums are then added in another order.
 
     Args:
-        method: what to run.
-        clients: one graph per client, or a task, which scores the method too; none with `on`.
-        num_rounds: rounds in all, those before a resume included.
-        on: where the clients are, if not in this process, such as
-            ``fgl.federation.Flower(grid, num_clients=4)``. They bring their own `score`, and what
-            they keep stays with them: `evaluate` does not see it.
-        seed: of the whole run; the initial model is `method.model`'s own.
-        participation: share of the clients that take part in a round, at least one.
-        dropouts: probability that a participant fails after it has received, or a function
-            ``(round, client) -> bool``; to inject faults.
-        clients_at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; a
-            batch pads its clients to the largest and draws its randomness as one. By default
-            `fgl.federation.choose` says how many, the same number on every machine; clients that a
-            batch refuses then train one after the other, with a warning; see `Round.one_by_one`.
+        method: the method to run.
+        clients: one graph per client, or a task, which also scores the method; None with `on`.
+        num_rounds: total number of rounds, including the rounds before a resume.
+        on: the place of the clients, if they are not in this process, such as
+            ``fgl.federation.Flower(grid, num_clients=4)``. These clients bring their own `score`,
+            and their states stay with them: `evaluate` does not see them.
+        seed: seed of the whole run; it does not change the initial model, which is `method.model`.
+        participation: share of the clients that take part in each round; at least one client does.
+        dropouts: to simulate faults: the probability that a participant drops out after it has
+            received its message, or a function ``(round, client) -> bool``.
+        clients_at_once: number of clients that train as one batch, or ``"all"``; with 1, clients
+            train one at a time. A batch pads its clients to the largest one and shares its random
+            numbers. By default `fgl.federation.choose` decides, equally on every machine; if
+            clients cannot train as a batch, a warning is given and they train one at a time, see
+            `Round.one_by_one`.
         evaluate: ``(outbox, client_states) -> metrics``, called after every round; default the
             task's.
-        score: ``(params, graph) -> metrics``, what each client says of the model that it deploys;
-            means over the clients join the round's metrics.
-        watch: ``(server_state) -> metrics``, what the server says of its own state after a round;
-            they join the round's metrics too.
-        callbacks: called with the round and the result so far; one that returns True ends the run,
-            for good where there is a checkpoint (its folder holds ``stopped`` then). One that has
-            ``begin(result)`` and ``end(result)`` is told before the first round and after the last.
-        checkpoint: folder, of one run at a time; every round is saved there, and a run that finds
-            one goes on from it.
-        config: JSON-able values that a checkpoint must agree with to be resumed, besides the seed,
-            the clients' graphs, the initial model, the optimiser and its settings, the number of
-            torch's threads, the bounds of uploads and the names of the method's functions: name
-            here what hides in them (a loss's weight), as the recipes do. What transforms are set to
-            is added by itself.
-        start: the end of another run, from whose outbox and states this one goes on; its rounds
-            count from 0. Default the initial model.
-        strict: raise at the first upload that is refused, for development.
-        limits: how much a client may send, and how many rounds in a row may have no upload that
-            counts; see `fgl.federation.Limits`.
+        score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys;
+            the means over clients are added to the round's metrics.
+        watch: ``(server_state) -> metrics``, called after each round; its metrics are added to the
+            round's too.
+        callbacks: functions ``(round, result)``, called after each round. One that returns True
+            ends the run; with a checkpoint the run has then ended for good (the folder holds
+            ``stopped``). A callback may have ``begin(result)`` and ``end(result)``, which are
+            called before the first round and after the last.
+        checkpoint: folder in which every round is saved, for one run at a time. If it holds a
+            checkpoint, the run resumes from it.
+        config: values, as JSON can hold them, that must be equal when a checkpoint is resumed.
+            Always compared are the seed, the clients' graphs, the initial model, the optimiser and
+            its settings, the number of torch threads, the bounds of uploads, the arguments of the
+            method's builders and the names of its functions. List here the settings that are hidden
+            in functions of your own, such as a loss's weight.
+        start: the result of another run; this run starts from its outbox and states, with rounds
+            from 0. Default the initial model.
+        strict: whether to raise at the first refused upload, for development.
+        limits: bounds on what a client sends, and on consecutive rounds in which no upload counts;
+            see `fgl.federation.Limits`.
 
     Returns:
         The `Result`.
@@ -303,7 +305,7 @@ def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:
 
 
 def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> None:
-    """Raise a TypeError for what is easily mistaken, such as a model in a method's place.
+    """Raise a TypeError for arguments of a wrong kind, such as a model instead of a method.
 
     Example:
         >>> check_kinds(torch.nn.Linear(1, 1), None, [])
@@ -325,7 +327,7 @@ def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> No
 def check_numbers(
     num_rounds: int, participation: float, dropouts: Dropouts, config: Mapping[str, Any] | None
 ) -> None:
-    """Raise for numbers out of range, or a config that JSON cannot hold.
+    """Raise for numbers out of range, and for a config that JSON cannot hold.
 
     Example:
         >>> check_numbers(3, 0.0, 0.0, None)

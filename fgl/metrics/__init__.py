@@ -1,7 +1,7 @@
 """Metrics: of classes, of rankings, of numbers, and of answers to several questions."""
 
 from .answers import mean_auc, mean_average_precision
-from .classes import accuracy, class_counts, f1_of, hit_counts, hit_rows, macro_f1, share
+from .classes import accuracy, class_counts, hit_counts, hit_rows, macro_f1, share
 from .host import on_host
 from .numbers import mae, r2, rmse
 from .ranking import auc, auc_and_average_precision, average_precision, hit_rate
@@ -12,7 +12,6 @@ __all__ = [
     "auc_and_average_precision",
     "average_precision",
     "class_counts",
-    "f1_of",
     "hit_counts",
     "hit_rate",
     "hit_rows",

@@ -4,14 +4,14 @@ from .ego_nodes import EgoNodes, ego_node_task
 from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
 from .links import Links, link_task
-from .mended import generator_task, mend, mended
+from .mended import generator_task, mended
 from .molecules import Molecules
 from .nodes import Nodes, node_task
 from .overlapping_nodes import OverlappingNodes, overlapping_node_task
 from .own_nodes import OwnNodes, own_node_task
 from .pairs import Pairs, pair_task
 from .presets import fedgcn, fedsage, preset
-from .sampled_nodes import SampledNodes, sampled_node_task, sampled_steps
+from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
 from .task import Local, Task, centralized
@@ -40,7 +40,6 @@ __all__ = [
     "graph_task",
     "link_scores",
     "link_task",
-    "mend",
     "mended",
     "node_scores",
     "node_task",
@@ -49,6 +48,5 @@ __all__ = [
     "pair_task",
     "preset",
     "sampled_node_task",
-    "sampled_steps",
     "with_structure",
 ]

@@ -2,12 +2,11 @@
 
 from .edges import EdgeSplit, edge_split, negative_edges, subgraph_split
 from .folds import balanced_classes, fold_clients, stratified_folds
-from .nodes import CLASS_CAPPED, class_capped_split, public_split, random_split, split
+from .nodes import class_capped_split, public_split, random_split, split
 from .pairs import pair_split, split_by_time, with_negatives
 from .scaffold import scaffold_split
 
 __all__ = [
-    "CLASS_CAPPED",
     "EdgeSplit",
     "balanced_classes",
     "class_capped_split",

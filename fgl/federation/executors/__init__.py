@@ -1,4 +1,4 @@
-"""Executors: how a round reaches its clients, and where their states live."""
+"""Executors: how a round reaches its clients, and where the clients' states are."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ Value = float | tuple[float, float]  # of a metric: a number, or a sum and what 
 
 @dataclass
 class Answer:
-    """What a client answers in a round.
+    """A client's answer in a round.
 
     Args:
-        message: what it sends; None where it could not be reached.
-        losses: its local losses, one per step.
-        num_examples: what it trains on; 0 has no say in a round's mean loss.
-        problem: why there is no message.
+        message: the client's message; None if it could not be reached.
+        losses: the client's local losses, one per step.
+        num_examples: number of examples that it trained on; with 0 its losses are left out of the
+            round's mean.
+        problem: the reason why there is no message.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -35,10 +36,11 @@ class Answer:
 
 
 class Executor(Protocol):
-    """How a round reaches its clients: in this process, one by one or in batches, or elsewhere.
+    """How a round reaches its clients: in this process, one at a time or in batches, or elsewhere.
 
-    A client's new state counts once the round has accepted its message: `train` makes it, `keep`
-    says whose count. `fgl.federation.round.play` plays a round over any of them.
+    `train` makes the clients' new states. A new state counts once `keep` names its client, after
+    the round has accepted the client's message. `fgl.federation.round.play` plays a round over any
+    of them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -56,19 +58,19 @@ class Executor(Protocol):
 
     @property
     def states(self) -> dict[int, State]:
-        """What each client keeps; a client that never took part has no entry."""
+        """The clients' states; a client that never took part has none."""
         ...
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterable[tuple[int, Answer]]:
-        """Round `index` of the clients `who`: their answers, in any order."""
+        """Train the clients `who` in round `index`: their answers, in any order."""
         ...
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
-        """The new states of `accepted` count; those of the others never were."""
+        """Keep the new states of `accepted`, and discard the new states of the others."""
         ...
 
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
-        """Each client's own score of the model that it deploys; empty where none was asked for."""
+        """Each client's own score of the model that it deploys; empty if there is no score."""
         ...

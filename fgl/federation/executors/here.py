@@ -1,4 +1,4 @@
-"""Clients in this process: their graphs or a task, one after the other or in batches."""
+"""Clients in this process: their graphs or a task, one at a time or in batches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .loop import Loop, Score
 
 
 class TaskLike(Protocol):
-    """What a run needs of a task: its clients, and how it scores a method."""
+    """The parts of a task that a run needs: its clients, and how it scores a method."""
 
     @property
     def clients(self) -> Sequence[Graph]: ...
@@ -30,7 +30,7 @@ class TaskLike(Protocol):
 
 
 class Place(Protocol):
-    """Where the clients of a run are: how many there are, and how a round reaches them.
+    """The place of a run's clients: their number, and how a round reaches them.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -44,7 +44,7 @@ class Place(Protocol):
 
     @property
     def devices(self) -> Sequence[torch.device]:
-        """Where the clients' tensors are in this process; empty where they are in none of it."""
+        """The devices of the clients' tensors in this process; empty if they are elsewhere."""
         ...
 
     def check(self, method: Method) -> None:
@@ -52,11 +52,11 @@ class Place(Protocol):
         ...
 
     def evaluate(self, method: Method) -> Evaluate | None:
-        """How the place scores a method, if nobody says otherwise."""
+        """The place's default score of a method."""
         ...
 
     def identity(self, method: Method) -> Mapping[str, Any]:
-        """What a checkpoint must agree with, JSON-able."""
+        """Values that must be equal when a run resumes, as JSON can hold them."""
         ...
 
     def __call__(
@@ -69,10 +69,10 @@ class Here:
     """Clients in this process; ``fgl.run(method, clients)`` means ``on=Here(clients)``.
 
     Args:
-        clients: one graph per client, or a task, which scores the method too.
-        at_once: how many clients train as one batch, ``"all"`` or 1, one after the other; by
-            default `fgl.federation.choose` says how many.
-        score: ``(params, graph) -> metrics``, what each client says of the model that it deploys.
+        clients: one graph per client, or a task, which also scores the method.
+        at_once: number of clients that train as one batch, or ``"all"``; with 1, clients train one
+            at a time. By default `fgl.federation.choose` decides.
+        score: ``(params, graph) -> metrics``, each client's own score of the model that it deploys.
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.
@@ -123,7 +123,7 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Features of another width or floating type would fail in the first layer."""
+        """Raise if the clients' features do not fit the model's first layer."""
         if not method.own:
             _check_widths(self.graphs)
         for client, graph in enumerate(self.graphs):
@@ -144,7 +144,7 @@ class Here:
         return self.clients.evaluate(method)
 
     def number_at_once(self, method: Method) -> int | Literal["all"]:
-        """How many clients train as one batch, whoever says so."""
+        """Number of clients that train as one batch, given or chosen."""
         return (
             choose(method, self.graphs).clients_at_once if self.at_once == "auto" else self.at_once
         )
@@ -174,7 +174,7 @@ class Here:
 
 
 def _check_graphs(clients: Sequence[Graph]) -> None:
-    """Raise unless these are graphs, at least one of them."""
+    """Raise unless these are graphs, at least one."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):

@@ -1,4 +1,4 @@
-"""The loop executor: clients in this process, one after the other."""
+"""The loop executor: clients in this process, one at a time."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ Score = Callable[[Params, Graph], Mapping[str, Value]]
 
 
 class Loop:
-    """Clients in this process, one after the other: readable, and for any module.
+    """Clients in this process, trained one at a time: readable, and for any module.
 
     Args:
-        method: what they run.
-        clients: every client's graph, or client to graph where only some are here.
-        seed: of the run.
-        states: what clients kept of an earlier run; default nothing.
-        score: ``(params, graph) -> metrics``, a client's own score of a model, each a number or a
-            pair of a sum and what to divide it by; default none.
+        method: the method.
+        clients: every client's graph, or a dict from client to graph if only some are here.
+        seed: seed of the run.
+        states: the clients' states from earlier rounds; default none.
+        score: ``(params, graph) -> metrics``, a client's own score of a model; each metric is a
+            number, or a pair of a sum and its divisor. Default none.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -97,7 +97,7 @@ class Loop:
         return found
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Which clients train together: here nobody."""
+        """The groups of clients that train together: here one client each."""
         return [(client,) for client in who]
 
     def _answers(
@@ -137,7 +137,7 @@ class Loop:
         return Ready(client, graph, message, state, params, context)
 
     def _trained(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        """Local training of a group, which changes nothing of what it is given."""
+        """Local training of a group, without changes to its arguments."""
         held = [each for one in ready for each in (one.message, one.state)]
         clients = [one.client for one in ready]
         with stage(self.seed, index, clients, "loss"), unchanged(*held):
@@ -152,7 +152,7 @@ class Loop:
 
 
 class Ready(NamedTuple):
-    """A client that has received: what it has, and what it trains from."""
+    """A client after `receive`: its graph and state, its initial parameters and context."""
 
     client: int
     graph: Graph
@@ -163,14 +163,14 @@ class Ready(NamedTuple):
 
 
 def kept_optimizer(method: Method, state: State) -> Any:
-    """The optimiser's state that a client goes on from."""
+    """The optimiser's state from a client's last round."""
     return state.get("optimizer", {}) if method.train.keep_optimizer else {}
 
 
 def with_start(ready: Sequence[Ready]) -> list[Ready]:
-    """The same clients; the context of each has what its training starts from, under ``"start"``.
+    """The same clients; the initial parameters are added to each context under ``"start"``.
 
-    Clients who share a context and parameters share what is made of them, so a batch can tell.
+    Clients who share a context and parameters share the new context too, so that a batch notices.
     """
     shared: dict[tuple[int, int], Any] = {}
     out = []
@@ -192,7 +192,7 @@ def _with(context: Any, **entries: Any) -> Any:
 
 
 def with_training(context: Any, done: Trained) -> Any:
-    """A context for `send`: what training did is in it, under ``"trained"``."""
+    """The context for `send`, with the record of training under ``"trained"``."""
     steps = torch.tensor(len(done.losses))
     losses = torch.tensor(done.losses, dtype=torch.float64)
     return _with(context, trained={"num_steps": steps, "losses": losses})

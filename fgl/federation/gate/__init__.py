@@ -1,1 +1,1 @@
-"""What a server lets in, and why not the rest."""
+"""Checks of uploads: which ones a server accepts, and why it refuses the others."""

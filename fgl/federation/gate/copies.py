@@ -1,4 +1,4 @@
-"""Copies: uploads that are detectably no work of the client that sent them."""
+"""Copies: uploads that were visibly not computed by the client that sent them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,21 @@ def copies(
     moved: Mapping[int, Mapping[str, Change]],
     counts: Mapping[int, Sequence[float]],
 ) -> dict[int, str]:
-    """The uploads that copy something, and what: client to words.
+    """The uploads that are copies, as a dict from client to a text that says of what.
 
-    - the model that was sent, unchanged, from a client that says that it has examples, while
-      another client's moved;
-    - the upload of a client before it, bit for bit but for ``"num_examples"``;
-    - a model whose largest tensor has one and the same number everywhere.
+    - the unchanged model that the server sent, from a client that reports examples, if another
+    client's model changed; - the upload of an earlier client, bit for bit except for
+    ``"num_examples"``; - a model whose largest tensor repeats one number.
 
-    Distances are known already, and tell who is looked at: two that are equal to the last digit;
-    and one that is at least half of the model's size, and 1.5 times that of the nearest client. So
-    next to nothing is read where nobody copies. Copies may be honest: two clients with one graph, a
-    client whose steps change nothing.
+    The distances are already known and select the uploads to compare: those with exactly equal
+    distances, and one whose distance is at least half of the model's size and 1.5 times the next
+    client's. So almost nothing is read if there are no copies. Copies may be honest, as from two
+    clients with one graph, or from a client whose steps change nothing.
 
     Args:
         uploads: client to message.
-        moved: client to key to how far its entry moved.
-        counts: client to what its ``"num_examples"`` says.
+        moved: the distance of each entry from the entry that was sent, by client and key.
+        counts: each client's ``"num_examples"``.
 
     Example:
         >>> came = {k: {"model": {"w": torch.tensor([1.0, 2.0])}} for k in (3, 4)}

@@ -1,4 +1,4 @@
-"""Distances: how far an upload is from what was sent, how much a server's message has grown."""
+"""Distances: how far uploads moved from the sent messages, how much the server's message grew."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FEW = 2**17  # entries of what is compared in one call
 
 
 class Diverged(ValueError):
-    """Numbers that are not finite, or far beyond what they were.
+    """Numbers that are not finite, or far larger than before.
 
     Example:
         >>> issubclass(Diverged, ValueError)
@@ -26,11 +26,11 @@ class Diverged(ValueError):
 
 
 class Change(NamedTuple):
-    """Two root mean squares of an entry: how far it moved, how large it was before.
+    """Two root mean squares of an entry: of its change, and of its value before.
 
     Args:
-        moved: of the difference to what was sent.
-        size: of what was sent; None where nothing of it was.
+        moved: root mean square of the difference from the entry that was sent.
+        size: root mean square of the entry that was sent; None if it was not sent.
 
     Example:
         >>> Change(2.0, None).moved
@@ -47,17 +47,17 @@ Pair = tuple[Tensor, Tensor | None]  # a tensor, and what is subtracted from it
 def changes(
     uploads: Mapping[int, Message], sent: Mapping[int, Message]
 ) -> tuple[dict[int, dict[str, Change]], dict[int, Diverged]]:
-    """How far each entry of every upload is from what was sent.
+    """The distance of each entry of every upload from the entry that was sent.
 
-    All norms are read at once, since each reading waits for a device.
+    All norms are read from the device together, since each read waits for it.
 
     Args:
-        uploads: client to its message, dicts of tensors.
-        sent: client to what it was sent; where that lacks an entry, it counts as 0.
+        uploads: the messages by client, dicts of tensors.
+        sent: the server's messages by client; an entry that they lack counts as 0.
 
     Returns:
-        Client to key to `Change`; keys without a floating-point tensor, and ``"num_examples"``,
-        have none. And client to the error of an upload that is not finite.
+        The `Change` by client and key, without ``"num_examples"`` and keys that have no
+        floating-point tensor; and the errors, by client, of uploads that are not finite.
 
     Example:
         >>> came = {3: {"model": {"w": torch.tensor([3.0])}}, 4: {"w": torch.tensor(float("nan"))}}
@@ -100,7 +100,7 @@ def changes(
 
 
 def root_mean_square(tensors: Iterable[Tensor]) -> float:
-    """``sqrt(sum_i x_i^2 / n)`` over all entries of some tensors; 0 where there is none.
+    """``sqrt(sum_i x_i^2 / n)`` over all entries of the tensors; 0 if there are none.
 
     Example:
         >>> root_mean_square([torch.tensor([3.0]), torch.tensor([4.0, 0.0, 0.0])])
@@ -113,13 +113,13 @@ def root_mean_square(tensors: Iterable[Tensor]) -> float:
 
 
 def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: float) -> None:
-    """Raise `Diverged` if a message or a state is not finite, or far larger than it was.
+    """Raise `Diverged` if a message or a state is not finite, or far larger than before.
 
     Args:
         new: dict of tensors, at most one dict deep.
-        old: what it replaces; what it lacks counts as of size 1.
-        name: what an error calls it.
-        most: by how much a root mean square may grow, beyond 1.
+        old: the message or state that it replaces; entries that this lacks count as of size 1.
+        name: its name in errors.
+        most: factor by which a root mean square may grow, if it is larger than 1.
 
     Example:
         >>> check_jump({"w": torch.full((2,), 1e30)}, {"w": torch.ones(2)}, "state", 1e6)
@@ -145,7 +145,7 @@ def check_jump(new: Mapping[str, Any], old: Mapping[str, Any], name: str, most: 
 
 
 def floats(value: Any) -> Params:
-    """The floating-point numbers of an entry, by name.
+    """The floating-point tensors of an entry, by name.
 
     Example:
         >>> floats({"w": torch.ones(1), "n": torch.tensor(3)})
@@ -198,7 +198,7 @@ class _Norms:
 
 
 def _norms(pairs: Sequence[Pair]) -> list[Tensor]:
-    """Of pairs that are alike; as many in one call as fit a cache."""
+    """The norms of pairs with the same shapes; each call takes as many as fit into a cache."""
     out: list[Tensor] = []
     for some in _split(pairs):
         values = [tensor for tensor, _ in some]

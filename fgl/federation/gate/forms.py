@@ -1,4 +1,4 @@
-"""Forms of uploads: names, shapes, dtypes and layouts, and which of them most clients have."""
+"""Forms of uploads: names, shapes, dtypes and layouts, and the form that most clients have."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 
 class NoMajority(ValueError):
-    """No form of upload has more clients than every other, so that nobody can be said to be wrong.
+    """No form of upload has more clients than every other, so no client can be called wrong.
 
     Example:
         >>> issubclass(NoMajority, ValueError)
@@ -29,11 +29,11 @@ class NoMajority(ValueError):
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
-    """What all uploads of a run have in common: names, shapes, dtypes and layouts.
+    """The form of an upload, which all uploads of a run share: names, shapes, dtypes and layouts.
 
     Args:
-        message: what should be a dict of tensors, at most one dict deep.
-        ragged: keys that differ from client to client and are left out.
+        message: the upload; it must be a dict of tensors, at most one dict deep.
+        ragged: keys that may differ between clients, which are left out.
 
     Raises:
         TypeError: for something else, and for a tensor that is no memory of numbers.
@@ -94,7 +94,7 @@ def _is_usual(tensor: Tensor) -> bool:
 
 
 def _check_whole(key: str, name: str, tensor: Tensor, *, sparse: bool) -> None:
-    """An expanded tensor has one entry of memory for many of its own."""
+    """Raise for an expanded tensor, whose entries share memory."""
     if tensor.layout != torch.strided:
         whole = sparse
     else:
@@ -106,7 +106,7 @@ def _check_whole(key: str, name: str, tensor: Tensor, *, sparse: bool) -> None:
 
 
 def said(tensor: Tensor) -> str:
-    """What a form says of a tensor.
+    """The form of one tensor, as text.
 
     Example:
         >>> said(torch.zeros(2, 3))
@@ -121,7 +121,7 @@ def _said(dtype: torch.dtype, shape: torch.Size, layout: torch.layout) -> str:
 
 
 def most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
-    """The form with the most votes, in the order in which most clients say it.
+    """The form with the most votes; its keys have the order that most clients use.
 
     Raises:
         NoMajority: if another one has as many.
@@ -146,7 +146,7 @@ def _spelled(form: Form) -> str:
 
 
 def _all_spelled(forms: Mapping[int, Form]) -> dict[int, str]:
-    """Each client's form as a string; most are those of the client before."""
+    """Each client's form as a string; the string of an equal client before is used again."""
     out: dict[int, str] = {}
     last, spelled = None, ""
     for client, form in forms.items():
@@ -157,7 +157,7 @@ def _all_spelled(forms: Mapping[int, Form]) -> dict[int, str]:
 
 
 def all_differ(forms: Mapping[int, Form]) -> bool:
-    """Whether each client has a form of its own: no hostile one makes that so, but a method may."""
+    """Whether all clients' forms differ. A hostile client cannot cause this, but a method can."""
     return len(set(_all_spelled(forms).values())) == len(forms) > 2
 
 
@@ -172,7 +172,7 @@ def _no_majority(one: Form, other: Form) -> str:
 
 
 def check_form(form: Form, want: Form) -> None:
-    """Raise an error that names the first thing in which an upload differs from the others."""
+    """Raise an error that names the first difference between an upload and the others."""
     if form == want:
         return
     got, wanted = _flat(form), _flat(want)
@@ -188,7 +188,7 @@ def check_form(form: Form, want: Form) -> None:
 
 
 def _flat(form: Form) -> dict[tuple[str, ...], str]:
-    """What stands where; a key may have a "/" of its own, so that a path is no string."""
+    """The entries by path; paths are tuples, since a key may contain "/"."""
     return {
         path: spec
         for key, value in form.items()
@@ -205,7 +205,7 @@ def _said_paths(paths: Iterable[tuple[str, ...]]) -> list[str]:
 
 
 def in_order(message: Message, form: Form) -> Message:
-    """The message with its entries in the order that most clients have."""
+    """The message with its entries in the order that most clients use."""
     if list(message) == list(form) and all(
         list(message[key]) == list(inner) for key, inner in form.items() if isinstance(inner, dict)
     ):

@@ -1,4 +1,4 @@
-"""The guard of a method: the same method, each of its functions checked when it is called."""
+"""The guard of a method: a copy of the method that checks each of its functions when called."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .distances import check_jump
 
 
 class ChangedInPlace(ValueError):
-    """A tensor was written into that others hold too: the method's mistake, whoever sent what.
+    """A method wrote into a tensor that others hold too: the method's mistake, not a client's.
 
     Example:
         >>> issubclass(ChangedInPlace, ValueError)
@@ -32,20 +32,21 @@ class ChangedInPlace(ValueError):
 
 
 def checked(method: Method) -> Method:
-    """The same method, whose functions raise where they return or change what they must not.
+    """The same method; its functions raise if they return or change something wrong.
 
-    - `receive` returns a whole model, with what is personal, and a context, and changes neither
-      message nor state;
-    - `send` returns a message and a state, dicts of detached tensors, and changes neither its
+    - `receive` returns a complete model with the personal tensors, and a context; it changes
+    neither message nor state; - `send` returns a message and a state, dicts of detached tensors,
+    and changes neither its
       context nor its state;
     - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
       a state, both finite and not far larger than before (else `Diverged`), and changes neither
       the uploads nor its old state;
-    - `deploy` returns a whole model, and changes nothing;
-    - `account` returns a state, and changes nothing.
+    - `deploy` returns a complete model and changes nothing;
+    - `account` returns a state and changes nothing.
 
-    What local training changes, `unchanged` sees; what one client overwrites of another's,
-    `OwnTensors`. Changes are those that torch counts; what goes through ``.data`` or numpy is not.
+    `unchanged` notices changes during local training, and `OwnTensors` a client that overwrites
+    another's tensors. Only changes that torch counts are noticed, not those through ``.data`` or
+    numpy.
 
     Raises:
         ValueError: if a method was put around a transform that must be outermost.
@@ -103,17 +104,17 @@ def checked(method: Method) -> Method:
 
 
 def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
-    """Raise unless these are all tensors of a client's model.
+    """Raise unless `params` are all tensors of a client's model.
 
-    Where clients have models of their own it is the client's. Where a method only says what is
-    `own`, these parts may be any.
+    If clients have models of their own, it is this client's. If a method only has `own`, the parts
+    that it names may have any shape.
 
     Args:
-        method: says what the client's model is.
-        params: the client's.
-        graph: the client's.
-        name: what an error calls them.
-        more: further tensors that there are.
+        method: the method with the model.
+        params: the client's parameters.
+        graph: the client's graph.
+        name: name of the parameters in errors.
+        more: further tensors that `params` must have.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
@@ -129,9 +130,10 @@ def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Te
 
 @contextmanager
 def unchanged(*messages: Any) -> Iterator[None]:
-    """Raise if a message, a state or a context is changed in place: others hold the same tensors.
+    """A context that raises if a message, a state or a context is changed in place.
 
-    As torch counts changes; what goes through ``.data`` or numpy is not counted.
+    Others hold the same tensors. Only changes that torch counts are noticed, not those through
+    ``.data`` or numpy.
 
     Raises:
         ChangedInPlace: naming the first tensor that was changed, replaced, added or taken away.
@@ -158,7 +160,7 @@ def unchanged(*messages: Any) -> Iterator[None]:
 
 
 def pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
-    """What a function returned, which must be two.
+    """The two values that a function returned; raises if it returned something else.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
@@ -232,17 +234,17 @@ def _versions(tensors: Sequence[tuple[Place, Tensor]]) -> list[tuple[Place, int,
 
 
 class OwnTensors:
-    """What the clients of one round have sent and kept: none may overwrite what another gave.
+    """The tensors that clients of a round sent or keep, to notice if one overwrites another's.
 
-    A network's ``state_dict()`` gives the network's own tensors, which the next client's turn
-    overwrites where one network serves them all.
+    A method that sends a network's ``state_dict()`` sends the network's own tensors. If all clients
+    share one network, the next client overwrites them.
     """
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
 
     def add(self, client: int, *parts: Message) -> None:
-        """Note what a client gives.
+        """Add the tensors of a client.
 
         Raises:
             ValueError: if a tensor is one that another client gave, and changed since.

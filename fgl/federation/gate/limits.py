@@ -1,4 +1,4 @@
-"""Limits: how much a client may send, and how long a run goes on without anybody's upload."""
+"""Limits: how much a client may send, and how many rounds may have no upload that counts."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ NOTE = 2**20  # bytes of what stands beside a message
 
 @dataclass(frozen=True)
 class Limits:
-    """What a run takes from its clients: ``fgl.run(..., limits=Limits(metrics=20))``.
+    """Bounds on uploads and on empty rounds: ``fgl.run(..., limits=Limits(metrics=20))``.
 
     Args:
-        upload_bytes: of one upload. Default 16 times the model and 16 MiB, and 1 GiB more where the
-            method has `ragged` keys, whose sizes depend on a client's data.
-        note_bytes: of what a client on a machine of its own says beside its message: numbers,
-            losses, names, metrics. Default 1 MiB, and 16 times the letters of the model's names.
-        metrics: of a client's own score, and of all clients' scores together. Of more, those stay
-            that most clients have.
-        metric_length: characters of a metric's name.
-        empty_rounds: rounds in a row in which no upload counts; then the run raises. So it does
-            where no upload counted in all of its rounds. An exchange with such a round, of a
-            secure sum, is like a round. None for any number of them.
-        refuse_copies: whether uploads that `Round.copies` names are refused.
+        upload_bytes: largest size of an upload. Default 16 times the model plus 16 MiB, and 1 GiB
+            more if the method has `ragged` keys, whose sizes depend on a client's data.
+        note_bytes: largest size of the data that a remote client sends beside its message: numbers,
+            losses, names, metrics. Default 1 MiB plus 16 times the length of the model's names.
+        metrics: largest number of metrics of a client's own score, and of all clients' scores
+            together. If there are more, the metrics that most clients have are kept.
+        metric_length: largest number of characters of a metric's name.
+        empty_rounds: the run raises after this number of consecutive rounds in which no upload
+            counts, and at its end if no upload counted in any round. An exchange with such a round,
+            as of a secure sum, counts as one. None for no limit.
+        refuse_copies: whether to refuse the uploads that `Round.copies` lists.
 
     Raises:
         TypeError, ValueError: for a number that is no whole number, or out of range.
@@ -63,19 +63,19 @@ class Limits:
             )
 
     def of_upload(self, method: Method) -> int:
-        """The most bytes of an upload."""
+        """The largest size of an upload in bytes."""
         if self.upload_bytes is not None:
             return self.upload_bytes
         return TIMES * num_bytes(method.common()) + ROOM + (RAGGED if method.ragged else 0)
 
     def of_note(self, method: Method) -> int:
-        """The most bytes of what stands beside a message."""
+        """The largest size of the data beside a message in bytes."""
         if self.note_bytes is not None:
             return self.note_bytes
         return NOTE + 16 * sum(map(len, method.common()))
 
     def check_bytes(self, method: Method, upload: int, note: int = 0) -> None:
-        """Raise a ValueError if an upload, or what stands beside it, is too large.
+        """Raise a ValueError if an upload, or the data beside it, is too large.
 
         Example:
             >>> Limits(upload_bytes=1000).check_bytes(fgl.fedavg(torch.nn.Linear(1, 1)), 1001)
@@ -92,7 +92,7 @@ class Limits:
                 )
 
     def check_metrics(self, names: Mapping[str, Any]) -> None:
-        """Raise a ValueError if a score has too many metrics, or a name that nobody can read.
+        """Raise a ValueError if a score has too many metrics or an unreadable name.
 
         Example:
             >>> Limits().check_metrics({"a" * 200: 1.0})
@@ -113,7 +113,7 @@ class Limits:
                 raise ValueError(f"Expected the names of metrics to be printable, but got {name!a}")
 
     def too_many(self, scores: Mapping[int, Mapping[str, Any]]) -> set[str]:
-        """Names of metrics beyond those that most clients have; empty where all fit.
+        """Names of the metrics to leave out, the rarest ones; empty if all fit.
 
         Example:
             >>> scores = {0: {"auc": 0.5}, 1: {"auc": 0.7, "spam": 1.0}}

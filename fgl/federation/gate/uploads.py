@@ -1,4 +1,4 @@
-"""Uploads: which messages of a round the server takes, and why it refuses the others."""
+"""Uploads: the messages of a round that the server accepts, and why it refuses the others."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_MORE = Limits()
 
 
 class Absent(ValueError):
-    """A client that says of itself that it takes no part: its message does not count, and is right.
+    """A client that declines to take part: its message does not count, and is not an error.
 
     Example:
         >>> issubclass(Absent, ValueError)
@@ -31,14 +31,14 @@ class Absent(ValueError):
 
 
 class Sifted(NamedTuple):
-    """What came of a round's uploads, each in the order of the clients.
+    """The uploads of a round after the server's checks, in the order of the clients.
 
     Args:
         taken: the messages that count.
-        refused: why others do not.
-        malformed: those of them that are not even what most clients send.
-        form: that of this run's uploads.
-        copied: clients whose upload is detectably a copy, and of what.
+        refused: the errors of the other messages.
+        malformed: refused clients whose message has another form than most clients'.
+        form: the form of this run's uploads.
+        copied: clients whose upload is visibly a copy, and of what.
     """
 
     taken: dict[int, Message]
@@ -57,21 +57,21 @@ def sift(
     votes: int = 0,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """The uploads that count, why others do not, and the form that uploads of this run have.
+    """Check the uploads of a round: which count, why others do not, and the form of this run.
 
-    The form of a round is the one that more clients have than any other. The form of earlier rounds
-    has as many votes as clients counted in one of them, or as have it now. So a form stays until
-    more clients share another one, and one that a single client set does not outlive the next
-    two. If two forms have the most votes, no client counts and none is called wrong.
+    The form of a round is the one that most clients have. The form of earlier rounds has `votes`
+    votes too, or the number of clients that have it now if this is larger. So a form stays until
+    more clients share another one. A form that a single client set is replaced as soon as two
+    clients share another. If two forms tie, no client counts and none is called wrong.
 
     Args:
-        method: says what travels and what is accepted.
-        uploads: client to what came of it, which may be anything.
-        sent: what each client was sent.
-        state: the server's.
-        form: of the uploads of earlier rounds; empty where none has counted yet.
-        votes: the most clients that counted in one of those rounds.
-        limits: how large an upload may be, and whether copies are refused.
+        method: the method with the model and `accept`.
+        uploads: the uploads by client, which may be anything.
+        sent: the server's message to each client.
+        state: the server's state.
+        form: the form of earlier rounds; empty if no upload has counted yet.
+        votes: largest number of clients that counted in an earlier round.
+        limits: the largest upload, and whether copies are refused.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -161,7 +161,7 @@ def _is_update(form: Any, template: Mapping[str, Tensor]) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """Why an upload is refused, as a history keeps it.
+    """The reason why an upload was refused, as text for the history.
 
     Example:
         >>> reason(KeyError("w")), reason(ValueError("too large"))
@@ -172,7 +172,7 @@ def reason(error: Exception) -> str:
 
 
 def shortened(text: str) -> str:
-    """A text of somebody else's as a history keeps it: of some length, and printable.
+    """A text from a client, shortened and made printable for the history.
 
     Example:
         >>> shortened("a\x1b[2Jb"), len(shortened("a" * 1000))
@@ -185,7 +185,7 @@ def shortened(text: str) -> str:
 
 
 def of_whom(whys: Mapping[int, str]) -> str:
-    """Each client's reason, said once for all who have the same.
+    """The clients' reasons as text; equal reasons are joined.
 
     Example:
         >>> of_whom({0: "late", 1: "late", 2: "late", 3: "gone", 5: "late"})
@@ -259,13 +259,14 @@ def _too_far(
     most: float,
     alike: Collection[str],
 ) -> dict[int, Diverged]:
-    """Whose change is over `most` times the median of the round, and larger than what was sent.
+    """Clients whose change is over `most` times the round's median and larger than the sent entry.
 
-    Of an even number the upper median is taken: half of the clients, who send next to nothing,
-    cannot have the others refused. Whoever the others are, a change may not be over `most` times
-    what was sent, or than 1: the server may not grow by more either. Of an entry that was not sent,
-    such as a network's output, the first bound is ``most ** 2``, and 1: what several layers make
-    of a change is a product; the second is none. An entry that is `alike` the model is no product.
+    For an even number of clients the upper median is used, so that half of the clients cannot get
+    the others refused by changing almost nothing. In any case a change may not be over `most` times
+    the sent entry, or `most` if that is smaller than 1, since the server may not grow by more
+    either. For an entry that was not sent, such as a network's output, the first bound is `most`
+    squared times the median, and at least 1, since several layers multiply a change; there is no
+    second bound. For an entry that is `alike` the model, the bound stays `most`.
     """
     found: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):

@@ -1,6 +1,6 @@
-"""An author's words, in the order in which one reads them.
+"""Everything that the author of a method needs; read the files in this order.
 
-`fedavg` has the four functions and the method that all others start from; `method` says what each
-field is; `inbox` and `message` what a server reads; `compose` how a builder joins a method's layers
-and what may not go around what. The others serve these.
+`fedavg` has the four functions and the method from which all others start. `method` describes every
+field, `inbox` and `message` the values that a server reads. `compose` records which builders made a
+method, and refuses combinations that do not work. The other files serve these.
 """

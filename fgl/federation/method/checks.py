@@ -18,13 +18,13 @@ def check_message(
     model: Mapping[str, Tensor] | None = None,
     name: str = "message",
 ) -> None:
-    """Check what crosses the wire.
+    """Check a message that crosses the wire.
 
     Args:
-        message: what should be a dict of tensors, at most one dict deep.
-        model: the architecture's tensors; each tensor of ``message["model"]`` must be one of them,
-            with its exact shape and dtype (so ``[1]`` never broadcasts into a model).
-        name: what an error calls the message.
+        message: the object to check; it must be a dict of tensors, at most one dict deep.
+        model: the architecture's tensors. Each tensor of ``message["model"]`` must have the name of
+            one of them, and exactly its shape and dtype (so ``[1]`` never broadcasts into a model).
+        name: name of the message in errors.
 
     Raises:
         TypeError: if it is something other than tensors in dicts, or a dtype differs.
@@ -97,7 +97,7 @@ def _check_tensors(value: Any, name: str, depth: int) -> None:
 
 
 def check_keys(got: Mapping[str, Any], want: Collection[str], name: str) -> None:
-    """Raise a ValueError that names what is missing in `got`, or extra, against `want`.
+    """Raise a ValueError if `got` lacks keys of `want` or has others; it names them.
 
     Example:
         >>> check_keys({"a": 1}, ["b"], "message")
@@ -126,11 +126,11 @@ def _check_tensor(tensor: Tensor, model: Mapping[str, Tensor], key: str, name: s
 
 
 def check_names(what: str, metrics: Any) -> None:
-    """Refuse what is no dict of metrics by their names.
+    """Refuse a value that is not a dict from names to metrics.
 
     Args:
-        what: who returned it.
-        metrics: what was returned.
+        what: the function that returned it, as an error names it.
+        metrics: the value that it returned.
 
     Raises:
         TypeError: if it is no mapping, or a name is no string.
@@ -149,7 +149,7 @@ def check_names(what: str, metrics: Any) -> None:
 
 
 def as_number(name: str, value: Any) -> float:
-    """A metric as a float, whatever number or tensor of one number it is.
+    """A metric as a float. It may be any number, or a tensor with one entry.
 
     Example:
         >>> as_number("accuracy", torch.tensor(0.5))

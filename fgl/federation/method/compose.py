@@ -1,4 +1,4 @@
-"""Composition of methods: what a builder notes in them, and what may not go around what."""
+"""Composition of methods: a record of their builders, and combinations that are refused."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ def layer(*, sealed: Collection[str]) -> Callable[[Callable[P, Method]], Callabl
 
 
 def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
-    """A decorator of a builder, ``Method -> Method``: the method knows who made it, of what.
+    """A decorator for builders of methods: each method records its builder and the arguments.
 
-    The builder's arguments are part of a run: a checkpoint of other settings is refused,
+    The builder's arguments become part of a run. A checkpoint with other arguments is refused,
     ``repr(method)`` shows them, and `refuse` finds the builder by its name.
 
     Args:
         builder: a function that returns a method.
-        sealed: fields of the method that nobody around may change, since the builder covers
-            nothing else. A run of a method with another one there raises.
+        sealed: fields of the method that no builder around this one may change, since its guarantee
+            covers only these functions. A run raises if one of them was replaced.
 
     Returns:
-        The builder, whose methods have one layer more; around the layers of the first method, or
-        of the first task, among its arguments. It raises a TypeError if it returns no method.
+        The builder. Its methods have one layer more than the first method, or the first task's
+        method, among its arguments. It raises a TypeError if it does not return a method.
 
     Example:
         >>> @layer
@@ -85,7 +85,7 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
 
 
 def _method_of(value: Any) -> Method | None:
-    """The method that a builder was given: itself, or that of a task."""
+    """The method that a builder was given, or the method of the task that it was given."""
     value = getattr(value, "fedavg", value)
     return value if isinstance(value, Method) else None
 
@@ -121,13 +121,13 @@ def _call(signature: inspect.Signature, given: Mapping[str, Any]) -> list[str]:
 
 
 def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -> None:
-    """Raise if a method was made by a builder, anywhere inside, that `outer` cannot stand around.
+    """Raise if one of the method's layers is a builder that does not work inside of `outer`.
 
     Args:
         method: what `outer` is given.
-        inner: the name of the builder, or several names.
+        inner: the name of the builder to refuse, or several names.
         outer: the name of the method that asks.
-        why: what would go wrong, as a clause.
+        why: the reason, as a clause of the error.
 
     Raises:
         ValueError: if one of these builders made the method, or a part of it.
@@ -147,7 +147,7 @@ def refuse(method: Method, inner: str | Collection[str], outer: str, why: str) -
 
 
 def check_model_alone(method: Method, outer: str) -> None:
-    """Raise if clients train more than the model, such as masks, which `outer` would lose.
+    """Raise if clients train tensors beside the model, such as masks, which `outer` would lose.
 
     Args:
         method: what `outer` is given.
@@ -170,7 +170,7 @@ def check_model_alone(method: Method, outer: str) -> None:
 
 
 def check_one_architecture(method: Method, outer: str) -> None:
-    """Raise if clients have models of their own, whose parts `outer` would take for the server's.
+    """Raise if clients have models of their own: `outer` would take their parts for the server's.
 
     Args:
         method: what `outer` is given.
@@ -190,7 +190,7 @@ def check_one_architecture(method: Method, outer: str) -> None:
 
 
 def unsealed(method: Method) -> Method:
-    """The method without its seals: for who plays an attacker, or watches in a test.
+    """The method without its seals, for simulated attackers and for tests that look inside.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0)
@@ -205,9 +205,9 @@ def _unsealed(layer: Layer) -> Layer:
 
 
 def check_seals(method: Method) -> None:
-    """Raise if a method was put around a transform that covers nothing but what it made itself.
+    """Raise if a sealed function of a transform was replaced by a method around it.
 
-    Where several have sealed a field, the outermost of them counts.
+    If several transforms seal one field, the outermost one counts.
 
     Raises:
         ValueError: naming the transform, and which functions are others.
@@ -234,13 +234,14 @@ def check_seals(method: Method) -> None:
 
 
 def check_averages(method: Method, outer: str) -> None:
-    """Raise unless a method's server does what FedAvg's does: its work would be lost in `outer`.
+    """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
 
-    It is asked: of two clients' models, of one and of three examples, both shall get the mean.
+    The server is tried with the models of two clients, which have one and three examples: both must
+    get the weighted mean.
 
     Args:
         method: what `outer` is given.
-        outer: the name of the method that replaces the server's work by its own.
+        outer: the name of the builder that replaces the server's function by its own.
 
     Raises:
         ValueError: if they get anything else, or the server asks for more than that.

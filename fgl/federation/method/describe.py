@@ -1,4 +1,4 @@
-"""Descriptions of settings: any value as JSON can hold it, to compare runs by."""
+"""Descriptions of settings: any value in a form that JSON can hold, to compare runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ DEPTH = 8  # of what is described
 
 
 def described(value: Any, depth: int = DEPTH) -> Any:
-    """A value as JSON can hold it: equal for equal values, also in another process.
+    """A description of a value that JSON can hold. Equal values have equal descriptions.
 
-    Functions count by their name, what `functools.partial` fixed, their defaults, the constants of
-    a lambda, and what they close over, but for lists and dicts, which they may fill. Tensors and
-    arrays count by a digest of their entries, modules by `architecture`, all else by how it is
-    printed.
+    This holds in another process too. A function is described by its name, its defaults, the
+    arguments that `functools.partial` fixed, the constants of a lambda, and the values that it
+    closes over, except for lists and dicts, which it may fill. A tensor or an array is described by
+    a digest of its entries, a module by `architecture`, everything else by its ``repr``.
 
     Args:
         value: anything.
@@ -66,7 +66,7 @@ def described(value: Any, depth: int = DEPTH) -> Any:
 
 @runtime_checkable
 class Methodlike(Protocol):
-    """What has layers says by them what it is."""
+    """An object with layers, which describe it."""
 
     layers: Any
 
@@ -91,10 +91,10 @@ def _printed(value: Any, depth: int) -> Any:
 
 
 def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
-    """The modules of a model by their path: each one's type, and its attributes.
+    """The type and the attributes of each module of a model, by the module's path.
 
-    Tensors and modules among them are not attributes, nor are names with a first ``_``; of tensors
-    it says which are not trained.
+    Tensors, modules and names that begin with ``_`` are left out of the attributes. Tensors that
+    are not trained are listed.
 
     Example:
         >>> architecture(torch.nn.Dropout(0.1))
@@ -114,7 +114,7 @@ def architecture(model: nn.Module, depth: int = DEPTH) -> dict[str, str]:
 
 
 def spelled(function: Any, depth: int = DEPTH) -> str:
-    """A function by its name, with what it fixes and closes over.
+    """A function by its name, with the arguments that it fixes and the values that it closes over.
 
     Example:
         >>> def times(factor):
@@ -151,7 +151,7 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
 
 
 def hides(function: Any) -> bool:
-    """Whether a function may have settings that its name does not tell.
+    """Whether a function may have settings that its name does not show.
 
     Example:
         >>> hides(torch.relu), hides(lambda value: 2 * value)
@@ -167,7 +167,7 @@ def hides(function: Any) -> bool:
 
 
 def short_name(function: Any) -> str:
-    """A function by its name alone: a script's module is another one where it is imported.
+    """A function's name without its module: a script has another module name when it is imported.
 
     Example:
         >>> short_name(functools.partial(torch.nn.functional.dropout, p=0.1))

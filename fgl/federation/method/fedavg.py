@@ -28,14 +28,14 @@ def fedavg(
     train: Training | None = None,
     target: Target = CLASSES,
 ) -> Method:
-    """Federated averaging: everybody trains the server's model, the server averages what comes.
+    """Federated averaging: each client trains the server's model, the server averages the models.
 
     ``theta <- sum_k n_k theta_k / sum_k n_k``, n_k being the number of training examples.
 
     Args:
         model: the architecture, with the initial parameters.
-        loss: ``(params, graph, context) -> scalar``; default `supervised`, that of the target on
-            the training examples.
+        loss: ``(params, graph, context) -> scalar``; default `supervised`, the target's loss on the
+            training examples.
         train: default one step of SGD.
         target: what the values of ``graph.y`` are; default class labels.
 
@@ -63,17 +63,18 @@ def fedavg(
 
 
 def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
-    """The loss of FedAvg: that of the target on a client's training examples.
+    """The loss of FedAvg: the target's loss on a client's training examples.
 
     Args:
         model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
-        target: what the values of ``graph.y`` are; default class labels, by cross-entropy.
+        target: meaning of the values of ``graph.y``; default class labels, with cross-entropy.
 
     Returns:
-        ``(params, graph, context) -> scalar``; it raises a ValueError for a graph without labels,
-        a TypeError for numbers where no target says what they are, a ValueError for parameters
-        that are not, by name and shape, the model's, and one where the model says too little: of
-        fewer classes, or of nodes where the examples are pairs.
+        ``(params, graph, context) -> scalar``. It raises a ValueError for a graph without labels,
+        for parameters whose names or shapes are not the model's, and for a model whose output is
+        too small: fewer classes than the labels have, or a row per node where the examples are
+        pairs. It raises a TypeError for labels that are floating-point numbers if no target is
+        given.
 
     Raises:
         ValueError: if parameters of the model are tied.
@@ -127,10 +128,10 @@ def _check_output(model: nn.Module, output: Tensor, graph: Graph, target: Target
 
 
 def adopt_model(model: nn.Module) -> Receive:
-    """FedAvg's receive: train from the server's model; the context is the whole message.
+    """FedAvg's `receive`: start from the server's model; the context is the whole message.
 
     Args:
-        model: the architecture that the received model must match, name by name.
+        model: the architecture; a received model must have the same names.
 
     Returns:
         ``(message, state, graph) -> params, context``.
@@ -162,10 +163,10 @@ def _check_has_model(message: Message) -> None:
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
-    """FedAvg's send: the trained model and the number of training nodes.
+    """FedAvg's `send`: the trained model and the number of training examples.
 
     Returns:
-        ``{"model": params, "num_examples": int64 scalar}``, and the state as it was.
+        ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -176,10 +177,11 @@ def send_model(
 
 
 def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """FedAvg's aggregate: the mean of the models weighted by examples, for everybody.
+    """FedAvg's `aggregate`: the mean of the models, weighted by examples, goes to every client.
 
-    Where no client has an example the outbox is empty and a warning given: everybody keeps the old
-    model. (So weigh a loss without labels by what it uses: send nodes as ``num_examples``.)
+    If no client has an example, the outbox is empty, a warning is given and every client keeps the
+    old model. (If a loss needs no labels, send the number of examples that it uses as
+    ``num_examples``, such as the number of nodes.)
 
     Returns:
         The outbox, and the state ``{"model": mean}``.
@@ -204,7 +206,7 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
 
 
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:
-    """FedAvg's deploy: a client uses the model that it is sent.
+    """FedAvg's `deploy`: a client uses the model that it is sent.
 
     Raises:
         ValueError: if the message has no model.
@@ -219,7 +221,7 @@ def deploy_received(message: Message, state: State, graph: Graph) -> Params:
 
 
 def accept_all(message: Message, client: int, state: State) -> None:
-    """FedAvg's accept: the general checks of a message are enough.
+    """FedAvg's `accept`: the general checks of a message are enough.
 
     Example:
         >>> accept_all({}, 0, {})
@@ -227,9 +229,10 @@ def accept_all(message: Message, client: int, state: State) -> None:
 
 
 def accept_equally(message: Message, client: int, state: State) -> None:
-    """The server's check where all clients weigh the same: a method may say 0, nobody more than 1.
+    """The server's check if all clients have equal weights: ``"num_examples"`` is at most 1.
 
-    `Method.max_examples` stays the size of the largest client, which other parts of uploads have.
+    `Method.max_examples` stays the size of the largest client, since other entries of an upload may
+    count its examples.
 
     Example:
         >>> accept_equally({"num_examples": torch.tensor(2)}, 0, {})

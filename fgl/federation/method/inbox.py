@@ -1,4 +1,4 @@
-"""Inbox and outbox: what reached the server in a round, and what it sends next."""
+"""Inbox and outbox: the messages that a server received in a round, and its next messages."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .message import Message, leaves
 
 
 class Inbox(Mapping[int, Message]):
-    """What reached the server in a round: client to message, in the order of the clients.
+    """The messages that the server received in a round, as a mapping from client to message.
 
     Args:
-        messages: client to message; clients that dropped out are absent.
-        num_clients: clients in the federation, present or not.
-        sent: client to the message that it was sent in this round; default unknown.
-        round: the round's number, from 0; default unknown.
-        asked: clients that were asked in this round, whether or not their answers came; default
-            those that are here.
+        messages: the messages by client, without clients that dropped out.
+        num_clients: number of clients in the federation, including absent ones.
+        sent: the messages that the server sent in this round, by client; default unknown.
+        round: number of the round, from 0; default unknown.
+        asked: the clients that were asked in this round, whether or not their answers arrived;
+            default the clients of `messages`.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)
@@ -45,7 +45,7 @@ class Inbox(Mapping[int, Message]):
 
     @property
     def clients(self) -> list[int]:
-        """Who is here, in order: the rows of a stack."""
+        """The clients that sent a message, in order; row i of a stack belongs to ``clients[i]``."""
         return list(self._messages)
 
     def __getitem__(self, client: int) -> Message:
@@ -58,9 +58,9 @@ class Inbox(Mapping[int, Message]):
         return len(self._messages)
 
     def stack(self, key: str) -> Any:
-        """One tensor ``[K, ...]`` per entry of `key`: a dict of them, or a single tensor.
+        """Stack the clients' tensors under `key`: one tensor ``[K, ...]``, or a dict of them.
 
-        A copy, to be changed at will.
+        The stack is a copy, which may be changed in place.
 
         Raises:
             TypeError: if an entry is no tensor or has another dtype than the first client's.
@@ -70,14 +70,14 @@ class Inbox(Mapping[int, Message]):
         return self._entries(key, _stack)
 
     def each(self, key: str) -> Any:
-        """Like `stack`, but returns a view, or a list of tensors. Do not change it in place.
+        """Like `stack`, but returns a view or a list of tensors. Do not change it in place.
 
-        The batch executor makes the messages of one cohort as parts of one tensor.
+        It is a view if the messages are rows of one tensor, as the batch executor makes them.
         """
         return self._entries(key, _whole)
 
     def joined(self, key: str) -> Tensor:
-        """The rows of all clients, one below the other: ``[n_1 + ... + n_K, ...]``.
+        """Concatenate the clients' rows in order: ``[n_1 + ... + n_K, ...]``.
 
         Raises:
             ValueError: if the inbox is empty or a message lacks the key.
@@ -90,7 +90,7 @@ class Inbox(Mapping[int, Message]):
         return torch.cat(list(self._of_each(key).values()))
 
     def changes(self, key: str) -> Any:
-        """What the clients changed: a stack ``[K, ...]`` of `key` as it came less as it was sent.
+        """Stack of the changes: each client's `key` minus the `key` it was sent, ``[K, ...]``.
 
         Raises:
             TypeError: as `stack`, or if a client was sent a tensor where it sends a dict.
@@ -143,10 +143,10 @@ class Inbox(Mapping[int, Message]):
         return first if same else torch.stack(list(went.values()))
 
     def messages(self, parts: Mapping[str, Any]) -> dict[int, Message]:
-        """The way back from stacks: one message for each client that is here.
+        """Split stacks into messages, one for each client of the inbox.
 
         Args:
-            parts: key to a tensor ``[K, ...]``, or to a dict of them.
+            parts: for each key a tensor ``[K, ...]``, or a dict of such tensors.
 
         Raises:
             ValueError: if a stack has not one row per client.
@@ -219,7 +219,7 @@ def _checked(values: Mapping[int, Any], path: str) -> list[Tensor]:
 
 
 def _whole(tensors: list[Tensor]) -> Tensor | list[Tensor]:
-    """The tensor ``[K, ...]`` whose parts, in order, these are; themselves if there is none."""
+    """One tensor ``[K, ...]`` whose rows these tensors are, without a copy, or else the tensors."""
     first = tensors[0]
     step = tensors[1].storage_offset() - first.storage_offset() if len(tensors) > 1 else 0
     storage, start = first.untyped_storage().data_ptr(), first.storage_offset()
@@ -239,10 +239,10 @@ def _stack(tensors: list[Tensor]) -> Tensor:
 
 
 class Broadcast(Mapping[int, Message]):
-    """An outbox with one message for everybody.
+    """An outbox with the same message for every client.
 
     Args:
-        message: what every client gets.
+        message: the message to every client.
         num_clients: clients in the federation.
 
     Example:
@@ -270,7 +270,7 @@ class Broadcast(Mapping[int, Message]):
 def changed_messages(
     outbox: Mapping[int, Message], change: Callable[[Message], Message]
 ) -> Mapping[int, Message]:
-    """An outbox whose messages are changed; one message for everybody stays one.
+    """Apply `change` to every message of an outbox; a `Broadcast` stays one message.
 
     Example:
         >>> outbox = Broadcast({"w": torch.zeros(1)}, num_clients=2)
@@ -283,11 +283,11 @@ def changed_messages(
 
 
 def one_for_all(sent: Sequence[Mapping[str, Any]], what: str) -> Any:
-    """What everybody was sent, which must be the same for all.
+    """The message, or part of a message, that all clients were sent; raises if they differ.
 
     Args:
-        sent: to each client, a message or a part of one.
-        what: what an error calls it.
+        sent: for each client a message, or a part of one.
+        what: its name in errors.
 
     Raises:
         ValueError: if two are not equal.

@@ -1,4 +1,4 @@
-"""Layers of a method: which builders made it, one around the other, and what each was set to."""
+"""Layers of a method: the builders that made it, from inside to outside, with their arguments."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ HOOKS = ("batches", "adjust", "settle")  # of its training
 
 @dataclass(frozen=True)
 class Layer:
-    """A builder that made a method, or made one of another.
+    """A builder that made a method, or wrapped one, and its arguments.
 
     Args:
-        name: of the builder.
-        settings: its arguments by name, defaults included, but for the method that it was given.
-        call: the arguments that were given, as they are written.
-        sealed: fields of the method that nobody around may change.
-        left: functions and training of the method as the builder left them.
-        inner: layers that the builder used inside.
+        name: name of the builder.
+        settings: its arguments by name, with defaults, without the method that it was given.
+        call: the arguments that were given, as text for ``repr``.
+        sealed: fields of the method that no builder around this one may change.
+        left: the method's functions and training at the end of the builder.
+        inner: layers that the builder applied itself.
 
     Example:
         >>> fgl.methods.fedprox(fgl.fedavg(torch.nn.Linear(1, 1)), mu=0.5).layers[-1].settings["mu"]
@@ -37,14 +37,14 @@ class Layer:
 
     @property
     def all(self) -> Iterator[Layer]:
-        """Itself and the layers that it used inside, the outer ones first."""
+        """This layer and its inner layers, from outside to inside."""
         yield self
         for layer in reversed(self.inner):
             yield from layer.all
 
 
 def written(layers: Sequence[Layer]) -> str:
-    """The call that makes a method.
+    """The nested calls that make a method, as text.
 
     Example:
         >>> written([Layer("fedavg", {}, ["GCN(...)"]), Layer("fedprox", {"mu": 0.1}, ["mu=0.1"])])
@@ -57,7 +57,7 @@ def written(layers: Sequence[Layer]) -> str:
 
 
 def short(value: Any) -> str:
-    """A value as it is written in a call, without what is inside of a large one.
+    """A value as text for a call; a large value is shortened to ``Name(...)``.
 
     Example:
         >>> short(0.1), short(torch.nn.Linear(1, 1)), short(torch.nn.functional.relu)

@@ -1,4 +1,4 @@
-"""Messages: dicts of named tensors, at most one dict deep; nothing else crosses the wire."""
+"""Messages: dicts of named tensors, at most one dict deep. Nothing else crosses the wire."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Message = dict[str, Any]  # a tensor by its key, or a dict of tensors
 
 
 def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Every tensor with its path, in the message's order: ``("model/convs.0.bias", tensor)``.
+    """All tensors of a message with their paths, in order: ``("model/convs.0.bias", tensor)``.
 
     Example:
         >>> [path for path, _ in leaves({"model": {"w": torch.zeros(1)}, "n": torch.tensor(3)})]
@@ -27,7 +27,7 @@ def leaves(message: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 
 def num_bytes(message: Mapping[str, Any]) -> int:
-    """Size of a message's tensors in bytes; names are not counted.
+    """Size of a message's tensors in bytes, without their names.
 
     Args:
         message: dict of tensors, at most one dict deep.
@@ -43,7 +43,7 @@ def num_bytes(message: Mapping[str, Any]) -> int:
 
 
 def compact(message: Message) -> Message:
-    """The same tensors, those copied that keep a larger one alive, as a view of a batch does.
+    """The same message; a tensor that is a view of a larger one is copied, so that memory is freed.
 
     Example:
         >>> kept = compact({"w": torch.zeros(100, 3)[7]})
@@ -66,7 +66,7 @@ def compact(message: Message) -> Message:
 
 
 def to(message: Any, device: torch.device) -> Any:
-    """A message, a state, or several of them by client, on a device.
+    """Move a message or a state, or a dict of them by client, to a device.
 
     Example:
         >>> to({"w": torch.zeros(1)}, torch.device("cpu"))

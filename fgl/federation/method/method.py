@@ -1,4 +1,4 @@
-"""Methods: four small functions and what surrounds them; FedAvg and the parts it is made of."""
+"""Methods: four small functions, how a client trains, and the rules of a round."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Account = Callable[[Inbox, State], State]
 
 
 def without_noise(message: Message) -> Mapping[str, float]:
-    """What an exact answer costs: its noise is 0.
+    """The cost of an answer without noise: a noise multiplier of 0.
 
     Example:
         >>> without_noise({})
@@ -53,21 +53,23 @@ class Training:
     """How a client trains.
 
     Args:
-        optimizer: makes a `torch.optim` optimiser of a list of tensors.
-        num_steps: local steps per round, each on all training examples; default 1.
-        batches: ``(graph, context) -> pairs (graph, context)``, what the loss sees in each local
-            step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
-            neighbours, negative edges. Drawn before the first step, from torch's global generator;
-            `Steps` are made one by one.
-        max_grad_norm: clip the gradient's norm to this; default no clipping.
-        keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
-            ``"optimizer"``; default a fresh optimiser each round.
-        adjust: ``(grads, params, context) -> grads``, between the gradient, clipped, and the
-            optimiser's step: name to tensor of what is trained, zeros where a loss has no gradient.
+        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        num_steps: number of local steps per round, each on all training examples; default 1.
+        batches: ``(graph, context) -> pairs (graph, context)``, replaces `num_steps`: each local
+            step computes the loss on one pair. Used for minibatches (`node_minibatches`,
+            `graph_minibatches`), sampled neighbours and negative edges. All pairs are drawn before
+            the first step, from torch's global generator; with `Steps` each is drawn when it is
+            needed.
+        max_grad_norm: the gradient is clipped to this norm; default no clipping.
+        keep_optimizer: whether a client keeps the optimiser's state until its next round, under
+            ``"optimizer"`` in its own state; default a fresh optimiser in each round.
+        adjust: ``(grads, params, context) -> grads``, called after clipping and before the
+            optimiser's step. `grads` has a tensor for each trained tensor, zeros if the loss does
+            not depend on it.
         settle: ``(new, old, context) -> params``, called after each optimiser step with the new and
-            the old tensors; what it returns replaces the new ones.
-        settle_moments: whether `settle` is called for each of the optimiser's moments too, so that
-            an entry that does not move keeps its own.
+            the old tensors. The tensors that it returns replace the new ones.
+        settle_moments: whether `settle` is also called with each of the optimiser's moments. So an
+            entry that `settle` holds still keeps its moments too.
 
     Raises:
         ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
@@ -105,63 +107,68 @@ class Training:
 
 @dataclass(frozen=True, repr=False)
 class Method:
-    """A federated method: what a client minimises, receives and sends, what the server makes of it.
+    """A federated method: what clients minimise, receive and send, and how the server aggregates.
 
     Messages and states are dicts of named tensors, at most one dict deep. A method is a value:
-    `fedavg` makes the first one, ``dataclasses.replace`` varies it.
+    `fedavg` makes one, and ``dataclasses.replace`` makes another with some fields replaced.
 
     Args:
-        model: the architecture; its parameters travel as plain dicts of tensors and its own are
-            only the initial ones.
-        loss: ``(params, graph, context) -> scalar``, what a client minimises.
-        receive: ``(message, state, graph) -> params, context``, where it starts and what its loss
-            sees besides. A context that is a dict gets these parameters too, under ``"start"``.
-        send: ``(params, context, state, graph) -> message, state``, what it lets out and what it
-            keeps. A context that is a dict has one entry more, ``"trained"``: ``"num_steps"``,
-            int64, the steps taken, and ``"losses"``, float64 ``[num_steps]``, the loss before each.
-        aggregate: ``(inbox, state) -> outbox, state``, what the server makes of the messages. Its
-            state is ``{"model": initial}`` at first. A client that the outbox does not name keeps
-            the last message it was sent; the model in a message may be a part of the whole one.
-        deploy: ``(message, state, graph) -> params``, the whole model that a client uses now, after
-            the message that it is sent next: what is scored.
-        train: optimiser, local steps.
+        model: the architecture. Its own parameters are the initial ones; trained parameters are
+            passed around as plain dicts of tensors.
+        loss: ``(params, graph, context) -> scalar``, the loss that a client minimises.
+        receive: ``(message, state, graph) -> params, context``. Training starts from `params`; the
+            loss gets `context`. If the context is a dict, `params` are added to it as ``"start"``.
+        send: ``(params, context, state, graph) -> message, state``, the client's upload and the
+            state that it keeps. If the context is a dict, it has the entry ``"trained"``, a dict of
+            ``"num_steps"``, int64, the number of steps taken, and ``"losses"``, float64
+            ``[num_steps]``, the loss before each step.
+        aggregate: ``(inbox, state) -> outbox, state``, the server's part: from the uploads to the
+            next message for each client. The first state is ``{"model": initial}``. A client that
+            is not in the outbox keeps the last message that it was sent. A message may have some of
+            the model's tensors only.
+        deploy: ``(message, state, graph) -> params``, the complete model that a client uses after
+            the round. `message` is the next one from the server. Scores are computed with this
+            model.
+        train: optimiser and local steps, see `Training`.
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
-            the server's. An error refuses it: it is dropped, recorded and warned of, and the round
-            goes on without it.
+            the server's. If it raises, the upload is refused: it does not count, the history
+            records the reason, a warning is given, and the round goes on.
         exchange: number of consecutive rounds that have the same participants.
-        participants: the fewest that a round needs. A run whose participation gives fewer raises.
-        silent: whether clients tell nothing beside their messages: neither their losses nor their
-            numbers of examples, which a history shows otherwise.
-        personal: what every client trains beside the model, name to a first tensor: masks, mixing
-            weights. The params that `receive` returns have them too, and the loss and `send` see
-            them there; no message's model has them, nor what `deploy` returns.
-        ragged: keys of what is sent whose shapes, inner names or presence differ between clients or
-            rounds: `accept` checks them. All others are compared with the form that most clients'
-            uploads have.
-        max_examples: the most ``"num_examples"`` that a client can have; an upload that says more
-            is refused. Tasks know it; default no bound.
+        participants: smallest number of participants of a round. A run with fewer raises.
+        silent: if True, clients send nothing beside their messages: no losses and no numbers of
+            examples. Otherwise these appear in the history.
+        personal: tensors that every client trains beside the model, such as masks or mixing
+            weights: name to initial tensor. `receive` returns them among the params, where the loss
+            and `send` find them. They are neither in a message's ``"model"`` nor in the params of
+            `deploy`.
+        ragged: keys of an upload whose shapes, inner names or presence may differ between clients
+            or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
+            that most clients' uploads have.
+        max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger one
+            is refused. Tasks set it; default no bound.
         max_change: let c be this number, and the size of a change its root mean square. The server
             refuses an upload if an entry's change is larger than c times the round's median change
             and larger than what was sent, or larger than c times what was sent. For an entry that
             was not sent, the first bound is c squared times the median, unless its tensors have
             the model's names and shapes, as SCAFFOLD's. The server's outbox and state may grow by
             the factor c at most. ``math.inf`` for no bound.
-        layers: the builders that made this method, innermost first, each with its settings; see
-            `fgl.federation.layer`.
-        own: names of modules of the model that are each client's own, of its own shapes, or not
-            there: an input layer, a head. They never travel: the first message lacks them, and an
-            upload that has them is refused. Clients may then have other features and classes.
-        models: the clients' own models, made of their graphs; see `fgl.methods.own_models`.
-        costs: ``(message) -> numbers``, what a client's answer to a message is worth to a privacy
-            budget: the ``"noise_multiplier"`` of its own noise, and where they are not 1 its
-            ``"steps"`` and ``"sample_rate"``. Empty where the answer tells nothing of its data.
-            Default no noise: no budget affords that.
-        onward: entries of a client's state that never go back. A client on its own machine keeps
-            their newest values, whatever round its server goes back to.
-        account: ``(inbox, state) -> state``, what the server notes of a round of which it makes
-            nothing: its inbox is empty and says who was asked. A method has one where noise is in
-            what the server makes. Then a checkpoint is written before anybody is shown a round,
-            so that a killed run shows the same again and draws no other noise.
+        layers: the builders that made this method, from inside to outside, with their arguments;
+            see `fgl.federation.layer`.
+        own: names of modules of the model, such as an input layer or a head, that each client has
+            for itself, in its own shape, or lacks. They are never sent: the first message does not
+            have them, and an upload with them is refused. So clients may have different features
+            and classes.
+        models: the clients' own models, made from their graphs; see `fgl.methods.own_models`.
+        costs: ``(message) -> numbers``, the privacy cost of a client's answer to a message: the
+            ``"noise_multiplier"`` of the client's own noise, and its ``"steps"`` and
+            ``"sample_rate"`` if they are not 1. It is empty if the answer does not depend on the
+            client's data. By default an answer has no noise, which no privacy budget allows.
+        onward: entries of a client's state that never go back to earlier values. A client on its
+            own machine keeps their newest values, even if its server resumes from an earlier round.
+        account: ``(inbox, state) -> state``, called after a round from which the server makes
+            nothing; the inbox is empty and knows who was asked. A method has one if what its server
+            makes contains noise. A checkpoint is then written before anybody sees a round, so that
+            a resumed run shows the same and draws no other noise.
 
     Raises:
         TypeError: if `own` is a string.
@@ -214,10 +221,10 @@ class Method:
 
     @property
     def made_of(self) -> tuple[Layer, ...]:
-        """The layers, and one named ``"replace"`` for what was replaced around them.
+        """The layers, and a last one named ``"replace"`` for fields that were replaced afterwards.
 
-        That one tells which functions there are whose settings nobody knows: those that no builder
-        noted, but for plain functions, which have none.
+        That layer lists the functions with unknown settings: no builder recorded them, and they are
+        not plain functions, which have no settings.
         """
         left = self.layers[-1].left if self.layers else {}
         now = {**_functions(self), **_hooks(self.train)}
@@ -232,24 +239,24 @@ class Method:
 
     @property
     def unknown(self) -> list[str]:
-        """Functions that may have settings which no builder noted, at whatever depth."""
+        """Functions with settings that no builder may have recorded, inner layers included."""
         found = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
         return list(dict.fromkeys(name for names in found for name in names))
 
     def initial(self) -> Params:
-        """A copy of the model's own tensors, with which a federation starts."""
+        """A copy of the model's own tensors, the start of a federation."""
         return {name: t.detach().clone() for name, t in self.model.state_dict().items()}
 
     def common(self) -> Params:
-        """The model's own tensors that travel: all, but for what is each client's `own`."""
+        """The model's own tensors without the modules of `own`: the part that is sent."""
         return without(self.model.state_dict(), self.own)
 
     def model_of(self, graph: Graph) -> nn.Module:
-        """A client's model: its own, where clients have models of their own."""
+        """The model of a client: from `models` if there are any, otherwise `model`."""
         return self.model if self.models is None else self.models(graph)
 
     def at(self, graph: Graph) -> AbstractContextManager[None]:
-        """Meanwhile a client's own model is called in the place of the method's."""
+        """A context in which calls of the method's model use the client's own model."""
         if self.models is None:
             return nullcontext()
         return standing_in(self.model, self.models(graph))

@@ -1,4 +1,4 @@
-"""Models of clients that differ: each client's own, of which a part is everybody's."""
+"""Models of clients that differ: each client has its own, and all share one part of it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class _Own(NamedTuple):
 
 
 class Models:
-    """Every client's own model, made of its graph once; clients whose models are equal share one.
+    """The clients' own models, made from their graphs once; equal models are one module.
 
-    Its first tensors are drawn with a seed that the common part decides, the same for all clients.
-    So they are the same after a resume, and on another machine.
+    The initial tensors of a client's own part are drawn with a seed that follows from the common
+    part and is the same for all clients. So they are the same after a resume and on another
+    machine.
 
     Args:
-        make: ``graph -> module``, a client's own model.
-        model: a model with the part that everybody has.
+        make: ``graph -> module``, makes a client's own model.
+        model: a model with the part that all clients share.
         own: names of modules of `model` that are each client's own.
 
     Example:
@@ -69,7 +70,7 @@ class Models:
         return self._of(graph, name).module
 
     def kind(self, graph: Graph) -> Hashable:
-        """What clients have in common who can train as one batch."""
+        """A key that is equal for clients whose models can train as one batch."""
         return self._of(graph).kind
 
     def first(self, graph: Graph) -> Params:
@@ -106,7 +107,7 @@ class Models:
         return alike[-1]
 
     def described(self, graph: Graph) -> dict[str, Any]:
-        """A client's own part as JSON can hold it: shapes, and a digest of the architecture."""
+        """A client's own part, described for JSON: shapes and a digest of the architecture."""
         own = self._of(graph)
         shapes = {n: list(t.shape) for n, t in own.first.items() if n not in self.common}
         text = json.dumps(architecture(own.module)).encode()
@@ -115,7 +116,7 @@ class Models:
 
 
 def without(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Tensor]:
-    """The tensors that are under none of these names of modules, detached.
+    """The tensors that belong to none of the named modules, detached.
 
     Example:
         >>> list(without(torch.nn.Linear(1, 1).state_dict(), ["bias"]))
@@ -125,7 +126,7 @@ def without(tensors: Mapping[str, Tensor], own: Collection[str]) -> dict[str, Te
 
 
 def is_under(name: str, modules: Collection[str]) -> bool:
-    """Whether a tensor is in one of these modules.
+    """Whether a tensor belongs to one of the named modules.
 
     Example:
         >>> is_under("conv.weight", ["conv"]), is_under("conv2.weight", ["conv"])
@@ -135,7 +136,7 @@ def is_under(name: str, modules: Collection[str]) -> bool:
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:
-    """Raise a ValueError if two names of parameters are one tensor: each would go its own way.
+    """Raise a ValueError if two parameters share one tensor, since training would separate them.
 
     Example:
         >>> check_untied(torch.nn.Linear(1, 1))

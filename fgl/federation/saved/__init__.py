@@ -1,1 +1,1 @@
-"""What of a run is saved, and how it is read again."""
+"""Checkpoints of a run: what is saved, and how it is read again."""

@@ -1,7 +1,8 @@
-"""Checkpoints that are whole or not there, and know when they are not.
+"""Checkpoints: written completely or not at all, and checked when they are read.
 
-The folder of a run holds ``round-N.ckpt``, the two newest; ``history.jsonl``, a line for each
-round; ``stopped``, if a callback ended the run; and ``lock``. Nothing else in it is touched.
+The folder of a run holds the two newest checkpoints, ``round-N.ckpt``; ``history.jsonl``, a line
+for each round; ``stopped``, if a callback ended the run; and ``lock``. Other files in it are left
+alone.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ HINTS = {
 
 
 class Damaged(Exception):
-    """A checkpoint, or what it needs of the history, cannot be read."""
+    """A checkpoint, or the part of the history that belongs to it, cannot be read."""
 
 
 @contextmanager
 def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> Iterator[Any]:
-    """The `Folder` of a run, which nobody else may use meanwhile; None for no path.
+    """A context with the `Folder` of a run, locked against other processes; None without a path.
 
     Raises:
         OSError: if nobody can write there.
@@ -65,11 +66,11 @@ def opened(path: str | os.PathLike[str] | None, identity: Mapping[str, Any]) -> 
 
 
 class Folder:
-    """The checkpoint folder of a run: what is there, and how far its history is written.
+    """The checkpoint folder of a run: its checkpoints and its history.
 
     Args:
         path: the folder.
-        identity: what a run must agree with to go on from it, JSON-able.
+        identity: values, as JSON can hold them, that must be equal when a run resumes.
     """
 
     def __init__(self, path: Path, identity: Mapping[str, Any]) -> None:
@@ -81,7 +82,7 @@ class Folder:
         self._sum = hashlib.sha256()
 
     def load(self, device: torch.device) -> Result | None:
-        """The newest whole checkpoint; a damaged one is named in a warning and passed over.
+        """The newest undamaged checkpoint; a warning names damaged ones, which are skipped.
 
         Raises:
             ValueError: if the checkpoint is of another run or of another format, or if the history
@@ -134,7 +135,7 @@ class Folder:
             )
 
     def save(self, result: Result, unscored: Round | None = None) -> Path:
-        """Append to the history, write ``round-N.ckpt`` atomically; the two newest are kept.
+        """Append to the history and write ``round-N.ckpt`` atomically; the two newest are kept.
 
         A round that is `unscored` comes after the history: what it made is in the result.
         """
@@ -152,15 +153,15 @@ class Folder:
         return path
 
     def stop(self, rounds: int) -> None:
-        """Note that a callback ended the run after so many rounds."""
+        """Note that a callback ended the run after this number of rounds."""
         note = self.path / "stopped"
         with check_disk(f"checkpoint note {note} to be written after round {rounds - 1}"):
             disk.write_whole(note, str(rounds).encode())
 
     def has_stopped(self, rounds: int) -> bool:
-        """Whether a callback ended the run after so many rounds.
+        """Whether a callback ended the run after this number of rounds.
 
-        A note that is empty or no number was left by a power cut: it counts for any rounds.
+        A note that is not a number was damaged by a power cut; it counts for any number of rounds.
         """
         note = self.path / "stopped"
         if not rounds or not note.is_file():
@@ -260,12 +261,12 @@ def _pack(
 
 
 def write_sealed(path: Path, payload: bytes) -> None:
-    """Write a file of this format, for its owner alone: its number, a checksum, the payload."""
+    """Write a file with the format's number, a checksum and the payload, for its owner alone."""
     disk.write_whole(path, _sealed(payload), private=True)
 
 
 def read_sealed(path: Path) -> bytes | None:
-    """What `write_sealed` wrote; None where the file is damaged.
+    """The payload that `write_sealed` wrote; None if the file is damaged.
 
     Raises:
         ValueError: for a whole file of another format.

@@ -1,4 +1,4 @@
-"""Files that outlive a kill and a power cut: whole or not there, appended to, of one process."""
+"""Files that survive a kill and a power cut: written whole, appended to, locked to one process."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from filelock import FileLock, Timeout
 
 
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
-    """Write a file that is found whole or not at all, after a power cut too.
+    """Write a file completely or not at all, even if the power fails.
 
-    A `private` one is for its owner alone.
+    With `private` only its owner may read it.
 
     Example:
         >>> import pathlib, tempfile
@@ -31,13 +31,13 @@ def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
 
 
 def try_writing(path: Path, content: bytes) -> None:
-    """Write what `write_whole` would, and take it away again: an error comes now, not later."""
+    """Try `write_whole` with a file that is removed again, so that an error is raised now."""
     with _beside(path, content, private=True):
         pass
 
 
 def write_at(path: Path, position: int, content: bytes) -> None:
-    """Write from a position on; what stood after it, such as half a line, is cut off."""
+    """Write from a position on; the rest of the file, such as half a line, is cut off."""
     with path.open("r+b" if position else "wb") as file:
         file.seek(position)
         file.truncate()
@@ -47,7 +47,7 @@ def write_at(path: Path, position: int, content: bytes) -> None:
 
 @contextmanager
 def only_one(folder: Path) -> Iterator[None]:
-    """Keep others out of a folder; the system lets go when a process ends, killed or not.
+    """A context that locks a folder; the system unlocks it if the process is killed.
 
     Raises:
         ValueError: if another run, of this process or not, is in there.

@@ -1,4 +1,4 @@
-"""Identity of a run: what a checkpoint must agree with before a run goes on from it."""
+"""Identity of a run: values that must be equal when a run resumes from a checkpoint."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ def identity(
     dropouts: float | Callable[[int, int], bool],
     config: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    """What a checkpoint must agree with before a run goes on from it, JSON-able.
+    """The values that must be equal when a run resumes from a checkpoint, as JSON can hold them.
 
-    It is made of the fields of the method and of its training, and of the settings of its layers.
-    A field that is a function counts by its name; an optimiser's factory also by the settings of
-    the optimiser that it makes, and the method's model by the numbers it starts from.
+    They are made from the fields of the method and of its training, and from the arguments of its
+    layers. A function is compared by its name, an optimiser's factory also by the settings of the
+    optimiser that it makes, and the model also by its initial tensors.
     """
     model = method.model
     return {
@@ -71,9 +71,9 @@ def identity(
 
 
 def _architecture(method: Method) -> Any:
-    """As it was when FedAvg was made: a module may count its calls.
+    """The architecture when FedAvg was built; a module that counts its calls has changed since.
 
-    Of a model of which a part is each client's own, those modules that hold what is common.
+    If a part of the model is each client's own, only the modules of the common part.
     """
     if method.own:
         common = method.common()
@@ -114,9 +114,9 @@ def _unsaved(model: nn.Module) -> list[tuple[str, Tensor]]:
 
 
 def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The config of a run, and under ``"layers"`` what the builders of its method were set to.
+    """The config of a run, with the arguments of its method's builders under ``"layers"``.
 
-    Functions that no `layer` made come last, by their names: their settings are not known.
+    Functions that no `layer` recorded come last, by name, since their settings are unknown.
 
     Example:
         >>> method = fgl.transforms.clipped(fgl.fedavg(torch.nn.Linear(1, 1)), length=0.5)
@@ -128,7 +128,7 @@ def with_layers(method: Method, config: Mapping[str, Any] | None) -> dict[str, A
 
 
 def fingerprint(graphs: Sequence[Graph]) -> str:
-    """A digest of everything that the graphs hold, in their order.
+    """A digest of all tensors of the graphs, in the order of the graphs.
 
     Example:
         >>> one, two = (fgl.Graph(torch.eye(n), torch.zeros(2, 0).long()) for n in (1, 2))
@@ -171,14 +171,14 @@ def _digest(messages: Sequence[Message]) -> str:
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:
-    """What an optimiser is set to, whatever its factory hides: asked of one that is never used.
+    """The settings of the optimiser that a factory makes, read from one made for this purpose.
 
     Args:
-        factory: makes a `torch.optim` optimiser of a list of tensors.
+        factory: function from a list of tensors to a `torch.optim` optimiser.
 
     Returns:
-        For each group of parameters the settings that JSON can hold; a tensor of one number is that
-        number. Empty where the factory does not take a list of one small tensor.
+        For each parameter group the settings that JSON can hold; a tensor with one entry becomes a
+        number. Empty if the factory refuses a list with one small tensor.
 
     Example:
         >>> settings = optimizer_settings(lambda tensors: torch.optim.SGD(tensors, lr=0.25))

@@ -1,4 +1,4 @@
-"""Minibatches: what each local step of a client sees."""
+"""Minibatches: the graph and the context of each local step of a client."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Step = tuple[Graph, Any]
 
 
 class Steps(Sequence[Step]):
-    """Local steps that are made when they are asked for, and not kept: one is there at a time.
+    """Local steps that are made one at a time, when they are needed, and then freed.
 
-    For ``Training(batches=...)`` where all of a round would not fit the memory.
+    For ``Training(batches=...)`` if all steps of a round do not fit into memory together.
 
     Args:
-        count: how many.
-        make: ``number -> graph, context``, the same whenever it is asked.
+        count: number of steps.
+        make: ``number -> graph, context``; must return the same each time it is called.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -52,7 +52,7 @@ class Steps(Sequence[Step]):
 
 
 def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
-    """The graph and the context of every step: what `how.batches` draws, or all of the client.
+    """The graph and the context of every step: as `how.batches` draws them, or the whole client.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -73,7 +73,7 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
 
 
 def heard(steps: Sequence[Step]) -> Iterator[Step]:
-    """The same steps, each asked for when it is needed, and heard of where they take long.
+    """The same steps, one at a time, with a progress bar if they take long.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(5, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -87,7 +87,7 @@ def heard(steps: Sequence[Step]) -> Iterator[Step]:
 
 
 def num_steps(how: Training) -> int:
-    """Steps on all of a client, where no `batches` says what they see.
+    """Number of steps on the whole client, if there are no `batches`.
 
     Example:
         >>> num_steps(fgl.Training())
@@ -101,11 +101,11 @@ def node_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of training nodes, for ``Training(batches=...)``.
 
-    The loss sees the whole graph; its `train_mask` holds the minibatch. The last one is kept
-    however small.
+    The loss sees the whole graph; its `train_mask` selects the minibatch. The last minibatch is
+    kept, even if it is small.
 
     Args:
-        graph: with training nodes; one without has no steps.
+        graph: a graph; if it has no training node, there are no steps.
         context: passed on as it is.
         batch_size: training nodes per step.
         num_epochs: passes over the training nodes.
@@ -128,7 +128,7 @@ def node_minibatches(
 
 
 def training_examples(graph: Graph) -> Tensor:
-    """What a client trains on, int64: nodes, or graphs of a collection; all without a mask.
+    """Indices of the training examples, int64: nodes, or a collection's graphs; all without a mask.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -139,7 +139,7 @@ def training_examples(graph: Graph) -> Tensor:
 
 
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
-    """The same graph, its cached adjacency too, with another training mask; unchecked.
+    """The same graph with another training mask and the same cached adjacency; not checked.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
@@ -157,8 +157,8 @@ def graph_minibatches(
 ) -> Iterator[tuple[Graph, Any]]:
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
-    The last one is kept however small. Where one batch holds all, that is the collection itself,
-    whose adjacency is there already.
+    The last minibatch is kept, even if it is small. If one minibatch holds all graphs, it is the
+    collection itself with its cached adjacency.
 
     Args:
         graph: a collection.

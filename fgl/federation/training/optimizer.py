@@ -1,4 +1,4 @@
-"""The optimiser in local training: its step, the hooks around it, its state, its memory."""
+"""The optimiser in local training: its step, the hooks around it, its state and its layout."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, one fo
 
 
 class Layout:
-    """How training lays out parameters: by columns, where a matrix meets sparse features.
+    """Memory layout of parameters: a matrix that multiplies sparse features is stored by columns.
 
-    Such a product reads a matrix by columns, and would copy it in every step.
+    Such a product reads the matrix by columns; stored by rows it would be copied in every step.
 
     Args:
         params: name to tensor.
-        graph: whose features meet them; default none.
+        graph: the graph whose features they multiply; default none.
     """
 
     def __init__(self, params: Mapping[str, Tensor], graph: Graph | None = None) -> None:
@@ -34,7 +34,7 @@ class Layout:
             self.turned = {n for n, p in params.items() if p.dim() == 2 and p.shape[1] == width}
 
     def turn(self, tensors: Mapping[str, Tensor]) -> Params:
-        """The same tensors, with those that are laid out by columns transposed: there and back.
+        """Transpose the tensors that are stored by columns; a second call undoes the first.
 
         A name may have a prefix, as in the ``"exp_avg/name"`` of an optimiser's state.
         """
@@ -45,14 +45,14 @@ class Layout:
 
 
 def copies(leaves: Mapping[str, Tensor]) -> Params:
-    """The tensors as they are now, apart from what becomes of them."""
+    """Copies of the tensors, which later changes do not reach."""
     return {name: leaf.detach().clone() for name, leaf in leaves.items()}
 
 
 def change_grads(
     leaves: Mapping[str, Tensor], adjust: Adjust, layout: Layout, context: Any
 ) -> None:
-    """Put what `adjust` makes of the gradients in their place; no gradient counts as zeros."""
+    """Replace the gradients by those that `adjust` returns; a missing gradient counts as zeros."""
     for leaf in leaves.values():
         if leaf.grad is None:
             leaf.grad = torch.zeros_like(leaf)
@@ -73,9 +73,10 @@ def step_settled(
     *,
     moments: bool,
 ) -> None:
-    """A step, and what `settle` makes of the parameters after and before it in their place.
+    """Take a step, then replace the parameters by those that `settle` returns.
 
-    With `moments` the same of each of the optimiser's moments, which are 0 before a first step.
+    With `moments`, `settle` is applied to each of the optimiser's moments too; before the first
+    step they are 0.
     """
     old = {"": layout.turn(copies(leaves))}
     old |= {key: layout.turn(copies(of)) for key, of in _moments(stepper, leaves, moments).items()}
@@ -100,7 +101,7 @@ def _moments(
 
 
 def named(name: str, hook: Adjust) -> Adjust:
-    """The same hook, which must return what it is given, name by name and shape by shape.
+    """The same hook, with a check that it returns the names and shapes that it was given.
 
     Example:
         >>> forgetful = named("adjust", lambda grads, params, context: {})
@@ -130,7 +131,7 @@ def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
-    """The same optimiser in one pass over the memory, where torch has that and nobody chose."""
+    """The same optimiser with ``fused=True``, if torch supports it and the user set nothing."""
     for group in optimizer.param_groups:
         chosen = any(group.get(key) for key in ("foreach", "fused", "differentiable"))
         fits = all(p.is_floating_point() and not p.is_complex() for p in group["params"])
@@ -157,7 +158,7 @@ def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params
 def load_state(
     optimizer: optim.Optimizer, leaves: Mapping[str, Tensor], state: Mapping[str, Tensor]
 ) -> None:
-    """Put back what `state_of` took."""
+    """Restore the state that `state_of` returned."""
     for path, value in state.items():
         key, name = path.split("/", 1)
         copy_ = value.clone(memory_format=torch.contiguous_format)

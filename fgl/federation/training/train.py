@@ -29,7 +29,7 @@ CALL = "call the model with torch.func.functional_call(model, params, inputs)"
 
 
 class Trained(NamedTuple):
-    """What local training makes: parameters, the loss before each step, the optimiser's state.
+    """The result of local training: parameters, the loss before each step, the optimiser's state.
 
     Example:
         >>> Trained({"w": torch.zeros(1)}, [0.7, 0.6], {}).losses
@@ -52,19 +52,19 @@ def train(
 ) -> Trained:
     """Minimise ``method.loss`` on one client, from `params`.
 
-    Torch's global random state is seeded for the time of the call, and put back.
+    Torch's global random state is seeded during the call and restored afterwards.
 
     Args:
         method: the loss, the optimiser and the number of steps.
         params: where to start; not changed.
         graph: the client's graph.
-        context: what `method.receive` made.
-        seed: decides minibatches, dropout, augmentation and whatever else the loss draws.
-        optimizer: state to go on from (`Trained.optimizer` of an earlier call); default none.
+        context: the context from `method.receive`.
+        seed: decides minibatches, dropout, augmentation and all else that the loss draws.
+        optimizer: the optimiser's state from an earlier call, `Trained.optimizer`; default none.
 
     Returns:
         The trained parameters, the loss before each step, and the optimiser's state by
-        ``"name/parameter"``, empty where the method does not keep it.
+        ``"name/parameter"``, empty if the method does not keep it.
 
     Example:
         >>> model = fgl.nn.GCN(2, 8, 2)
@@ -111,18 +111,19 @@ def minimise(
 ) -> Trained:
     """Take one step of an optimiser for each batch: ``params <- step(grad loss(params, *batch))``.
 
-    Local training of a client, and of a server that trains. Randomness is torch's global one.
+    Used for the local training of a client, and of a server that trains. Random numbers come from
+    torch's global generator.
 
     Args:
         loss: ``(params, *batch) -> scalar``.
         params: where to start, name to tensor; not changed.
-        batches: what the loss sees in each step, a tuple each; drawn as it is needed.
+        batches: for each step the tuple of the loss's further arguments, drawn when it is needed.
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
-        state: the optimiser's, of an earlier call; default none.
-        names: which tensors are trained; default those in floating point.
-        max_grad_norm, adjust, settle, settle_moments: see `Training`; a batch's last part is the
-            context.
-        layout: how the tensors lie in memory; default as they come.
+        state: the optimiser's state from an earlier call; default none.
+        names: names of the trained tensors; default all floating-point tensors.
+        max_grad_norm, adjust, settle, settle_moments: see `Training`; the last entry of a batch is
+            the context.
+        layout: how the tensors are stored; default as they are.
         keep: whether to return the optimiser's state.
 
     Returns:
@@ -181,7 +182,7 @@ def minimise(
 
 
 def check_scalar(value: Any) -> None:
-    """A loss is one number."""
+    """Raise unless the loss is one number."""
     if not isinstance(value, Tensor):
         raise TypeError(f"Expected the loss to be a scalar tensor, but got {value!r}")
     if value.dim():
@@ -189,15 +190,16 @@ def check_scalar(value: Any) -> None:
 
 
 def check_has_gradient(value: Tensor) -> None:
-    """Of a loss, or of the losses of many clients."""
+    """Raise if a loss, or the losses of several clients, have no gradient."""
     if not value.requires_grad:
         raise ValueError(f"Expected the loss to depend on params, but got no gradient: {CALL}")
 
 
 def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
-    """Raise a ValueError if a backward has given none of the parameters a gradient.
+    """Raise a ValueError if the backward pass gave no parameter a gradient.
 
-    A loss that is a leaf itself, ``torch.zeros((), requires_grad=True)``, says so on purpose.
+    A loss that is itself a leaf, ``torch.zeros((), requires_grad=True)``, may have none: this is
+    how a method says that there is nothing to train.
     """
     if leaves and loss.grad_fn is not None and all(leaf.grad is None for leaf in leaves.values()):
         raise ValueError(
@@ -206,11 +208,11 @@ def check_reached(leaves: Mapping[str, Tensor], loss: Tensor) -> None:
 
 
 def trainable(method: Method, graph: Graph | None = None) -> set[str]:
-    """Names of the tensors that are trained: parameters of the model, and personal ones.
+    """Names of the trained tensors: the model's parameters and the personal tensors.
 
     Args:
-        method: its model, or what stands for it.
-        graph: a client's, whose own model it is then; default none.
+        method: the method with the model and the personal tensors.
+        graph: a client's graph, to use the client's own model; default none.
 
     Example:
         >>> sorted(trainable(fgl.fedavg(torch.nn.Linear(1, 1))))
@@ -222,7 +224,7 @@ def trainable(method: Method, graph: Graph | None = None) -> set[str]:
 
 
 def gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:
-    """The loss's gradient at `params`, by name; without the tensors that it does not depend on.
+    """The gradient of a loss at `params`, by name, without tensors that the loss does not use.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -247,7 +249,7 @@ def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Par
 
 @contextmanager
 def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """The model in training or evaluation mode; each of its modules gets its own back.
+    """A context with the model in training or evaluation mode; each module's mode is restored.
 
     Example:
         >>> model = torch.nn.Dropout()
@@ -269,7 +271,7 @@ def in_mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 @contextmanager
 def training(model: nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """Training mode, gradients and a seed of its own; all put back at the end."""
+    """A context with training mode, gradients and the given seed; all are restored at its end."""
     state = torch.get_rng_state()
     cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
     set_seed(seed)

@@ -1,4 +1,4 @@
-"""The batch executor: clients in this process, many of them as one batch."""
+"""The batch executor: clients in this process, several of them as one batch."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from .train_cohort import kind_of, train_cohort
 class Batch(Loop):
     """Clients in this process, `clients_at_once` of them as one batch of tensors.
 
-    Clients of about the same size share a cohort, so that padding is cheap; what a round has built
-    is kept for the next one. A cohort whose contexts have different keys is split.
+    Clients of similar size share a cohort, so that little padding is needed. Cohorts are kept from
+    round to round. A cohort whose contexts have different keys is split.
 
     Args:
-        method: what they run; its loss must run under `vmap`.
+        method: the method; its loss must run under `vmap`.
         clients: every client's graph.
         clients_at_once: the largest cohort.
-        or_alone: whether clients that cannot be batched train one after the other, they and all
-            that come after them; `one_by_one` then says why. Default: that is an error.
-        seed, states, score: as `Loop`.
+        or_alone: whether clients that cannot be batched, and all clients after them, train one at a
+            time; `one_by_one` then has the reason. By default an error is raised.
+        seed, states, score: as for `Loop`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
@@ -59,9 +59,9 @@ class Batch(Loop):
         self._cohorts: dict[tuple[int, ...], Cohort] = {}
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
-        """Clients of about the same size, whose optimisers are as old, in groups of equal count.
+        """Groups of equal count, of clients with similar size and equally old optimisers.
 
-        Clients that have models of their own share a group where these are of one kind.
+        Clients with models of their own share a group only if these are of one kind.
         """
         if self.one_by_one:
             self.padding = 0.0

@@ -1,4 +1,4 @@
-"""The choice of how many clients train as one batch, where nobody made it."""
+"""The default number of clients that train as one batch."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """How many clients train as one batch, and why.
+    """Number of clients that train as one batch, and the reason.
 
     Example:
         >>> print(Choice(8, "its clients fit the cache"))
@@ -43,30 +43,31 @@ class Choice(NamedTuple):
 
 
 def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None) -> Choice:
-    """How many clients should train as one batch, from their sizes and those of the model.
+    """Choose how many clients train as one batch, from the sizes of the clients and of the model.
 
-    What a client works on in a step is estimated: ``4 P + D`` numbers, P being what is trained and
-    D its features, its edges and four times what all layers put out for its nodes, of the client
-    that needs most. There are as many batches as all clients need caches, rounded: a batch may need
-    half a cache more. Where D alone is a twelfth of the cache a client keeps the machine busy by
-    itself, and a batch would only leave the cache: all train one by one. With many graphs a client
-    they do so from three fifths on; below it at least ten share a batch. There products of dense
-    weights take the time, which the cache helps less.
+    A client's working set in a step is estimated as ``4 P + D`` numbers. P is the number of trained
+    numbers. D is the number of its features and edges plus four times the outputs of all layers for
+    its nodes, for the client that needs most. The number of batches is the working set of all
+    clients divided by the cache, rounded; so a batch may need half a cache more. If D alone is a
+    twelfth of the cache, one client keeps the machine busy, and a batch would only leave the cache:
+    all clients train one at a time. If clients hold many graphs, this bound is three fifths of the
+    cache, and below it at least ten clients share a batch: products of dense weights take most of
+    the time there, and the cache helps them less.
 
-    Clients that have models of their own are batched with those whose models are of one kind: the
-    answer is the smallest of the kinds that have several clients.
+    Clients with models of their own are batched by the kind of model. The answer is then the
+    smallest over the kinds that have several clients.
 
-    The same inputs are given the same answer on every machine: the cache is a number that stands
-    here, not one that is read off. A loss that a batch refuses shows in the first round; `fgl.run`
-    then trains one client after the other, see `Round.one_by_one`.
+    The answer is the same on every machine, since the cache's size is a constant and not measured.
+    If a loss does not run in a batch, the first round shows it, and `fgl.run` trains one client at
+    a time, see `Round.one_by_one`.
 
     Args:
-        method: its model, its optimiser.
-        clients: their graphs.
-        cache: bytes; default 64 MiB on a processor, 4 GiB on a GPU.
+        method: the method with the model and the optimiser.
+        clients: the clients' graphs.
+        cache: size of the cache in bytes; default 64 MiB on a processor, 4 GiB on a GPU.
 
     Returns:
-        The `Choice`; 1 means one after the other.
+        The `Choice`; 1 means one client at a time.
 
     Raises:
         ValueError: for a cache that is not above 0.

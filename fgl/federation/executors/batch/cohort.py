@@ -1,4 +1,4 @@
-"""Cohorts: several clients as one, their graphs and contexts stacked for `vmap`."""
+"""Cohorts: the graphs and contexts of several clients, stacked for `vmap`."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ def _late(make: Callable[[], Part]) -> Part:
 
 
 class Cohort:
-    """K graphs, padded to the largest and stacked; their edges are block-diagonal operators.
+    """K graphs, padded to the largest one and stacked; their edges are block-diagonal operators.
 
     Args:
-        graphs: of the same kind: the same fields, features, classes, dtype and device.
-        clients: what an error calls them; default their position.
+        graphs: the clients' graphs, with equal fields, features, classes, dtype and device.
+        clients: the clients' numbers for errors; default their positions.
 
     Raises:
         ValueError: if the graphs differ in kind.
@@ -125,11 +125,11 @@ class Cohort:
         return isinstance(self.graphs[0].x, SparseMatrix)
 
     def known(self) -> list[Tensor]:
-        """The stacks that losses may use and that still exist, for `vmap` to hand out."""
+        """The stacks that losses may use and that still exist, as arguments of `vmap`."""
         return [stack for ref in self._lifted if (stack := ref()) is not None]
 
     def remember(self, stacks: Sequence[Tensor]) -> None:
-        """Add to `known`, weakly: a context's stack goes with its round."""
+        """Add a stack to `known` by a weak reference: a context's stack is freed with its round."""
         self._lifted = [weakref.ref(stack) for stack in (*self.known(), *stacks)]
 
     def graph(self, client: Member) -> Graph:
@@ -137,10 +137,10 @@ class Cohort:
         return _Member(self, client)
 
     def stack(self, name: str, values: Sequence[Any]) -> Part:
-        """One value per client, as a function of the client at hand inside `vmap`.
+        """One value per client, as a function that gives the current client's value inside `vmap`.
 
-        A value that all clients share is passed on as it is; those that are `Ragged` are padded
-        with zeros, which their mask leaves out.
+        A value that all clients share is passed on unchanged. `Ragged` values are padded with
+        zeros, and their mask excludes the padding.
 
         Raises:
             TypeError: if a value is of another kind than the first client's.
@@ -295,7 +295,7 @@ class _Member(Graph):
 
 
 def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
-    """Clients can only be stacked if they have the same fields and sizes of classes, features."""
+    """Raise if the graphs cannot be stacked: their fields, features or classes differ."""
     if not graphs:
         raise ValueError("Expected graphs to be at least one, but got none")
     want = kind_of_graph(graphs[0])
@@ -310,7 +310,7 @@ def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:
 
 
 def kind_of_graph(graph: Graph) -> dict[str, Any]:
-    """What graphs must have in common to be stacked."""
+    """A key that must be equal for graphs to be stacked."""
     names = (*EXAMPLE_FIELDS, *NODE_FIELDS, *EDGE_FIELDS[1:], "edge_label_index", "batch")
     return {
         "fields": [name for name in names if graph.has(name)],

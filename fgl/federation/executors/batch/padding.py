@@ -1,4 +1,4 @@
-"""The check of padding: a loss in a batch must be what it is for a client alone."""
+"""The check of padding: a client's loss must be equal in a batch and alone."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ GROUP = "edges of clients"  # and their numbers: a group whose clients were all 
 def check_padding(
     view: View, params: Sequence[Params], left: Sequence[int], checked: set[str]
 ) -> None:
-    """Compare the loss of the client that is padded most with its loss alone, once for each kind.
+    """Compare the most padded client's loss in the batch with its loss alone, once per kind.
 
-    Of models that read `edge_index` all clients are compared, and gradients must be finite.
+    If the model reads `edge_index`, all clients are compared and gradients must be finite.
 
     Args:
-        view: of the step at hand.
-        params: where each client started.
-        left: the clients that have this step.
-        checked: what was padded when a loss was compared before, ``"nodes"`` or the path of what is
-            `Ragged` in a context; it grows.
+        view: the current step.
+        params: each client's initial parameters.
+        left: the clients that take this step.
+        checked: kinds of padding that were checked before, ``"nodes"`` or the path of a `Ragged` in
+            a context; new ones are added.
 
     Raises:
         ValueError: if a loss that draws nothing is another one for a padded client.

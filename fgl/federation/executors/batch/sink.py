@@ -1,8 +1,8 @@
-"""The sink: one more node, where what a client of a batch has not ends up, for PyG's models.
+"""The sink: an extra node that takes padding and removed edges of a batch, for PyG's models.
 
-Under `vmap` no edge can be left out, and PyG's code leaves edges out by masks. So padded edges, and
-those that `Graph.with_adj` set to 0, join the sink with itself. Its features are 0, it is in a
-graph of its own, and its row of what the model says is cut off.
+PyG's code removes edges by masks, which cannot work under `vmap`. So padded edges, and edges that
+`Graph.with_adj` set to 0, become loops at the sink. Its features are 0, it belongs to an extra
+graph, and its row of the model's output is cut off.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ FRESH |= {torch.zeros, torch.ones, torch.full, torch.empty}
 
 
 class SunkReading(Reading):
-    """What a model with `edge_index` reads of one client, inside `vmap`.
+    """The arguments of a model with `edge_index` for one client, inside `vmap`.
 
     Args:
-        graph: of the client; what it has of edges ends with padding.
-        edge_index: int64 ``[2, E]``, its padding at the sink.
-        num_nodes: the clients' most, which is the sink's number.
-        num_graphs: the clients' most, which is the number of the sink's graph; None where a client
-            has one graph.
-        zero: a 0 of each client, int64, batched.
+        graph: the client's graph; its edge fields end with padding.
+        edge_index: int64 ``[2, E]``; padding points to the sink.
+        num_nodes: largest number of nodes of a client, which is the sink's index.
+        num_graphs: largest number of graphs of a client, which is the index of the sink's graph;
+            None if clients have one graph.
+        zero: a batched int64 zero of each client.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class SunkReading(Reading):
 
     @contextmanager
     def around(self, model: nn.Module) -> Iterator[None]:
-        """A call of the model: its masks of edges lead to the sink, whose row nobody sees."""
+        """Call the model with masked edges at the sink, and cut off the sink's row."""
         hook = model.register_forward_hook(self._cut, prepend=True)
         try:
             with Filtered(self):
@@ -92,10 +92,11 @@ class SunkReading(Reading):
 
 
 class Filtered(TorchFunctionMode):
-    """What PyG's layers ask of edges under `vmap`, where shapes stand still and nobody waits.
+    """A mode that makes PyG's operations on edges work under `vmap`, with fixed shapes.
 
-    A mask of edges sends the others to the sink; the largest index is what it may be; a tensor that
-    is made in a layer is one for each client. Rows are read and added whole, which is faster.
+    A mask moves the other edges to the sink. The largest index is the largest possible one. Tensors
+    that a layer makes are made for each client. Rows are read and added as a whole, which is
+    faster.
     """
 
     def __init__(self, reading: SunkReading) -> None:

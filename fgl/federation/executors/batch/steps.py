@@ -1,4 +1,4 @@
-"""Steps of a cohort: what each client sees in each of them, and inside `vmap`."""
+"""Steps of a cohort: the graphs, contexts and masks of each local step, also inside `vmap`."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class View:
     """A local step of a cohort: its graphs, contexts and training masks.
 
     Args:
-        method: its loss and its hooks are called once for all clients.
-        layout: of the stacked parameters.
+        method: the method; its loss and hooks are called once for all clients.
+        layout: layout of the stacked parameters.
     """
 
     cohort: Cohort
@@ -44,7 +44,7 @@ class View:
         self._known: Mapping[tuple[int, ...], tuple[list[Any], Part]] = {}
 
     def at(self, cohort: Cohort, contexts: Sequence[Any], mask: Tensor | None) -> View:
-        """The view of a step; what it shares with the step before is stacked once."""
+        """The view of a step; values that it shares with the step before are stacked once."""
         view = View(self.method, self.layout)
         view.cohort, view.contexts, view.mask = cohort, contexts, mask
         same = self.__dict__.get("cohort") is cohort
@@ -56,7 +56,7 @@ class View:
         return view
 
     def part(self, key: str) -> Part:
-        """An entry of the contexts, stacked when it is read for the first time."""
+        """An entry of the contexts, stacked at its first use."""
         if key not in self._parts:
             values = [context[key] for context in self.contexts]
             which = tuple(map(id, values))  # the values are held, so their ids stay theirs
@@ -67,7 +67,7 @@ class View:
         return self._parts[key]
 
     def context(self, client: Member) -> Any:
-        """The context of the client at hand."""
+        """The context of the current client."""
         first = self.contexts[0]
         if all(context is first for context in self.contexts):
             return first
@@ -76,7 +76,7 @@ class View:
         return self.cohort.stack("context", self.contexts)(client)
 
     def losses(self, stacks: Params) -> Tensor:
-        """Every client's loss ``[K]`` at its own parameters, stacked as they are laid out."""
+        """The clients' losses ``[K]``, each at the client's own parameters, which are stacked."""
 
         def loss(client: Member, mask: Tensor | None, local: Params) -> Tensor:
             graph = self.cohort.graph(client)
@@ -89,7 +89,7 @@ class View:
         return self._mapped("loss", loss, stacks)  # type: ignore[no-any-return]
 
     def hook(self, name: str, function: Hook) -> Hook:
-        """`Training.adjust` or `settle` for all clients: of stacks, with each client's context."""
+        """`Training.adjust` or `settle` for all clients, with stacks and each client's context."""
         function = named(name, function)
 
         def one(client: Member, mask: Tensor | None, first: Params, second: Params) -> Params:
@@ -150,13 +150,13 @@ class _Context(Mapping[str, Any]):
 
 
 class StepPlan:
-    """What each step of a cohort sees; a client that has no such step sees another and ignores it.
+    """The steps of a cohort; a client with fewer steps repeats one and ignores the result.
 
     Args:
-        how: how many steps, or `how.batches`.
+        how: number of steps, or `how.batches`.
         cohort: the clients.
         contexts: one per client.
-        seeds: one per client; it draws what it would draw alone.
+        seeds: one per client, as when it trains alone.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class StepPlan:
     def at(self, step: int) -> tuple[Cohort, Sequence[Any], Tensor | None]:
         """The cohort of a step, its contexts, and training masks ``[K, num_nodes]`` or None.
 
-        Contexts that are those of the step before come as the very same list.
+        If the contexts are equal to the contexts of the step before, they are the same list.
         """
         own = self.cohort.graphs
         pairs = [steps[min(step, len(steps) - 1)] if steps else None for steps in self.drawn]
@@ -192,7 +192,7 @@ class StepPlan:
         return Cohort(seen, self.cohort.clients), self.given, None
 
     def _masks(self, graphs: Sequence[Graph | None]) -> Tensor | None:
-        """Which examples each client trains on, where a step sees some of them."""
+        """The examples that each client trains on, if a step uses only some of them."""
         own = self.cohort.graphs
         if all(graph is None or graph is mine for graph, mine in zip(graphs, own, strict=True)):
             return None

@@ -47,23 +47,24 @@ def train_cohort(
     optimizers: Sequence[Mapping[str, Tensor]] | None = None,
     checked: set[str] | None = None,
 ) -> list[Trained]:
-    """What `train` makes of every client of a cohort, in one step for all.
+    """Train all clients of a cohort together; the result is as `train` of each client.
 
     ``torch.func.vmap`` of the loss over the clients, one backward, one optimiser on the stacked
-    parameters. A client with fewer minibatches than another is finished when it has none left.
+    parameters. A client with fewer minibatches than others stops early.
 
     Args:
-        method: its loss must run under `vmap`, its optimiser be element-wise.
-        params: where each client starts; not changed.
+        method: the method; its loss must run under `vmap`, and its optimiser must be element-wise.
+        params: each client's initial parameters; not changed.
         cohort: the clients' graphs.
-        contexts: what `method.receive` made, one per client; a tensor that all of them share (the
-            very same) is passed on once.
-        seeds: one per client, for its minibatches; the first one decides dropout, augmentation and
-            whatever else the loss draws, which is not what the clients would draw one by one.
-        optimizers: state for each client to go on from, after as many steps for all; default none.
-        checked: what was padded when a loss was compared before, see `check_padding`. Where
-            something else is padded now and the loss, in eval mode, draws nothing, the most padded
-            client's loss is compared with its loss alone, and the set grows; default empty.
+        contexts: the contexts from `method.receive`, one per client; a tensor object that all of
+            them share is passed on once.
+        seeds: one per client, for its minibatches. The first one decides dropout, augmentation and
+            all else that the loss draws, which differs from the draws of clients that train alone.
+        optimizers: each client's optimiser state, after the same number of steps for all; default
+            none.
+        checked: kinds of padding that were checked before, see `check_padding`. If there is a new
+            kind and the loss draws nothing in eval mode, the most padded client's loss is compared
+            with its loss alone and the kind is added; default empty.
 
     Returns:
         One `Trained` per client; their parameters are views of one stack.
@@ -129,7 +130,7 @@ def train_cohort(
 
 
 def kind_of(method: Method, graph: Graph) -> Hashable:
-    """What clients must have in common to train as one batch, where they have models of their own.
+    """A key that is equal for clients with own models that can train as one batch.
 
     Example:
         >>> kind_of(fgl.fedavg(torch.nn.Linear(1, 1)), None)
@@ -141,7 +142,7 @@ def kind_of(method: Method, graph: Graph) -> Hashable:
 
 
 def check_one_kind(method: Method, cohort: Cohort) -> None:
-    """Raise a ValueError if clients of a cohort have models of other shapes, or other modules."""
+    """Raise a ValueError if the models of a cohort's clients differ in shapes or modules."""
     kinds = [kind_of(method, graph) for graph in cohort.graphs]
     for client, kind in zip(cohort.clients, kinds, strict=True):
         if kind != kinds[0]:
@@ -192,7 +193,7 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
 
 
 def check_optimizer(factory: OptimizerFactory) -> None:
-    """Raise a ValueError if the optimisers that it makes are not element-wise, or have hooks."""
+    """Raise a ValueError if a method's optimiser is not element-wise, or has hooks."""
     _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
 
 

@@ -1,1 +1,1 @@
-"""Clients on machines of their own."""
+"""Remote clients, on their own machines."""

@@ -1,4 +1,4 @@
-"""A client on its own machine: what it agrees on with its server, trains, keeps and scores."""
+"""A client on its own machine: its agreement with the server, training, kept states, scores."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ LAST = 2**62  # number of a run or a round
 
 
 class Note(NamedTuple):
-    """What the server writes to a client beside its message.
+    """The data that the server sends to a client beside its message.
 
     Args:
-        run: number of the run, another one for every run that starts anew.
-        seed: of the run.
-        round: its number, from 0.
-        client: who this client is.
-        base: the round after which the server last took this client's message, and so the state
-            that counts; -1 where that is the empty one.
+        run: number of the run; each new run has another one.
+        seed: seed of the run.
+        round: number of the round, from 0.
+        client: number of this client.
+        base: the last round in which the server accepted this client's message; the client's state
+            after that round counts. -1 for the empty state.
 
     Example:
         >>> Note(run=7, seed=0, round=3, client=1, base=2).base
@@ -53,7 +53,7 @@ class Note(NamedTuple):
     base: int
 
     def check(self) -> None:
-        """Raise a ValueError unless the numbers are ones that a run has: files are named by them.
+        """Raise a ValueError unless a run can have these numbers, since files are named by them.
 
         Example:
             >>> Note(run=-7, seed=0, round=3, client=1, base=2).check()
@@ -65,14 +65,14 @@ class Note(NamedTuple):
 
 
 def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What a server and its clients must agree on before they can have the bits of one process.
+    """Values that must be equal at a server and its clients, so that results equal one process's.
 
     Args:
-        method: its model with its first parameters, its training, the names of its functions.
-        config: JSON-able values that hide in these functions.
+        method: the method; its initial model, its training and the names of its functions are used.
+        config: values, as JSON can hold them, that are hidden in these functions.
 
     Returns:
-        JSON-able values by name; torch's number of threads and the versions are among them.
+        Values by name, as JSON can hold them, with the number of torch threads and versions.
 
     Example:
         >>> sorted(agreement(fgl.fedavg(torch.nn.Linear(1, 1))))[-3:]
@@ -88,7 +88,7 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
-    """Raise a ValueError that names the first thing in which a client differs from its server.
+    """Raise a ValueError that names the first difference between a client and its server.
 
     Example:
         >>> check_agreement(2, {"threads": 2}, {"threads": 1})
@@ -104,9 +104,9 @@ def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]
 
 
 def plan(agreed: Mapping[str, Any]) -> str:
-    """A digest of what a run does to a client's data, by which a site approves it.
+    """A digest of all that a run does with a client's data, by which a site approves it.
 
-    Machines may change: neither threads nor versions are in it.
+    It does not include threads and versions, so that machines may change.
 
     Example:
         >>> one = agreement(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -118,14 +118,14 @@ def plan(agreed: Mapping[str, Any]) -> str:
 
 
 def check_approved(path: Any, plan: str, unknown: Sequence[str], state: Any) -> None:
-    """Raise a ValueError if a site has a list of plans that it approves, and not this one.
+    """Raise a ValueError if a site has a list of approved plans that lacks this one.
 
     A plan tells nothing of functions whose settings no builder noted, so a list approves none.
 
     Args:
-        path: of the list, whose lines begin with a plan; None approves all.
-        plan: of the run; its ledger tells what that is in words, which stay at the site.
-        unknown: names of the method's functions whose settings nobody knows.
+        path: path of the list, whose lines begin with a plan; None approves all.
+        plan: the run's plan. The ledger has the method as text, which stays at the site.
+        unknown: names of the method's functions whose settings are not known.
         state: the site's state folder, if it has one.
 
     Example:
@@ -153,11 +153,11 @@ def answer(
     shelf: Shelf,
     ledger: Ledger | None = None,
 ) -> tuple[Answer, bool]:
-    """A client's round, as `Loop` plays it, and whether it keeps a state of it.
+    """Play a client's round as `Loop` does; also says whether the client keeps a state.
 
-    The reply is kept: the same question in the same round has the same bits again, and costs
-    nothing. The new state lies beside the one that counts. What is `onward` of it is on the disk
-    before the reply leaves, in the place of what was there.
+    The reply is kept: the same question in the same round gets the same bits again and costs
+    nothing. The new state is stored beside the state that counts. Its `onward` entries are written
+    to disk before the reply is sent, in place of the old ones.
 
     Raises:
         ValueError: if the state that counts is not on the shelf, the ledger's budget does not

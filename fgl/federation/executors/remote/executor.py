@@ -1,4 +1,4 @@
-"""The executor of clients that are nodes elsewhere: who they are, asked and asked again in time."""
+"""The executor of remote clients: it finds their nodes, asks them, and asks again in time."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class _Question:
 
 
 class RemoteClients:
-    """Every client is a node elsewhere, known by the id that its network gives it.
+    """Clients as remote nodes, each known by the id that its network gives it.
 
-    Its `states` hold nothing of the clients': of each they name the run, and the round after which
-    its message was taken, whose state counts; -1 where it keeps none.
+    Its `states` hold no state of a client. For each client they have the run and the last round
+    whose message was accepted, after which the client's state counts; -1 if it keeps none.
 
     Args:
-        post: carries letters to nodes.
-        method: what server and clients run.
-        seed: of the run.
-        states: of the run so far.
-        config: JSON-able values that the clients must agree with.
+        post: sends messages to nodes.
+        method: the method that server and clients run.
+        seed: seed of the run.
+        states: the states of the run so far.
+        config: values, as JSON can hold them, that must be equal at the clients.
     """
 
     padding = 0.0
@@ -140,7 +140,7 @@ class RemoteClients:
         warnings.warn(f"Round {index}, client {client}, score: {why}", stacklevel=3)
 
     def _answer(self, index: int, client: int, content: Any | str) -> Answer:
-        """What is in a client's records, or what is wrong with them."""
+        """The content of a client's records, or the problem with them."""
         tensors = self.method.model.state_dict().values()
         device = next((tensor.device for tensor in tensors), torch.device("cpu"))
         try:

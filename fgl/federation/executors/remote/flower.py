@@ -1,4 +1,4 @@
-"""The Flower executor: clients on machines of their own, reached through Flower's SuperLink."""
+"""The Flower executor: clients on their own machines, reached through Flower's SuperLink."""
 
 from __future__ import annotations
 
@@ -50,27 +50,27 @@ def client_app(
     mods: Sequence[Any] = (),
     full_errors: bool = False,
 ) -> ClientApp:
-    """The app of a client: it trains on its own graph, as the loop would, and sends.
+    """The Flower app of a client: it trains on its own graph, as in one process, and sends.
 
-    The site's own node config says what it allows. ``state`` is a folder for what the client keeps,
-    its replies, and the ledger; without one they last as long as the SuperNode, and there is no
-    ledger. ``epsilon`` (and ``delta``, default 1e-5) is the budget of all its answers together.
-    ``approved`` is a file with the plans of runs that may be answered, one a line; default all. It
-    needs ``state``, and a run whose settings are all known.
-    ``runs`` is how many runs have a place in the folder, default 20.
+    The site's node config sets what the site allows. ``state`` is a folder for the client's states,
+    its replies and the ledger; without it, states and replies are lost when the SuperNode ends, and
+    there is no ledger. ``epsilon`` (and ``delta``, default 1e-5) is the privacy budget for all of
+    its answers together. ``approved`` is a file with the plans of approved runs, one per line;
+    default all runs. It needs ``state``, and a run whose settings are all known. ``runs`` is the
+    number of runs that the folder keeps, default 20.
 
     Args:
-        build: ``context -> method, graph, client``: made of what this machine has, and of the sizes
-            that the context's run config tells. A fourth value, if there is one, must be equal to
-            the `config` of the server's `fgl.run`.
+        build: ``context -> method, graph, client``, from this machine's data and from the sizes in
+            the context's run config. A fourth value, if there is one, must be equal to the `config`
+            of the server's `fgl.run`.
         score: ``method -> (params, graph) -> metrics``, the client's own score of the model that it
-            deploys, after each round; a rate is a pair of a sum and what divides it. Default none.
-        mods: Flower's mods around training; those that read tensors want `Flower`'s `per_tensor`.
-        full_errors: whether the server is told the words of an error. Default its stage and type
-            alone, since its words may quote the data; the SuperNode's log has all of it.
+            deploys, after each round; a rate is a pair of a sum and its divisor. Default none.
+        mods: Flower's mods around training; mods that read tensors need `per_tensor` of `Flower`.
+        full_errors: whether the server gets an error's message. By default it gets the stage and
+            the type only, since the message may quote the data; the SuperNode's log has all of it.
 
     Returns:
-        The app that a Flower app's ``pyproject.toml`` names.
+        The app to name in a Flower app's ``pyproject.toml``.
     """
 
     def query(message: Message, context: Context) -> Message:
@@ -99,7 +99,7 @@ def client_app(
         return Message(_records(said), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
-        """The outermost mod: an error of whatever is within becomes an answer."""
+        """The outermost mod: it turns any error inside into an answer."""
         kind = message.metadata.message_type
         try:
             reply: Message = call_next(message, context)
@@ -127,7 +127,7 @@ def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[
 def _asked(
     build: Build, message: Message, context: Context
 ) -> Iterator[tuple[Method, Graph, Note, Sent, Shelf, Ledger]]:
-    """What a client has, and what it is asked; the ledger says why it does not answer."""
+    """A client's data and the question; the ledger records why it does not answer."""
     method, graph, client, config = _built(build, context)
     said: Any = message.content.config_records["note"]
     note = Note(*(int(said[name]) for name in Note._fields))
@@ -155,7 +155,7 @@ def _asked(
 
 
 def _shelf(context: Context, note: Note, root: str | None, ledger: Ledger) -> Shelf:
-    """Where the client keeps what it keeps; runs that have no place are removed."""
+    """The client's shelf; the oldest runs are removed if there are too many."""
     most: Any = context.node_config.get("runs", RUNS)
     check_number("runs", most, at_least=1, integer=True)
     if root is None:
@@ -166,7 +166,7 @@ def _shelf(context: Context, note: Note, root: str | None, ledger: Ledger) -> Sh
 
 
 class _Memory:
-    """A shelf in the memory of a SuperNode: a record for each round, with what is kept of it."""
+    """A shelf in a SuperNode's memory: one record for each round."""
 
     def __init__(self, context: Context, note: Note, most: int) -> None:
         self.state, self.prefix = context.state, f"fgl-{note.run}-{note.client}-"
@@ -235,17 +235,20 @@ def _read(content: RecordDict) -> Sent:
 
 @dataclass(frozen=True)
 class Flower:
-    """Where a run's clients are: ``fgl.run(method, on=Flower(grid, num_clients=4), ...)``.
+    """Clients reached through Flower: ``fgl.run(method, on=Flower(grid, num_clients=4), ...)``.
 
     Args:
-        grid: what Flower gives to a ServerApp's main function.
-        num_clients: clients in the federation, present or not.
-        timeout: seconds that a round waits for answers, and the first one for all to be there.
-        names: who client 0, 1, ... is: the name, or the public key in hexadecimal digits, that its
-            SuperNode is registered with. Default: the node that says so first.
-        per_tensor: one array for each tensor, which Flower's own mods can read; it is slower, and
-            knows no bfloat16.
-        poll: seconds between two looks for answers; ten times that between two looks for nodes.
+        grid: the grid that Flower passes to a ServerApp's main function.
+        num_clients: number of clients in the federation, including absent ones.
+        timeout: seconds that a round waits for answers, and that the first round waits for all
+            clients to register.
+        names: for client 0, 1, ... the name, or the public key in hexadecimal digits, with which
+            its SuperNode is registered. By default a client is the first node that claims its
+            number.
+        per_tensor: whether to send one array for each tensor, which Flower's own mods can read.
+            This is slower and does not support bfloat16.
+        poll: seconds between two checks for answers; between two checks for nodes, ten times as
+            long.
     """
 
     grid: Grid
@@ -270,10 +273,10 @@ class Flower:
         return []
 
     def check(self, method: Method) -> None:
-        """Each client says whether it can run the method."""
+        """Nothing to check here: each client checks whether it can run the method."""
 
     def evaluate(self, method: Method) -> None:
-        """Nothing but what the clients score."""
+        """No score at the server: the clients score themselves."""
 
     def identity(self, method: Method) -> Mapping[str, Any]:
         return {"clients": self.num_clients, "clients_at_once": 1}

@@ -30,13 +30,13 @@ Uses = Counter[tuple[float, float]]  # (noise multiplier, sample rate): how ofte
 
 
 class Ledger:
-    """What one question leaves behind at a site, and whether the site's budget affords an answer.
+    """The ledger of one question: it checks the site's budget, and records answers and refusals.
 
     Args:
-        folder: where the ledger lies; None keeps none, and knows no budget.
-        about: JSON-able values that stand in each line of this question: run, round, method.
-        epsilon: budget of all answers of this site together, of all runs; default none.
-        delta: at which epsilon is taken.
+        folder: folder of the ledger; with None there is neither ledger nor budget.
+        about: values for each line of this question, as JSON can hold them: run, round, method.
+        epsilon: budget for all answers of this site in all runs together; default none.
+        delta: the delta for which epsilon is computed.
 
     Raises:
         ValueError: if a number is out of range, or a budget has no folder to survive in.
@@ -71,16 +71,16 @@ class Ledger:
         self.about, self.epsilon, self.delta = dict(about), epsilon, float(delta)
 
     def epsilon_after(self, costs: Mapping[str, float]) -> float:
-        """Epsilon of all answers so far, and of one more that costs this."""
+        """Epsilon of all answers so far and of one more answer with this cost."""
         return self._epsilon(self._uses() + _uses(costs))
 
     def check(self, costs: Mapping[str, float]) -> None:
-        """Raise a ValueError if the budget does not afford one more answer that costs this."""
+        """Raise a ValueError if one more answer with this cost would exceed the budget."""
         if self.epsilon is not None:
             self._afford(costs)
 
     def charge(self, costs: Mapping[str, float], *, num_bytes: int) -> None:
-        """Write an answer down, before it leaves.
+        """Record an answer before it is sent.
 
         Raises:
             ValueError: if the budget does not afford it.
@@ -93,12 +93,12 @@ class Ledger:
             self._write({"bytes": num_bytes, "noise": kinds, **self._spent(spent)})
 
     def again(self, *, num_bytes: int) -> None:
-        """Write down that a kept answer left once more: the same bits cost nothing."""
+        """Record that a kept answer was sent again: the same bits cost nothing."""
         self.note(bytes=num_bytes, again=True)
 
     @contextmanager
     def refusals(self) -> Iterator[None]:
-        """Write down why there is no answer, where that is so."""
+        """A context that records the reason if there is no answer."""
         try:
             yield
         except Exception as error:

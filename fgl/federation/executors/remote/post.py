@@ -1,4 +1,4 @@
-"""Post: how an executor's letters reach clients elsewhere, and how their replies come back."""
+"""Post: how messages reach remote clients, and how their replies come back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ...method.message import Message
 
 
 class Reply(NamedTuple):
-    """What came back: to which letter, from which node, an error's code and words, or a content."""
+    """A reply: the letter it answers, its node, and an error's code and message or a content."""
 
     number: str
     node: int
@@ -18,7 +18,7 @@ class Reply(NamedTuple):
 
 
 class Post(Protocol):
-    """How letters reach nodes, and answers come back; see `fgl.federation.Flower`."""
+    """How letters reach nodes and replies come back; see `fgl.federation.Flower`."""
 
     @property
     def num_clients(self) -> int: ...
@@ -33,19 +33,19 @@ class Post(Protocol):
     def names(self) -> Sequence[str]: ...
 
     def nodes(self) -> dict[int, tuple[str, ...]]:
-        """The nodes that are there, and the names by which each is known for sure."""
+        """The registered nodes, and the verified names of each."""
         ...
 
     def letters(self, notes: Mapping[int, Any], messages: Mapping[int, Message]) -> dict[int, Any]:
-        """A content for each client."""
+        """Make a content for each client."""
         ...
 
     def push(self, kind: str, contents: Mapping[int, Any], ttl: float) -> dict[int, str]:
-        """Send each node its content: the numbers of the letters that were taken."""
+        """Send each node its content; returns the numbers of the accepted letters."""
         ...
 
     def pull(self, numbers: Sequence[str]) -> Iterable[Reply]:
-        """What has come back by now."""
+        """The replies that have arrived."""
         ...
 
     def note(self, content: Any) -> Mapping[str, Any]:
@@ -57,5 +57,5 @@ class Post(Protocol):
         ...
 
     def size(self, content: Any) -> tuple[int, int]:
-        """Bytes of the message in a content, and of what stands beside it."""
+        """Sizes in bytes of the message in a content, and of the data beside it."""
         ...

@@ -1,4 +1,4 @@
-"""Problems of a client: what it tells of an error to its server, and how that reads there."""
+"""Problems of a client: what its server learns of an error, and how a history shows it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ LOG = logging.getLogger("fgl")
 
 
 class Refusal(ValueError):
-    """Why a client does not answer, in words that its server may read: no data are in them.
+    """The reason why a client does not answer, without any data, so that its server may read it.
 
-    Of any other error only the type crosses the wire, since its words may quote the data.
+    For any other error only the type crosses the wire, since the message may quote the data.
 
     Example:
         >>> told(Refusal("Expected round 3, but got 2"), "train")["text"]
@@ -25,7 +25,7 @@ class Refusal(ValueError):
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Make what is raised a `Refusal`, where all of its words are the library's own.
+    """A context that turns errors into a `Refusal`, for code whose messages quote no data.
 
     Example:
         >>> with refusing():
@@ -41,7 +41,7 @@ def refusing() -> Iterator[None]:
 
 @contextmanager
 def during(stage: str) -> Iterator[None]:
-    """Note in an error the stage in which it was raised, unless one inside did.
+    """A context that notes its stage in an error, unless an inner one did.
 
     Example:
         >>> try:
@@ -59,12 +59,12 @@ def during(stage: str) -> Iterator[None]:
 
 
 def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
-    """What a client tells its server of an error: a code, the stage, the type of the error.
+    """The record of an error for the server: a code, the stage and the type of the error.
 
     Args:
-        error: what was raised.
-        stage: what the client was asked for; the error may know better, such as ``"loss"``.
-        full: whether the error's words go along. A `Refusal`'s always do.
+        error: the error.
+        stage: the client's task; a stage noted in the error comes first, such as ``"loss"``.
+        full: whether to send the error's message. A `Refusal`'s is always sent.
 
     Example:
         >>> told(ValueError("patient 7 has no age"), "train")
@@ -80,17 +80,17 @@ def told(error: Exception, stage: str, *, full: bool = False) -> dict[str, str]:
 
 
 def logged(error: Exception, stage: str) -> None:
-    """Write the whole error to the log of the site, which is where its operator looks."""
+    """Write the whole error to the site's log, for its operator."""
     where = vars(error).get("stage", stage)
     LOG.error("The client's %s failed; its server is told the type", where, exc_info=error)
 
 
 def said(note: Mapping[str, Any], site: str) -> str:
-    """A client's problem as a history tells it; "" where the note tells of none.
+    """A client's problem as text for the history; "" if the note has none.
 
     Args:
-        note: of a reply, which may hold anything.
-        site: who sent it.
+        note: the note of a reply, which may hold anything.
+        site: name of the sender.
 
     Example:
         >>> said({"error": "raised", "stage": "loss", "type": "KeyError", "text": ""}, "clinic 3")

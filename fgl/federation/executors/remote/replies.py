@@ -1,4 +1,4 @@
-"""Replies: what a client says beside its message, read field by field, whatever stands there."""
+"""Replies: the data beside a client's message, read field by field, whatever they hold."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Note = Mapping[str, Any]
 
 
 class Handshake(NamedTuple):
-    """What a node says when it is asked who it is.
+    """A node's answer to the question who it is.
 
     Args:
-        client: its number.
-        agreement: what must be the same at both.
-        scores: whether it can be asked for a score.
+        client: the client's number.
+        agreement: values that must be equal at client and server.
+        scores: whether the client has a score.
     """
 
     client: int
@@ -30,7 +30,7 @@ class Handshake(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a client says beside its upload: whether it keeps a state, its losses, its examples."""
+    """The data beside an upload: whether the client keeps a state, its losses, its examples."""
 
     keeps: bool
     losses: list[float]
@@ -38,7 +38,7 @@ class Told(NamedTuple):
 
 
 def handshake(note: Note) -> Handshake:
-    """The answer to the question who a node is.
+    """Read a handshake.
 
     Raises:
         ValueError: naming the first field that is missing, or of another kind.
@@ -51,7 +51,7 @@ def handshake(note: Note) -> Handshake:
 
 
 def trained(note: Note) -> Told:
-    """What stands beside an upload.
+    """Read the data beside an upload.
 
     Example:
         >>> trained({"keeps": False, "losses": [0.5], "num_examples": "7"})
@@ -67,7 +67,7 @@ def trained(note: Note) -> Told:
 
 
 def score(note: Note, limits: Limits) -> dict[str, Value]:
-    """A client's score: numbers, or pairs of a sum and what divides it.
+    """A client's score: numbers, or pairs of a sum and its divisor.
 
     Raises:
         ValueError: if there are too many, a name is too long, or a value is no finite number. A

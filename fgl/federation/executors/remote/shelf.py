@@ -1,4 +1,4 @@
-"""A shelf: where a client keeps its states and its replies, in a folder that is its own."""
+"""A shelf: the place for a client's states and replies, in a folder or in memory."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from ...saved.checkpoint import read_sealed, write_sealed
 
 
 class Shelf(Protocol):
-    """Where a client keeps its states and its replies, by round: in a folder, or in memory.
+    """The place for a client's states and replies, by round: in a folder or in memory.
 
-    Of the kind ``"onward"``, what never goes back, there is one, in round 0.
+    There is one item of the kind ``"onward"``, which never goes back, in round 0.
     """
 
     def read(self, index: int, kind: str = "state") -> bytes | None: ...
@@ -27,7 +27,7 @@ class Shelf(Protocol):
 
 
 class StateFolder:
-    """A shelf in a folder: each state is a file with a checksum, whole or not there.
+    """A shelf in a folder; each state is a file with a checksum, written whole or not at all.
 
     Folders and files are for their owner alone.
 
@@ -63,17 +63,17 @@ class StateFolder:
         self._path(index, kind).unlink(missing_ok=True)
 
     def alone(self) -> AbstractContextManager[Any]:
-        """Meanwhile no other process of the site writes."""
+        """A context in which no other process of the site writes."""
         root = self.folder.parent.parent
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         return FileLock(root / "lock", mode=0o600)
 
 
 def make_room(root: str | Path, run: int, most: int) -> list[str]:
-    """Remove the folders of other runs that were not used for longest; `most` runs have a place.
+    """Remove the least recently used folders of other runs, so that `most` runs remain.
 
     Returns:
-        Their names.
+        Names of the removed folders.
 
     Example:
         >>> import tempfile

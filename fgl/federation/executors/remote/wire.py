@@ -1,4 +1,4 @@
-"""Packed messages: a message or a state as one string of bytes, and back, exactly."""
+"""Packed messages: a message or a state as one string of bytes, and back without loss."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from ...method.message import Message, leaves
 def pack(message: Mapping[str, Any]) -> bytes:
     """A message or a state as bytes: names in their order, dtypes, shapes and every bit.
 
-    The format is safetensors', which holds no code. Its header tells the names and their nesting.
+    The format is that of safetensors, which contains no code. Its header has the names and their
+    nesting.
 
     Args:
         message: dict of dense tensors, at most one dict deep.
 
     Returns:
-        Bytes, about 80 a tensor more than `num_bytes` counts.
+        Bytes, about 80 more per tensor than `num_bytes` counts.
 
     Raises:
         TypeError: for a sparse tensor.
@@ -42,7 +43,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
 
 
 def unpack(data: bytes) -> Message:
-    """The message that `pack` made bytes of; its tensors are on the CPU.
+    """The message in bytes from `pack`; its tensors are on the CPU.
 
     Raises:
         ValueError: if the bytes are none of `pack`'s.
