@@ -283,6 +283,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
 WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
+WORDS += ("answers",)
 
 
 def others(value: Any) -> list[Any]:

@@ -1,0 +1,144 @@
+"""Methods beside what their authors' public code does, written again in loops: the same numbers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, double, graphs
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+import fgl
+from fgl.federation import Training
+from fgl.methods import fedpub, proxy_graph
+
+LR, DECAY, STEPS = 0.1, 0.01, 2
+SGD = Training(partial(torch.optim.SGD, lr=LR, weight_decay=DECAY), num_steps=STEPS)
+CLIENTS = double(graphs())
+Params = dict[str, Tensor]
+
+
+def agree(got: Any, want: Any) -> None:
+    """Tensors of the same names that differ by rounding alone."""
+    torch.testing.assert_close(dict(got), dict(want), rtol=0, atol=1e-11)
+
+
+def drawn(make: Any) -> Any:
+    """A network in double, always the same."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return make().double()
+
+
+def operator(own: fgl.Graph) -> Tensor:
+    """``D^-1/2 (A + I) D^-1/2``, entry by entry."""
+    a = torch.eye(own.num_nodes, dtype=torch.float64)
+    for source, target in own.edge_index.t().tolist():
+        a[target, source] = 1.0
+    degree = a.sum(1)
+    return a / degree.sqrt()[:, None] / degree.sqrt()[None, :]
+
+
+def descend(params: Params, loss: Any, moving: Any = None) -> Params:
+    """A step of SGD with weight decay on all tensors, or on those entries that may move."""
+    leaves = {name: value.clone().requires_grad_() for name, value in params.items()}
+    grads = torch.autograd.grad(loss(leaves), list(leaves.values()), allow_unused=True)
+    new = {}
+    for (name, value), grad in zip(params.items(), grads, strict=True):
+        step = (torch.zeros_like(value) if grad is None else grad) + DECAY * value
+        new[name] = value - LR * step * (1.0 if moving is None else moving[name])
+    return new
+
+
+def on_training_nodes(logits: Tensor, own: fgl.Graph) -> Tensor:
+    assert own.y is not None
+    return cross_entropy(logits[own.train_mask], own.y[own.train_mask])
+
+
+# FED-PUB
+
+
+class TwoConvolutions(nn.Module):
+    """The authors' network: two convolutions, and a linear classifier after them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = fgl.nn.GCNConv(FEATURES, 5), fgl.nn.GCNConv(5, 4)
+        self.clsif = nn.Linear(4, CLASSES)
+
+    def forward(self, x: Any, adj: Any, *, return_embedding: bool = False) -> Any:
+        embedding = self.conv2(self.conv1(x, adj).relu(), adj)
+        out = self.clsif(embedding.relu())
+        return (out, embedding) if return_embedding else out
+
+
+WEIGHTS = ("conv1.lin.weight", "conv2.lin.weight", "clsif.weight")
+
+
+def two_convolutions(w: Params, m: Params, own: fgl.Graph, bound: float = 0.0) -> Any:
+    """Logits and the second convolution's output of weights times masks."""
+    used = {n: w[n] * torch.where(m[n].abs() < bound, 0.0, m[n]) for n in WEIGHTS}
+    a, x = operator(own), own.x
+    h = (a @ (x @ used["conv1.lin.weight"].T) + w["conv1.bias"]).relu()  # type: ignore[operator]
+    z = a @ (h @ used["conv2.lin.weight"].T) + w["conv2.bias"]
+    return z.relu() @ used["clsif.weight"].T + w["clsif.bias"], z
+
+
+def published_fedpub(first: Params, probes: fgl.Graph, who: Any, how: Any) -> Any:
+    """models/fedpub/{client,server}.py: what each client is sent in the end, and its masks."""
+    common, sent, masks = first, {}, {}
+    for index, here in enumerate(who):
+        weights, embeddings = [], []
+        for k in here:
+            received = sent.get(k, common)  # of its first round: the server's mean
+            w = received
+            m = masks.get(k, {n: torch.ones_like(first[n]) for n in WEIGHTS})
+
+            def loss(
+                p: Params, own: Any = CLIENTS[k], start: Any = received, t: int = index
+            ) -> Any:
+                mine = {n: p["mask " + n] for n in WEIGHTS}
+                total = on_training_nodes(two_convolutions(p, mine, own)[0], own)
+                if how["penalties"]:
+                    total = total + sum(how["sparsity"] * mine[n].abs().sum() for n in WEIGHTS)
+                if how["penalties"] and t > 0:
+                    total = total + sum(how["proximity"] * (p[n] - start[n]).norm() for n in start)
+                return total
+
+            for _ in range(STEPS):
+                both = descend({**w, **{"mask " + n: m[n] for n in WEIGHTS}}, loss)
+                w, m = {n: both[n] for n in w}, {n: both["mask " + n] for n in WEIGHTS}
+            masks[k] = m
+            weights.append(w)
+            embeddings.append(two_convolutions(w, m, probes, how["sparsity"])[1].mean(0))
+        common = {n: sum(w[n] for w in weights) / len(weights) for n in first}
+        for i, k in enumerate(here):
+            alike = [torch.cosine_similarity(embeddings[i], e, 0) for e in embeddings]
+            row = torch.stack(alike).mul(how["scale"]).exp()
+            row = row / row.sum()
+            sent[k] = {n: sum(row[j] * w[n] for j, w in enumerate(weights)) for n in first}
+    return sent, masks, common
+
+
+@pytest.mark.parametrize("penalties", [True, False])
+def test_fedpub_is_the_public_code(penalties: bool) -> None:
+    """The embedding, the first round of who comes later, the penalties' first round, masks."""
+    fedavg = fgl.fedavg(drawn(TwoConvolutions), train=SGD)
+    probes = proxy_graph(CLIENTS[0], blocks=2, num_nodes=10, p=0.3,
+                         generator=torch.Generator().manual_seed(0))  # fmt: skip
+    how = {"sparsity": 0.05, "proximity": 0.3, "scale": 3.0, "penalties": penalties}
+    method = fedpub(fedavg, probes, **how)  # type: ignore[arg-type]
+    who = [[0, 1], [0, 2], [1, 2, 3]]
+    absent = lambda index, client: client not in who[index]  # noqa: E731
+    result = fgl.run(method, CLIENTS, num_rounds=3, dropouts=absent)
+    early = fgl.run(method, CLIENTS, num_rounds=1, dropouts=absent)
+    sent, masks, _ = published_fedpub(fedavg.initial(), probes, who, how)
+    for k in range(4):
+        agree(result.outbox[k]["model"], sent[k])  # type: ignore[arg-type]
+        own: Any = result.client_states[k]["own"]
+        agree({n.removeprefix("mask."): m for n, m in own.items()}, masks[k])
+    common = published_fedpub(fedavg.initial(), probes, who[:1], how)[2]
+    agree(early.outbox[3]["model"], common)  # type: ignore[arg-type]
