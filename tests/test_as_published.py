@@ -142,3 +142,91 @@ def test_fedpub_is_the_public_code(penalties: bool) -> None:
         agree({n.removeprefix("mask."): m for n, m in own.items()}, masks[k])
     common = published_fedpub(fedavg.initial(), probes, who[:1], how)[2]
     agree(early.outbox[3]["model"], common)  # type: ignore[arg-type]
+
+
+# FedSelect
+
+
+class Normalised(nn.Module):
+    """A network with weights that are vectors, and with statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = fgl.nn.GCNConv(FEATURES, 7)
+        self.norm, self.head = nn.BatchNorm1d(7), nn.Linear(7, CLASSES)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.head(self.norm(self.conv(x, adj)).relu())
+
+
+def normalised(p: Params, statistics: Params, own: fgl.Graph) -> tuple[Tensor, Params]:
+    """Logits in training, and the statistics after it."""
+    h = operator(own) @ (own.x @ p["conv.lin.weight"].T) + p["conv.bias"]  # type: ignore[operator]
+    centre, spread = h.mean(0), h.var(0, unbiased=False)
+    z = (h - centre) / (spread + 1e-5).sqrt() * p["norm.weight"] + p["norm.bias"]
+    n = len(h)
+    new = {
+        "norm.running_mean": 0.9 * statistics["norm.running_mean"] + 0.1 * centre,
+        "norm.running_var": 0.9 * statistics["norm.running_var"] + 0.1 * spread * n / (n - 1),
+        "norm.num_batches_tracked": statistics["norm.num_batches_tracked"] + 1,
+    }
+    return z.relu() @ p["head.weight"].T + p["head.bias"], {k: v.detach() for k, v in new.items()}
+
+
+def published_fedselect(first: Params, rounds: int, *, top: float, cap: float, every: int) -> Any:
+    """fedselect.py, lottery_ticket.py, broadcast.py, pflopt/optimizers.py: each client's model."""
+    names = [n for n in first if "running" not in n and "tracked" not in n]
+    stats = [{n: v for n, v in first.items() if n not in names} for _ in CLIENTS]
+    models = [{n: first[n] for n in names} for _ in CLIENTS]
+    masks = [{n: torch.zeros_like(first[n]) for n in names} for _ in CLIENTS]
+    before = [dict(m) for m in models]
+    for index in range(rounds):
+        used = [dict(m) for m in masks]
+        for k, own in enumerate(CLIENTS):
+            for _epoch in range(STEPS):
+                for own_pass in (True, False):
+                    may = {n: m if own_pass else 1 - m for n, m in used[k].items()}
+                    told: list[Params] = []
+
+                    def loss(p: Params, own: Any = own, s: Any = stats[k], to: Any = told) -> Any:
+                        logits, after = normalised(p, s, own)
+                        to.append(after)
+                        return on_training_nodes(logits, own)
+
+                    models[k] = descend(models[k], loss, may)
+                    stats[k] = told[0]
+            if index and index % every == 0:
+                for n in names:
+                    share = float(masks[k][n].sum()) / masks[k][n].numel()
+                    if "weight" not in n or share > cap:
+                        continue
+                    far = (models[k][n] - before[k][n]).abs()
+                    free = sorted(far[masks[k][n] == 0].tolist())
+                    cut = free[round((1 - top) * len(free))]
+                    masks[k][n] = torch.where(far >= cut, 1.0, masks[k][n])
+                before[k] = dict(models[k])
+        for n in names:
+            shared = torch.stack([1 - m[n] for m in used])
+            total = sum((1 - m[n]) * p[n] for m, p in zip(used, models, strict=True))
+            average = total / shared.sum(0).clamp(min=1)
+            for k in range(len(CLIENTS)):
+                models[k][n] = torch.where(used[k][n] == 0, average, models[k][n])
+    return [{**m, **s} for m, s in zip(models, stats, strict=True)], masks
+
+
+def test_fedselect_is_the_public_code() -> None:
+    """Passes within each epoch, local statistics, how many are chosen, until the cap is passed."""
+    from fgl.tasks.task import weighed_equally
+
+    fedavg = weighed_equally(fgl.fedavg(drawn(Normalised), train=SGD))
+    how: Any = {"top": 0.3, "cap": 0.5, "every": 2}
+    method = fgl.methods.fedselect(fedavg, **how)
+    result = fgl.run(method, CLIENTS, num_rounds=8)
+    models, masks = published_fedselect(fedavg.initial(), 8, **how)
+    for k, own in enumerate(CLIENTS):
+        agree(method.deploy(result.outbox[k], result.client_states[k], own), models[k])
+        chosen: Any = result.client_states[k]["mask"]
+        assert sorted(chosen) == ["conv.lin.weight", "head.weight", "norm.weight"]
+        for name, mask in chosen.items():
+            assert torch.equal(mask, masks[k][name] > 0)
+            assert float(mask.double().mean()) > 0.5  # the cap is passed once

@@ -58,6 +58,8 @@ class Training:
             step of a round instead: minibatches (`node_minibatches`, `graph_minibatches`), sampled
             neighbours, negative edges. Drawn before the first step, from torch's global generator;
             `Steps` are made one by one.
+        epochs: how often `batches` go through a client's examples in a round, in equally many steps
+            each time; default once. With `num_steps` each step is an epoch.
         max_grad_norm: clip the gradient's norm to this; default no clipping.
         keep_optimizer: keep the optimiser's state from a client's round to its next, in its state's
             ``"optimizer"``; default a fresh optimiser each round.
@@ -69,8 +71,8 @@ class Training:
             an entry that does not move keeps its own.
 
     Raises:
-        ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
-            positive.
+        ValueError: if `num_steps` or `epochs` is negative, `num_steps` is given beside `batches`,
+            or `max_grad_norm` is not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -80,6 +82,7 @@ class Training:
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
     num_steps: int | None = None
     batches: Batches | None = None
+    epochs: int | None = None
     max_grad_norm: float | None = None
     keep_optimizer: bool = False
     adjust: Adjust | None = None
@@ -94,6 +97,8 @@ class Training:
             )
         if self.num_steps is not None:
             check_number("num_steps", self.num_steps, at_least=0, integer=True)
+        if self.epochs is not None:
+            check_number("epochs", self.epochs, at_least=0, integer=True)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
