@@ -230,3 +230,133 @@ def test_fedselect_is_the_public_code() -> None:
         for name, mask in chosen.items():
             assert torch.equal(mask, masks[k][name] > 0)
             assert float(mask.double().mean()) > 0.5  # the cap is passed once
+
+
+# FedSage+
+
+
+def drawn_once(net: Any) -> Any:
+    """The network, whose noise and dropout are always the same for as many nodes."""
+    draw = net.draw
+
+    def same_draw(num_nodes: int) -> Any:
+        with torch.random.fork_rng():
+            torch.manual_seed(num_nodes)
+            return draw(num_nodes)
+
+    net.draw = same_draw
+    return net
+
+
+def some_neighbours(own: fgl.Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
+    """`width` neighbours of each of `count` nodes that have one, with repeats, never random."""
+    near: dict[int, list[int]] = {}
+    for source, target in own.edge_index.t().tolist():
+        near.setdefault(target, []).append(source)
+    nodes = sorted(near)
+    x: Any = own.x
+    rows = []
+    for i in range(count):
+        each = near[nodes[3 * i % len(nodes)]]
+        rows.append(torch.stack([x[each[k % len(each)]] for k in range(width)]))
+    return torch.stack(rows), torch.full((count,), width)
+
+
+def published_greedy(made: Tensor, true: Tensor, counts: Tensor, missing: Tensor) -> Tensor:
+    """src/models/feat_loss.py."""
+    places, total = made.shape[1], made.new_zeros(())
+    for i in range(len(made)):
+        for j in range(min(places, int(counts[i]))):
+            known = min(places, int(missing[i]))
+            if known:
+                each = torch.stack(
+                    [(made[i, j] - true[i, k]).square().mean() for k in range(known)]
+                )
+                total = total + each.min()
+    return total / (len(made) * places)
+
+
+def published_classes(net: Any, p: Params, own: fgl.Graph, counts: Tensor, made: Tensor) -> Tensor:
+    """The classifier on the graph with the first int(c) neighbours of each node (MendGraph)."""
+    x, edges = [own.x], [own.edge_index]
+    new = own.num_nodes
+    for i in range(own.num_nodes):
+        for j in range(min(made.shape[1], int(counts[i]))):
+            x.append(made[i, j][None])
+            edges.append(torch.tensor([[i, new], [new, i]]))
+            new += 1
+    inputs = torch.cat(x), torch.cat(edges, 1)  # type: ignore[arg-type]
+    at = {n.removeprefix("classifier."): t for n, t in p.items() if n.startswith("classifier.")}
+    logits: Tensor = torch.func.functional_call(net.classifier, at, inputs)
+    return logits[: own.num_nodes]
+
+
+def published_generators(net: Any, impaired: Any, whole: Any, epochs: int) -> list[Params]:
+    """train_fedgen of src/fedsage_plus.py, with SGD."""
+    start = {name: p.detach().clone() for name, p in net.named_parameters()}
+    models = [dict(start) for _ in whole]
+    for _ in range(epochs):
+        for i, (graph, missing, features) in enumerate(impaired):
+            rows = graph.train_mask
+
+            def loss(p: Params, i: int = i, graph: Any = graph, rows: Any = rows,
+                     missing: Any = missing, features: Any = features) -> Tensor:  # fmt: skip
+                drawn = net.draw(graph.num_nodes)
+                count, made, _ = torch.func.functional_call(net, p, (graph.x, graph.adj), drawn)
+                logits = published_classes(net, p, graph, count, made)
+                mine = made[rows], features[rows], count[rows], missing[rows]
+                apart = (count[rows] - missing[rows]).abs()
+                smooth = torch.where(apart < 1, apart.square() / 2, apart - 0.5).mean()
+                total = smooth + published_greedy(*mine) + on_training_nodes(logits, graph)
+                for j, other in enumerate(whole):
+                    if j != i:
+                        theirs, _ = some_neighbours(other, int(rows.sum()), 5)
+                        total = total + published_greedy(mine[0], theirs, mine[2], mine[3])
+                return total / len(whole)
+
+            learns = {n: 1.0 if n.startswith("features.") else 0.0 for n in start}
+            models[i] = descend(models[i], loss, learns)
+    return models
+
+
+def test_fedsage_plus_is_the_public_code() -> None:
+    """Counts are cut, the feature generator learns alone, the cross term, what is mended."""
+    from dataclasses import replace as changed
+
+    from fgl import tasks
+    from fgl.methods import fedsage_plus
+    from fgl.tasks.mended import _hide
+
+    make = partial(fgl.nn.NeighbourGenerator, FEATURES, 6, CLASSES, latent=4, widths=(5, 6))
+    net = drawn_once(drawn(make))
+    with torch.no_grad():
+        net.count.bias += 0.4
+    whole = CLIENTS[:3]
+    task = tasks.generator_task(whole, net, changed(SGD, num_steps=1), share=1.0)
+    of = dict(zip(task.clients, whole, strict=True))
+    method = fedsage_plus(
+        task.fedavg, neighbours=lambda own, count, width: some_neighbours(of[own], count, width)
+    )
+    result = fgl.run(method, task.clients, num_rounds=6)
+    hidden = [
+        _hide(own, 1.0, 5, fgl.federation.fold_in(0, k, "hide")) for k, own in enumerate(whole)
+    ]
+    impaired = [(graph, each.missing, each.features)
+                for graph, each in zip(task.clients, hidden, strict=True)]  # fmt: skip
+    models = published_generators(net, impaired, whole, 2)
+    differ = 0
+    for k, own in enumerate(whole):
+        agree(result.client_states[k]["model"], models[k])
+        made = tasks.mend(net, models[k], own, seen=task.clients[k])
+        count, _, _ = torch.func.functional_call(
+            net.eval(),
+            models[k],
+            task.clients[k].inputs,
+            {"noise": net.draw(task.clients[k].num_nodes)["noise"]},
+        )
+        want = [(int(task.clients[k].node_id[v]), min(5, int(c))) for v, c in enumerate(count)]  # type: ignore[index]
+        new = made.edge_index[:, own.num_edges :]
+        got = new[1][new[0] >= own.num_nodes].bincount(minlength=own.num_nodes)
+        assert {v: int(n) for v, n in enumerate(got) if n} == {v: n for v, n in want if n}
+        differ += int((count.round() != count.floor()).sum())
+    assert differ
