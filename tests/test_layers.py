@@ -294,6 +294,8 @@ WORDS = (
     "gradients",
     "float16",
 )
+WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
+WORDS += ("answers",)
 
 
 def others(value: Any) -> list[Any]:

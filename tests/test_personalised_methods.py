@@ -283,7 +283,7 @@ def test_masks_stay_and_move() -> None:
         assert not any(MASK in key for key in message)
     for state in result.client_states.values():
         masks = state["own"]
-        assert set(masks) == {MASK + name for name in names}
+        assert set(masks) == {MASK + name for name in names if "weight" in name}
         assert all((mask != 1).any() for mask in masks.values())
     one, two = (result.client_states[k]["own"] for k in (0, 1))
     assert not same(one, two)
@@ -292,11 +292,12 @@ def test_masks_stay_and_move() -> None:
 
 
 def test_both_penalties_of_fedpub_have_their_gradient() -> None:
-    own, start = CLIENTS[0], fedpub(FEDAVG, PROBES).receive({"model": FEDAVG.initial()}, {}, None)
-    params, context = start  # type: ignore[arg-type]
+    """The distance is that of each tensor, from the second round on; here of all masks."""
+    own, message = CLIENTS[0], {"model": FEDAVG.initial(), "num_clients": torch.tensor(K)}
+    params, context = fedpub(FEDAVG, PROBES, masks="all").receive(message, {}, own)  # type: ignore[arg-type]
 
     def slope(at: Any, **options: Any) -> dict[str, torch.Tensor]:
-        method = fedpub(FEDAVG, PROBES, **options)
+        method = fedpub(FEDAVG, PROBES, masks="all", **options)
         leaves = {name: value.clone().requires_grad_() for name, value in at.items()}
         loss = method.loss(leaves, own, context)
         return dict(zip(leaves, torch.autograd.grad(loss, list(leaves.values())), strict=True))
@@ -306,9 +307,11 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
           for n, v in params.items()}  # fmt: skip
     off, on = slope(at, penalties=False), slope(at, sparsity=0.2, proximity=0.3)
     apart = {n: at[n] - context["received"][n] for n in at if not n.startswith(MASK)}
-    length = math.sqrt(sum(float((value**2).sum()) for value in apart.values()))
     for name, value in at.items():
-        want = 0.2 * value.sign() if name.startswith(MASK) else 0.3 * apart[name] / length
+        if name.startswith(MASK):
+            want = 0.2 * value.sign()
+        else:
+            want = 0.3 * apart[name] / math.sqrt(float((apart[name] ** 2).sum()))
         close(on[name] - off[name], want, atol=1e-9)
         assert want.any()
     # The loss sees W * m: a weight's gradient is m times that of the product, a mask's W times.
@@ -345,8 +348,12 @@ def test_what_fedpub_uses_is_masked_and_cut() -> None:
     for got, weight, m in zip(used[name].flatten(), model[name].flatten(), mask.flatten(),
                               strict=True):  # fmt: skip
         assert float(got) == (float(weight * m) if abs(float(m)) >= 0.5 else 0.0)
-    answers = torch.func.functional_call(FEDAVG.model.eval(), used, PROBES.inputs)
-    close(upload["embedding"], answers.mean(0).detach())
+    call = partial(torch.func.functional_call, FEDAVG.model.eval(), used, PROBES.inputs)
+    answers, embeddings = call({"return_embedding": True})
+    close(upload["embedding"], embeddings.mean(0).detach())
+    asked = fedpub(FEDAVG, PROBES, sparsity=0.5, of="answers")
+    other, _ = asked.send({**params, MASK + name: mask}, context, {}, CLIENTS[0])
+    close(other["embedding"], answers.mean(0).detach())
     again, _ = method.receive({"model": model}, state, CLIENTS[0])
     assert torch.equal(again[MASK + name], mask)
 
@@ -365,12 +372,12 @@ def test_fedpubs_models_by_hand() -> None:
 def test_gpfls_form_of_fedpub() -> None:
     """All answers side by side, and a layer that stays with the client."""
     kept = fedper(FEDAVG, shared=["convs.0"])
-    result = run(fedpub(kept, PROBES, embed=torch.flatten), CLIENTS)
+    result = run(fedpub(kept, PROBES, of="answers", embed=torch.flatten), CLIENTS)
     own = [state["model"]["convs.1.bias"] for state in result.client_states.values()]
     assert not torch.equal(own[0], own[1])
     for message in result.outbox.values():
         assert all(name.startswith("convs.0.") for name in message["model"])
-    method = fedpub(kept, PROBES, embed=torch.flatten)
+    method = fedpub(kept, PROBES, of="answers", embed=torch.flatten)
     params, context = method.receive(result.outbox[0], result.client_states[0], CLIENTS[0])
     upload, _ = method.send(params, context, result.client_states[0], CLIENTS[0])
     assert upload["embedding"].shape == (500 * 3,)

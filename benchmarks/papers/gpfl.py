@@ -69,7 +69,8 @@ def fedpub_as_gpfl(loaded: Loaded) -> Method:
         return inner.receive(message, kept, graph)[0]
 
     inner = replace(inner, deploy=deploy)
-    return methods.fedpub(inner, probes.to(loaded.setting.device), embed=torch.flatten)
+    probes = probes.to(loaded.setting.device)
+    return methods.fedpub(inner, probes, masks="all", of="answers", embed=torch.flatten)
 
 
 def pfedgraph_as_gpfl(loaded: Loaded) -> Method:

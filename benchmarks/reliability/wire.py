@@ -161,7 +161,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedego up labels": "position 0 is the client's class histogram, exactly (`leaks.py`)",
     "up made": "what its generator makes for its training nodes: what it learned of their features",
     "up count": "how many neighbours its generator misses at each training node",
-    "up pulls": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
+    "up missing": "how many hidden neighbours the client's training nodes have, " + EXACT,
+    "up gradients": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
     "down model": "what all clients know together; any of them may ask it about a node or graph",
     "local down model": "nothing, it is the initial one",
     **{
@@ -181,7 +182,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down head": "what the server learned from all uploads",
     "down distribution": "the class shares of all clients together",
     "down stage": "which part of the exchange this is",
-    "down pull": "the sum of what others sent as pulls",
+    "down pull": "the sum of what others sent as gradients",
     "down made": "what the others sent as made",
     "down count": "what the others sent as count",
     "down owners": "how many clients took part",

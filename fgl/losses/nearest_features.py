@@ -19,13 +19,13 @@ def nearest_features(
 ) -> Tensor:
     """How far each generated neighbour is from the nearest true one, averaged over all entries.
 
-    ``1 / (n P d) sum_i sum_{j < min(P, round c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
+    ``1 / (n P d) sum_i sum_{j < min(P, floor c_i)} min_{k < m_i} ||made_ij - hidden_ik||^2``
     (FedSage+, Eq. 6), over the n nodes of the mask. A node without a true neighbour adds 0. The
     choice of the nearest, and the count, get no gradient.
 
     Args:
         made: float ``[n, P, d]``, generated neighbours of each node.
-        count: float ``[n]``, how many of them are predicted to be there.
+        count: float ``[n]``, how many of them are predicted to be there; its fraction is cut off.
         hidden: float ``[n, Q, d]``, true neighbours; one place at least.
         hidden_count: ``[n]``, how many of these there are.
         mask: bool ``[n]``, the nodes that count; default all.
@@ -51,7 +51,7 @@ def nearest_features(
         apart = torch.cdist(made.detach(), hidden.detach())
         nearest = torch.where(there[:, None], apart, torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
-    counts = places[: made.shape[1]] < count.detach().round()[:, None]
+    counts = places[: made.shape[1]] < count.detach().floor()[:, None]
     counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]
     difference = torch.where(counts[..., None], made - target, 0)
     entries = weight.sum() * made.shape[1] * made.shape[2]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_weight
+from ..aggregate import mean
+from ..checks import check_choice, check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import (
     Inbox,
@@ -24,14 +25,17 @@ from ..federation import (
     predict,
 )
 from ..graph import Graph
+from ..nn.observe import gives_embeddings
 from ..predict import check_reads
 from .mix_models import mix_models
 
 MASK = "mask."  # before the name of a weight: the name of its mask
+Masked = Literal["matrices", "all"]
+Embedding = Literal["auto", "embedding", "answers"]
 
 
 def mean_answer(answers: Tensor) -> Tensor:
-    """FED-PUB's embedding of a model: the mean of what it answers on the proxy graph."""
+    """FED-PUB's embedding of a model: the mean of what it says on the proxy graph."""
     return answers.mean(0)
 
 
@@ -44,47 +48,67 @@ def fedpub(
     proximity: float = 1e-3,
     scale: float = 10.0,
     penalties: bool = True,
+    masks: Masked = "matrices",
+    of: Embedding = "auto",
     embed: Callable[[Tensor], Tensor] = mean_answer,
 ) -> Method:
     """Every weight is ``W * m`` with a mask m of the client's own; similar clients share W.
 
-    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 ||W - W_received||_2`` in W and m, from its
-    own m, at first 1. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and
-    ``e_i``, what this model answers to `probes`, as GPFL's clients do: the server has no masks to
-    ask with. Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum
-    1. Masks and statistics of batch norm stay. An absent client counts for nobody in this round. A
-    client without a training example has no penalty, which alone would make its masks 0.
+    A client minimises ``loss(W * m) + l1 ||m||_1 + l2 sum_n ||W_n - W_n received||_2``, n being the
+    model's tensors, in W and m, from its own m, at first 1; the last term begins in the second
+    round. Entries with ``|m| < l1`` are 0 in the model that it uses. It sends W and ``e_i``, the
+    mean of this model's embeddings of the nodes of `probes`: the server has no masks to ask with.
+    Client i gets ``sum_j S_ij W_j``, ``S_ij = exp(scale cos(e_i, e_j))``, rows with sum 1; who was
+    never here gets the mean. Masks and statistics of batch norm stay. An absent client counts for
+    nobody in this round.
+
+    As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
+    detaches its tensors, and the paper's loss asks for one. And a client without a training example
+    has none, since they alone would make its masks 0.
 
     Args:
-        fedavg: what clients train, send and use; its server averages.
+        fedavg: what clients train, send and use; its server averages. The public code keeps Adam's
+            state between rounds: ``Training(keep_optimizer=True)``.
         probes: the common random graph, a collection where clients have one; see `proxy_graph`.
         sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
             least 0.
         proximity: weight of the distance to the received weights (l2), at least 0.
         scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares.
         penalties: if not, no penalty has a gradient, as in the public code.
-        embed: of a model's answers ``[R, C]``.
+        masks: what has a mask: weights of two dimensions or more, or all that is trained.
+        of: what `embed` gets: the model's embeddings, which are the last hidden convolution's
+            output before its activation, or its answers; by default embeddings where the model
+            takes ``return_embedding=True``, else answers.
+        embed: of what the model says of the probes, ``[R, C]``.
 
     Raises:
-        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+        ValueError: if a number is out of range, a choice unknown, or the server of `fedavg` does
+            more than average.
 
     Example:
         >>> probes = fgl.Graph(torch.eye(4), torch.tensor([[0], [1]]))
         >>> method = fedpub(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), probes)
         >>> params, context = method.receive({"model": method.initial()}, {}, None)
-        >>> list(params)[-2:], params["mask.convs.1.bias"]
-        (['mask.convs.1.bias', 'mask.convs.1.lin.weight'], tensor([1., 1.]))
+        >>> [name for name in params if name.startswith("mask.")]
+        ['mask.convs.0.lin.weight', 'mask.convs.1.lin.weight']
 
-    Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
+    Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206; JinheonBaek/FED-PUB
     """
     check_weight(sparsity=sparsity, proximity=proximity, scale=scale)
+    check_choice("masks", masks, ("matrices", "all"))
+    check_choice("of", of, ("auto", "embedding", "answers"))
     check_averages(fedavg, "fedpub")
     check_one_architecture(fedavg, "fedpub")
     check_reads(fedavg.model, probes, "fedpub")
     reader, statistics = copy.deepcopy(fedavg.model).eval(), dict(fedavg.model.named_buffers())
     weights = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
-    masks = {MASK + name: torch.ones_like(p).detach() for name, p in weights.items()}
-    first = {**masks, **{name: value.detach().clone() for name, value in statistics.items()}}
+    ones = {
+        MASK + name: torch.ones_like(p).detach()
+        for name, p in weights.items()
+        if p.dim() > 1 or masks == "all"
+    }
+    first = {**ones, **{name: value.detach().clone() for name, value in statistics.items()}}
+    embeds = of == "embedding" or (of == "auto" and gives_embeddings(reader))
 
     def whole(message: Message, state: State) -> Message:
         """The message, with the client's own statistics."""
@@ -95,41 +119,54 @@ def fedpub(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         received, context = fedavg.receive(whole(message, state), state, graph)
         own = state.get("own", first)
-        params = {**received, **{name: own[name] for name in masks}}
-        return params, {**context, "received": received}
+        params = {**received, **{name: own[name] for name in ones}}
+        aggregated = torch.tensor("num_clients" in message)  # not in the first round
+        return params, {**context, "received": received, "aggregated": aggregated}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         total = fedavg.loss(masked(params), graph, context)
         if not penalties:
             return total
-        size = torch.stack([params[name].abs().sum() for name in masks]).sum()
-        apart = [(params[n] - context["received"][n].detach()).flatten() for n in weights]
-        far: Tensor = torch.linalg.vector_norm(torch.cat(apart))
+        size = sum((params[n].abs().sum() for n in ones), torch.zeros_like(total))
+        apart = [params[name] - context["received"][name].detach() for name in weights]
+        far = torch.stack([torch.linalg.vector_norm(each) for each in apart]).sum()
         mask = graph.train_mask
-        some = 1.0 if mask is None else mask.any().to(total.dtype)  # else masks would vanish
-        return total + some * (sparsity * size) + some * (proximity * far)
+        some = torch.ones_like(total) if mask is None else mask.any().to(total.dtype)
+        later = context["aggregated"].to(total.dtype)
+        penalty: Tensor = sparsity * size + later * proximity * far
+        return total + some * penalty
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        plain = {name: value for name, value in params.items() if name not in masks}
+        plain = {name: value for name, value in params.items() if name not in ones}
         message, kept = fedavg.send(plain, context, state, graph)
         model = message["model"]
-        answers = predict(reader, masked(params, bound=sparsity), probes)
+        used = masked(params, bound=sparsity)
+        said = predict(reader, used, probes, **({"return_embedding": True} if embeds else {}))
+        read: Tensor = said[1] if embeds else said
         travels = {name: value for name, value in model.items() if name not in statistics}
         own = {name: params[name] for name in first}
-        return {**message, "model": travels, "embedding": embed(answers)}, {**kept, "own": own}
+        return {**message, "model": travels, "embedding": embed(read)}, {**kept, "own": own}
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         alike = similarity(inbox.stack("embedding"), centre=False)
-        return mix_models(inbox, softmax_attention(alike, scale=scale))
+        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
+        seen = torch.zeros(inbox.num_clients, dtype=torch.bool)
+        seen = state.get("seen", seen).index_fill(0, torch.tensor(inbox.clients), True)
+        strangers = (~seen).nonzero().flatten().tolist()
+        if strangers:
+            model = mean(inbox.each("model"), torch.ones(len(inbox)))
+            common = {"model": model, "num_clients": torch.tensor(len(inbox))}
+            outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
+        return outbox, {**new, "seen": seen}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)
         own = state.get("own", first)
-        return masked({**used, **{name: own[name] for name in masks}}, bound=sparsity)
+        return masked({**used, **{name: own[name] for name in ones}}, bound=sparsity)
 
-    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=masks)
+    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=ones)
     return replace(method, aggregate=aggregate, deploy=deploy)
 
 

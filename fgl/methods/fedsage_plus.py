@@ -1,17 +1,29 @@
-"""FedSage+'s generators: each learns at the other clients too, which send gradients back."""
+"""FedSage+'s generators: each learns at the other clients too, which send gradients back.
+
+What a generator made must travel to the other clients, and a gradient must come back, before it can
+take a step. So an epoch is an exchange of three rounds of the same clients:
+
+- ``OFFER``: a client sends the neighbours that it generates for its training nodes;
+- ``JUDGE``: it compares what the others offered with neighbours in its own graph, and sends the
+  gradient of that loss to each offer;
+- ``STEP``: it takes a step on its own loss and on the gradients that came back.
+
+From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that the gradients
+are those of what it generates again.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from .. import aggregate as server
-from ..checks import check_weight
+from ..aggregate import mean
+from ..checks import check_choice, check_weight
 from ..federation import (
     Inbox,
     Message,
@@ -24,166 +36,253 @@ from ..federation import (
     layer,
 )
 from ..graph import Graph
-from ..graph.neighbours import neighbour_features, neighbour_table
+from ..graph.neighbours import neighbour_features
 from ..losses import nearest_features
 from ..nn import outputs
 from .own_models import own_models
 
 Neighbours = Callable[[Graph, int, int], tuple[Tensor, Tensor]]
-KEYS = (("made", "count"), ("pulls",), ())  # of the uploads of each stage
-STAGES = 3  # what was generated goes out, its gradients come back, then everybody takes a step
+OFFER, JUDGE, STEP = range(3)
+UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
+DRAWN = ("noise", "keep")
 
 
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
-    """The features of up to `width` random neighbours of each of `count` random nodes.
+    """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
+
+    The nodes are drawn from those that have a neighbour.
 
     Returns:
-        float ``[count, width, num_features]``, zeros where there are fewer; int64 ``[count]``, how
-        many there are.
+        float ``[count, width, num_features]``; int64 ``[count]``, how many there are: `width`, or 0
+        where no node has a neighbour.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
         >>> features, number = random_neighbours(graph, 3, 5)
         >>> features.shape, number
-        (torch.Size([3, 5, 2]), tensor([1, 1, 1]))
+        (torch.Size([3, 5, 2]), tensor([5, 5, 5]))
     """
-    order = torch.randperm(graph.num_edges, device=graph.device)
-    table, number = neighbour_table(graph.edge_index[:, order], graph.num_nodes, width)
-    nodes = torch.randint(graph.num_nodes, (count,), device=graph.device)
-    return neighbour_features(graph, table[nodes], number[nodes]), number[nodes]
+    source, target = graph.edge_index[:, graph.edge_index[1].argsort(stable=True)]
+    nodes, degree = target.unique_consecutive(return_counts=True)
+    number = source.new_full((count,), width if nodes.numel() else 0)
+    if not nodes.numel():
+        return neighbour_features(graph, source.new_zeros(count, width), number), number
+    drawn = torch.randint(nodes.numel(), (count,), device=graph.device)
+    place = (torch.rand(count, width, device=graph.device) * degree[drawn][:, None]).long()
+    table = source[(degree.cumsum(0) - degree)[drawn][:, None] + place]
+    return neighbour_features(graph, table, number), number
 
 
 @layer
 def fedsage_plus(
-    fedavg: Method, *, weight: float = 1.0, neighbours: Neighbours = random_neighbours
+    fedavg: Method,
+    *,
+    weight: float = 1.0,
+    learns: Literal["features", "all"] = "features",
+    judged: Literal["missing", "all"] = "missing",
+    neighbours: Neighbours = random_neighbours,
 ) -> Method:
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
 
     Client i minimises ``(L_i + b sum_{j != i} greedy(H_i, neighbours of random nodes of j)) / K``
-    (Eq. 9), H_i being what it generates for its training nodes. An epoch is three rounds: i sends
-    H_i; every j sends the gradient of its term to H_i; i takes one step. So neither features nor
-    generators travel, only what is generated and gradients of it. One who is absent in a round is
-    left out: without gradients a client learns from its own loss alone.
+    (Eq. 9), H_i being what it generates for its training nodes; only what makes features learns.
+    A node that misses m hidden neighbours is compared with the first m neighbours of j's node, one
+    that misses none with nothing. Neither features nor generators travel, only what is generated
+    and gradients of it. One who is absent in a round is left out: without gradients a client learns
+    from its own loss alone.
 
     Args:
-        fedavg: its model is a `fgl.nn.NeighbourGenerator`, its loss that of
-            `fgl.tasks.generator_task`.
+        fedavg: that of `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
+        learns: what learns, the layers that make features or all of the generator.
+        judged: which generated neighbours others judge, those of nodes that miss some or all.
         neighbours: ``(graph, count, width) -> features, number``, what a client compares others'
             neighbours with, drawn anew in each epoch.
 
     Raises:
-        ValueError: if `weight` is negative.
+        ValueError: if `weight` is negative, a choice unknown, or `fedavg` draws no steps.
 
     Example:
-        >>> net = fgl.nn.NeighbourGenerator(4, 8, 2, latent=3, widths=(5, 6))
-        >>> fedsage_plus(fgl.fedavg(net)).exchange
+        >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
+        >>> net = fgl.nn.NeighbourGenerator(20, 8, 7, latent=3, widths=(5, 6))
+        >>> clients = [fgl.data.split(graph, "random")]
+        >>> fedsage_plus(fgl.tasks.generator_task(clients, net, fgl.Training()).fedavg).exchange
         3
 
-    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
     check_weight(weight=weight)
+    check_choice("learns", learns, ("features", "all"))
+    check_choice("judged", judged, ("missing", "all"))
     check_one_architecture(fedavg, "fedsage_plus")
-    base, model = own_models(fedavg), fedavg.model
-    draw: Any = model.draw
+    base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
+    steps: Any = fedavg.train.batches
+    if steps is None:
+        raise ValueError("Expected fedavg to be that of generator_task, but got one without steps")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        plain = {k: v for k, v in message.items() if k not in ("pull", "owners")}
-        params, context = base.receive(plain, state, graph)
-        stage = message.get("stage", torch.tensor(0))
-        context = {**context, "stage": stage}
-        if stage == 1:
-            return params, context
-        pull = message.get("pull")
-        drawn = state.get("drawn")
-        if pull is None or drawn is None:
-            pull, drawn = None, draw(graph.num_nodes)
-        context |= {name: Ragged(value) for name, value in sorted(drawn.items())}
-        if stage == 0:
-            return params, context
-        return params, {**context, **_pulled(model, graph, message, pull)}
+        sent = {name: value for name, value in message.items() if name not in ("pull", "owners")}
+        params, context = base.receive(sent, state, graph)
+        stage = int(message.get("stage", torch.tensor(OFFER)))
+        context = {**context, "stage": torch.tensor(stage)}
+        if stage == OFFER:
+            _, seen = next(iter(steps(graph, {})))
+            context |= {name: seen[name] for name in (*DRAWN, "missing")}
+        if stage == STEP:
+            context |= kept_draws(state) or first_draws(steps, graph)
+            context |= pulled(model, graph, message if "drawn" in state else {})
+        return params, context
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        if context["stage"] == STAGES - 1:
-            inner = fedavg.train.batches
-            yield next(iter(inner(graph, context))) if inner else (graph, context)
+        if context["stage"] == STEP:
+            yield next(iter(steps(graph, context)))
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "pull" not in context:
             return base.loss(params, graph, context)
         with outputs(model) as seen:
             total = base.loss(params, graph, context)
-        pulled: Tensor = (context["pull"].values * seen[-1][1]).sum()
-        joint: Tensor = (total + weight * pulled) / context["owners"]
+        made = seen[-1][1]
+        # By the chain rule, this product's gradient is that of the others' losses: the pull is
+        # their gradient to `made`, and a constant here.
+        others = (context["pull"].values * made).sum()
+        joint: Tensor = (total + weight * others) / context["owners"]
         return joint
 
+    def settle(new: Params, old: Params, context: Any) -> Params:
+        new = new if settled is None else settled(new, old, context)
+        return {n: p if n.startswith("features.") else old[n] for n, p in new.items()}
+
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        _, new_state = base.send(params, context, state, graph)
-        new_state = {name: value for name, value in new_state.items() if name != "drawn"}
-        if context["stage"] == 1:
-            pulls = _pulls(context, graph, neighbours)
-            drawn = {"drawn": state["drawn"]} if "drawn" in state else {}
-            return {"pulls": pulls}, {**new_state, **drawn}
-        if context["stage"] == STAGES - 1:
-            return {}, new_state
-        own = {name: context[name].values for name in ("keep", "noise")}
-        with torch.no_grad():
-            count, made, _ = functional_call(model, params, (graph.x, graph.adj), own)
-        dtype = next(model.parameters()).dtype
-        rows = graph.training_mask  # the nodes that others judge
-        sent = {"made": made[rows].to(dtype), "count": count[rows].to(dtype)}
-        return sent, {**new_state, "drawn": own}
+        _, kept = base.send(params, context, state, graph)
+        stage = int(context["stage"])
+        if stage == OFFER:
+            drawn = {name: context[name].values for name in DRAWN}
+            return offer(model, params, graph, context, drawn), {**kept, "drawn": drawn}
+        if stage == JUDGE:
+            return {"gradients": gradients(context, graph, neighbours, judged)}, kept
+        return {}, {name: value for name, value in kept.items() if name != "drawn"}
 
     def accept(message: Message, client: int, state: State) -> None:
         base.accept(message, client, state)
-        stage = int(state.get("stage", 0))
-        check_keys(message, KEYS[stage], f"the upload of stage {stage}")
-        if stage == 0:
-            _check_made(model, message, fedavg.max_examples)
-        if stage == 1:
-            _check_pulls(model, message["pulls"], client, state.get("rows", {}))
+        stage = int(state.get("stage", OFFER))
+        check_keys(message, UPLOADS[stage], f"the upload of stage {stage}")
+        if stage == OFFER:
+            check_offer(model, message, fedavg.max_examples)
+        if stage == JUDGE:
+            check_gradients(model, message["gradients"], client, state.get("rows", {}))
 
-    how = replace(fedavg.train, num_steps=None, batches=batches)
+    train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None)
+    train = train if learns == "all" else replace(train, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
-    changed |= {"aggregate": relayed, "train": how, "exchange": STAGES}
-    return replace(base, **changed, ragged=KEYS[0] + KEYS[1])
+    changed |= {"aggregate": relayed, "train": train, "exchange": len(UPLOADS)}
+    return replace(base, **changed, ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
+
+
+# What a client makes of each stage
+
+
+def first_draws(steps: Any, graph: Graph) -> dict[str, Any]:
+    """Noise and dropout of a client that made no offer."""
+    _, seen = next(iter(steps(graph, {})))
+    return {name: seen[name] for name in DRAWN}
+
+
+def kept_draws(state: State) -> dict[str, Any]:
+    """Noise and dropout of a client's offer, if it made one."""
+    drawn: Any = state.get("drawn", {})
+    return {name: Ragged(value) for name, value in drawn.items()}
+
+
+@torch.no_grad()
+def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) -> Message:
+    """What a client generates for its training nodes, and how many neighbours these miss."""
+    count, made, _ = functional_call(model, params, (graph.x, graph.adj), drawn)
+    rows, dtype = graph.training_mask, model.count.weight.dtype
+    sent = {"made": made[rows].to(dtype), "count": model.number(count)[rows].to(dtype)}
+    return {**sent, "missing": context["missing"].values[rows]}
+
+
+def gradients(context: Any, graph: Graph, neighbours: Neighbours, judged: str) -> Message:
+    """The gradient of the greedy loss to what each of the other clients offered."""
+    found = {}
+    for owner, made in context.get("made", {}).items():
+        features, number = neighbours(graph, made.shape[0], made.shape[1])
+        if judged == "missing":
+            number = torch.minimum(number, context["missing"][owner])
+        count = context["count"][owner]
+        found[owner] = torch.func.grad(nearest_features)(made, count, features, number)
+    return found
+
+
+def pulled(model: Any, graph: Graph, message: Message) -> dict[str, Any]:
+    """The gradients that came back, for all nodes, and of how many clients the loss is a mean."""
+    like: Tensor = model.count.weight
+    whole = like.new_zeros(graph.num_nodes, model.num_neighbours, graph.num_features)
+    if "pull" in message:
+        whole[graph.training_mask] = message["pull"]
+    owners: Any = message.get("owners", 1)
+    return {"pull": Ragged(whole), "owners": like.new_ones(()) * owners}
+
+
+# What the server makes of them
 
 
 def relayed(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """The server passes on what clients generated, then the gradients that came back for each."""
-    stage = state.get("stage", torch.tensor(0))
-    following = (stage + 1) % STAGES
-    outbox: dict[int, Message] = {k: {"stage": following} for k in range(inbox.num_clients)}
-    for client, message in outbox.items():
-        if stage == 0:
-            message |= _of_others(inbox, client)
-        elif stage == 1:
-            message |= _pulls_for(inbox, client)
-    rows = {} if stage else {"rows": _sizes(inbox)}
+    """The server passes on what clients offered, then the gradients that came back for each."""
+    stage = int(state.get("stage", OFFER))
+    following = torch.tensor((stage + 1) % len(UPLOADS))
+    relays: dict[int, Callable[[Inbox, int], Message]] = {
+        OFFER: offers_of_others,
+        JUDGE: gradients_for,
+        STEP: lambda inbox, client: {},
+    }
+    relay = relays[stage]
+    outbox = {k: {"stage": following, **relay(inbox, k)} for k in range(inbox.num_clients)}
+    rows = {"rows": rows_of(inbox)} if stage == OFFER else {}
     return outbox, {**state, "stage": following, **rows}
 
 
-def _sizes(inbox: Inbox) -> dict[str, Tensor]:
+def rows_of(inbox: Inbox) -> dict[str, Tensor]:
     """For how many nodes each client has generated neighbours."""
     generated: dict[str, Any] = {str(client): message["made"] for client, message in inbox.items()}
     return {client: torch.tensor(len(each)) for client, each in generated.items()}
 
 
-def _check_made(model: Any, message: Any, most: float) -> None:
-    """Refuse what is not P neighbours a row and a number for each, of so many nodes at most."""
-    made, count = message["made"], message["count"]
+def offers_of_others(inbox: Inbox, client: int) -> Message:
+    """What the other clients generated."""
+    others = {str(k): message for k, message in inbox.items() if k != client}
+    return {key: {k: m[key] for k, m in others.items()} for key in UPLOADS[OFFER]}
+
+
+def gradients_for(inbox: Inbox, client: int) -> Message:
+    """The sum of the gradients that the others sent to a client, if they did."""
+    sent: list[Any] = [message["gradients"] for message in inbox.values()]
+    found = [each[str(client)] for each in sent if str(client) in each]
+    if not found:
+        return {}
+    total = mean({"pull": found}, torch.ones(len(found), device=found[0].device))["pull"]
+    owners = torch.tensor(len(found) + 1, device=total.device)
+    return {"pull": total * len(found), "owners": owners}
+
+
+def check_offer(model: Any, message: Any, most: float) -> None:
+    """Refuse what is not P neighbours a row and two numbers for each, of so many nodes at most."""
+    made, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", made, count.numel())
     if count.dim() != 1 or count.dtype != made.dtype:
         raise ValueError("Expected count to be a number for each node, but got others")
+    if missing.shape != count.shape or missing.dtype != torch.int64:
+        raise ValueError("Expected missing to be an int64 for each node, but got others")
     if len(count) > most:
         raise ValueError(f"Expected count to be of at most {most:g} nodes, but got {len(count)}")
 
 
-def _check_pulls(model: Any, pulls: Any, client: int, rows: Any) -> None:
-    """Refuse what is not one gradient for each that was sent."""
-    check_keys(pulls, [k for k in rows if k != str(client)], "pulls")
-    for owner, gradient in pulls.items():
-        _check(model, f"pulls[{owner!r}]", gradient, int(rows[owner]))
+def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
+    """Refuse what is not one gradient for each offer of the others."""
+    check_keys(sent, [k for k in rows if k != str(client)], "gradients")
+    for owner, gradient in sent.items():
+        _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
@@ -195,42 +294,3 @@ def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
             f"Expected {name} to be {model.count.weight.dtype} of shape {list(want)}, "
             f"but got {value.dtype} {list(value.shape)}"
         )
-
-
-def _pulls(context: Any, graph: Graph, neighbours: Neighbours) -> dict[str, Tensor]:
-    """The gradient of the greedy loss to what each of the other clients generated."""
-    pulls = {}
-    for owner, made in context.get("made", {}).items():
-        features, number = neighbours(graph, made.shape[0], made.shape[1])
-        count = context["count"][owner]
-        pulls[owner] = torch.func.grad(nearest_features)(made, count, features, number)
-    return pulls
-
-
-def _pulled(model: Any, graph: Graph, message: Message, pull: Any) -> dict[str, Any]:
-    """The gradients that came back, for all nodes, and over how many clients the loss is a mean."""
-    like = model.count.weight
-    shape = (graph.num_nodes, model.num_neighbours, graph.num_features)
-    whole = torch.zeros(shape, dtype=like.dtype, device=like.device)
-    owners = torch.ones((), dtype=like.dtype, device=like.device)
-    if pull is not None:
-        whole[graph.training_mask] = pull
-        owners = owners * message["owners"]
-    return {"pull": Ragged(whole), "owners": owners}
-
-
-def _of_others(inbox: Inbox, client: int) -> Message:
-    """What the other clients generated."""
-    others = {str(k): message for k, message in inbox.items() if k != client}
-    return {key: {k: m[key] for k, m in others.items()} for key in ("made", "count")}
-
-
-def _pulls_for(inbox: Inbox, client: int) -> Message:
-    """The sum of the gradients that the others sent to a client, if they did."""
-    sent: list[Any] = [message["pulls"] for message in inbox.values()]
-    gradients = [pulls[str(client)] for pulls in sent if str(client) in pulls]
-    if not gradients:
-        return {}
-    weight = torch.ones(len(gradients), device=gradients[0].device)
-    total = server.mean({"pull": gradients}, weight)["pull"] * len(gradients)
-    return {"pull": total, "owners": torch.tensor(len(gradients) + 1, device=total.device)}

@@ -1,4 +1,12 @@
-"""FedSelect: the entries of a model that move most become a client's own."""
+"""FedSelect: the entries of a model that move most become a client's own.
+
+Beside the model that it trained, a client keeps three things for each weight:
+
+- ``"mask"``, which entries are its own from now on;
+- ``"held"``, which were its own in the last round. Only these are kept when a model comes: an entry
+  that was selected since starts from the server's mean;
+- ``"reference"``, the weight at the last selection, from which it is measured how far entries move.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..aggregate import mean
 from ..checks import check_count, check_share
@@ -19,6 +28,7 @@ from ..federation import (
     check_one_architecture,
     layer,
     local_steps,
+    num_steps,
     refuse,
     trainable,
 )
@@ -36,18 +46,22 @@ def fedselect(
 ) -> Method:
     """FedAvg of the entries that are not a client's own (FedSelect, Algorithm 1).
 
-    A round is one pass over the task's steps that moves a client's own entries, and one that moves
-    the shared ones. The server averages each entry over the clients that share it, weighted as
-    `fedavg` does. After every third round but the first, of each weight the shared entries that
-    moved most since the last time, ``|theta_i - theta_i at the last selection|``, become the
-    client's own; they start from the server's mean. Biases and vectors stay shared. In the pass in
-    which an entry does not move the optimiser's moments of it stay as they are; Adam's number of
-    steps counts both passes.
+    A local epoch is a pass over the task's steps that moves a client's own entries, then one that
+    moves the shared ones. The server averages each entry over the clients that share it. After
+    every third round but the first, ``n - round((1 - top) n)`` of the n shared entries of a weight,
+    those that moved most since the last time, become the client's own, with all that moved as far
+    as the last of them. A weight is a tensor with "weight" in its name; all others stay shared. A
+    batch norm's statistics stay with the client. An entry that does not move keeps its moments;
+    Adam's number of steps counts both passes.
+
+    As the public code, but for two things. It weighs clients equally, since its clients are of one
+    size: `fgl.tasks.task.weighed_equally` of `fedavg` does so. And where a client has no own entry
+    and the model no statistics, the first pass, which would move nothing, is left out.
 
     Args:
         fedavg: what clients train, and how they are weighted.
         top: share of a weight's shared entries that become a client's own at a time.
-        cap: share of a weight that may be a client's own at most.
+        cap: share of its own entries above which nothing of a weight is selected any more.
         every: rounds of a client between two selections, at least 1.
         passes: which entries each pass moves, the client's own (True) or the shared ones.
 
@@ -55,13 +69,13 @@ def fedselect(
         ValueError: if a number is out of range, `passes` is empty, or `fedavg` is a `scaffold`.
 
     Example:
-        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))
-        >>> method = fedselect(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), every=1)
+        >>> graph = fgl.data.csbm(num_nodes=40, num_features=12, words_per_set=3)
+        >>> method = fedselect(fgl.fedavg(fgl.nn.GCN(12, 8, 7, dropout=0.0)), every=1)
         >>> result = fgl.run(method, [graph] * 2, num_rounds=2, seed=0)
-        >>> result.client_states[0]["chosen"]["convs.0.lin.weight"].sum()
-        tensor(4)
+        >>> result.client_states[0]["mask"]["convs.0.lin.weight"].double().mean()
+        tensor(0.2500, dtype=torch.float64)
 
-    Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478
+    Source: Tamirisa et al. 2024, https://arxiv.org/abs/2404.02478; lapisrocks/fedselect
     """
     check_share(top=top, cap=cap)
     check_count(every=every)
@@ -70,126 +84,126 @@ def fedselect(
         raise ValueError("Expected passes to be at least one, but got none")
     why = "it counts local steps, of which each entry moves in one pass alone"
     refuse(fedavg, "scaffold", "fedselect", why)
-    adjusted, settled = fedavg.train.adjust, fedavg.train.settle
-    names = trainable(fedavg)
-    none = {
-        name: torch.zeros_like(value, dtype=torch.bool)
-        for name, value in fedavg.initial().items()
-        if name in names and value.dim() > 1
-    }
+    settled = fedavg.train.settle
+    names = [name for name in fedavg.initial() if name in trainable(fedavg) and "weight" in name]
+    none = {name: torch.zeros_like(fedavg.initial()[name], dtype=torch.bool) for name in names}
+    statistics = [name for name, _ in fedavg.model.named_buffers()]
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        params, context = fedavg.receive(with_own_entries(message, state), state, graph)
-        return params, {**context, "own": state.get("chosen", none)}
+        held = with_held_entries(message, state, statistics)
+        params, context = fedavg.receive(held, state, graph)
+        return params, {**context, "mask": state.get("mask", none)}
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        some = any(bool(own.any()) for own in context["own"].values())
-        for of_own in passes:
-            if some or not of_own:  # nothing would move otherwise
-                yield from marked(local_steps(fedavg.train, graph, context), of_own)
-
-    def adjust(grads: Params, params: Params, context: Any) -> Params:
-        grads = grads if adjusted is None else adjusted(grads, params, context)
-        zeros = {name: torch.zeros_like(grad) for name, grad in grads.items()}
-        return moving(grads, zeros, context)
+        how, owns = fedavg.train, any(bool(mask.any()) for mask in context["mask"].values())
+        does = [own for own in passes if owns or statistics or not own]
+        drawn = [list(marked(local_steps(how, graph, context), own)) for own in does]
+        epochs = num_steps(how) if how.batches is None else 1 if how.epochs is None else how.epochs
+        for epoch in range(epochs):
+            for steps in drawn:
+                first, end = (len(steps) * each // epochs for each in (epoch, epoch + 1))
+                yield from steps[first:end]
 
     def settle(new: Params, old: Params, context: Any) -> Params:
         new = new if settled is None else settled(new, old, context)
         return moving(new, old, context)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, new_state = fedavg.send(params, context, state, graph)
-        own, model = context["own"], dict(message["model"])
-        before = state.get("before", {name: context["start"][name] for name in own})
+        message, kept = fedavg.send(params, context, state, graph)
+        mask = context["mask"]
+        reference = state.get("reference", {name: context["start"][name] for name in mask})
         rounds = state.get("rounds", torch.tensor(0))
-        travels = {name: own[name] for name in own if name in model}
-        chosen = own
+        held = {name: mask[name] for name in mask if name in message["model"]}
         if rounds and rounds % every == 0:
-            moved = {name: (params[name] - before[name]).abs() for name in travels}
-            more = {n: own[n] | most(moved[n], own[n], top=top, cap=cap) for n in travels}
-            chosen, before = {**own, **more}, {name: params[name] for name in own}
-        model |= {name: model[name].masked_fill(mask, 0) for name, mask in travels.items()}
-        new_state = {**new_state, "model": params, "own": own, "chosen": chosen, "before": before}
-        return {**message, "model": model, "own": travels}, {**new_state, "rounds": rounds + 1}
+            moved = {name: (params[name] - reference[name]).abs() for name in held}
+            more = {name: select(moved[name], held[name], top=top, cap=cap) for name in held}
+            mask = {name: mask[name] | more[name] if name in more else mask[name] for name in mask}
+            reference = {name: params[name] for name in mask}
+        shared = {
+            name: value.masked_fill(held[name], 0) if name in held else value
+            for name, value in message["model"].items()
+            if name not in statistics
+        }
+        kept = {**kept, "model": params, "mask": mask, "held": held, "reference": reference}
+        return {**message, "model": shared, "own": held}, {**kept, "rounds": rounds + 1}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         weight = inbox.stack("num_examples")
         if not weight.any():
             return fedavg.aggregate(inbox, state)
-        outbox, kept = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
-        if "model" not in kept:  # to fill with what nobody shares, in the next round
+        outbox, new = fedavg.aggregate(completed(inbox, weight, state["model"]), state)
+        if "model" not in new:  # to fill with what nobody shares, in the next round
             raise ValueError(
                 "Expected fedselect to be given a method whose server keeps one model for all, "
-                f"but got a state with {list(kept)}"
+                f"but got a state with {list(new)}"
             )
-        return outbox, kept
+        return outbox, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        return fedavg.deploy(with_own_entries(message, state), state, graph)
+        return fedavg.deploy(with_held_entries(message, state, statistics), state, graph)
 
-    train = replace(fedavg.train, num_steps=None, batches=batches, adjust=adjust, settle=settle)
+    train = replace(fedavg.train, num_steps=None, batches=batches, settle=settle)
     train = replace(train, settle_moments=True)
     changed: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     return replace(fedavg, **changed, deploy=deploy, train=train)
 
 
-def with_own_entries(message: Message, state: State) -> Message:
-    """The message with the client's own entries in its model, once it has some."""
-    if "own" not in state or "model" not in message:
+def with_held_entries(message: Message, state: State, statistics: Sequence[str]) -> Message:
+    """The message, in its model what the client holds: its own entries, and all its statistics."""
+    if "held" not in state or "model" not in message:
         return message
-    own = state["own"]
-    own_model = state["model"]
-    sent = message["model"]
-    model = {n: torch.where(own[n], own_model[n], p) if n in own else p for n, p in sent.items()}
-    return {**message, "model": model}
+    trained, held, model = state["model"], state["held"], dict(message["model"])
+    for name, mask in held.items():
+        if name in model:
+            model[name] = torch.where(mask, trained[name], model[name])
+    return {**message, "model": {**model, **{name: trained[name] for name in statistics}}}
 
 
-def marked(
-    steps: Iterable[tuple[Graph, Any]], of_own: bool
-) -> Iterator[tuple[Graph, dict[str, Any]]]:
+def marked(steps: Iterable[tuple[Graph, Any]], own: bool) -> Iterator[tuple[Graph, dict[str, Any]]]:
     """The steps of a pass, told whether it moves the client's own entries.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
         >>> [context for _, context in marked([(graph, {"lr": 1})], True)]
-        [{'lr': 1, 'of_own': tensor(True)}]
+        [{'lr': 1, 'moves_own': tensor(True)}]
     """
     last, told = None, {}
     for seen, context in steps:
         if context is not last:  # the same context in all steps stays one
-            last, told = context, {**context, "of_own": torch.tensor(of_own, device=seen.device)}
+            last, told = context, {**context, "moves_own": torch.tensor(own, device=seen.device)}
         yield seen, told
 
 
-def moving(there: Params, still: Params, context: Any) -> Params:
-    """What is `there` for the entries that a pass moves, and `still` for the others.
+def moving(new: Params, old: Params, context: Any) -> Params:
+    """What is new where the pass moves entries, and what was old elsewhere.
 
     Example:
-        >>> context = {"own": {"w": torch.tensor([True, False])}, "of_own": torch.tensor(False)}
+        >>> context = {"mask": {"w": torch.tensor([True, False])}, "moves_own": torch.tensor(False)}
         >>> moving({"w": torch.ones(2)}, {"w": torch.zeros(2)}, context)
         {'w': tensor([0., 1.])}
     """
-    own, of_own = context["own"], context["of_own"]
-    where = {name: own[name] == of_own if name in own else ~of_own for name in there}
-    return {name: torch.where(where[name], there[name], still[name]) for name in there}
+    mask, own = context["mask"], context["moves_own"]
+    where = {name: mask[name] == own if name in mask else ~own for name in new}
+    return {name: torch.where(where[name], new[name], old[name]) for name in new}
 
 
-def most(moved: torch.Tensor, own: torch.Tensor, *, top: float, cap: float) -> torch.Tensor:
-    """The shared entries that moved most: a share `top` of them, and no more than `cap` allows.
+def select(moved: Tensor, mask: Tensor, *, top: float, cap: float) -> Tensor:
+    """The shared entries that moved most, where the client's share is not above `cap` already.
 
     Example:
-        >>> own = torch.tensor([True, False, False])
-        >>> most(torch.tensor([9.0, 1.0, 2.0]), own, top=0.5, cap=1.0)
+        >>> mask = torch.tensor([True, False, False])
+        >>> select(torch.tensor([9.0, 1.0, 2.0]), mask, top=0.5, cap=1.0)
         tensor([False, False,  True])
     """
-    taken = int(own.sum())
-    count = min(int(top * (own.numel() - taken)), int(cap * own.numel()) - taken)
-    order = moved.masked_fill(own, -1).flatten().argsort(descending=True, stable=True)
-    chosen = torch.zeros_like(own).flatten()
-    return chosen.index_fill(0, order[: max(count, 0)], True).view_as(own)
+    taken = int(mask.sum())
+    first = round((1 - top) * (mask.numel() - taken))
+    if first == mask.numel() - taken or float(torch.tensor(taken) / mask.numel()) > cap:
+        return torch.zeros_like(mask)
+    in_order = moved.masked_fill(mask, torch.inf).flatten().sort().values
+    return (moved >= in_order[first]) & ~mask
 
 
-def completed(inbox: Inbox, weight: torch.Tensor, old: Any) -> Inbox:
+def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
     """The inbox with whole models: where an entry is a client's own, the mean of the others'."""
     own, models = inbox.stack("own"), inbox.stack("model")
     for name, mask in own.items():
@@ -199,9 +213,7 @@ def completed(inbox: Inbox, weight: torch.Tensor, old: Any) -> Inbox:
     return Inbox(whole, inbox.num_clients, inbox.sent)
 
 
-def filled(
-    values: torch.Tensor, own: torch.Tensor, weight: torch.Tensor, old: torch.Tensor
-) -> torch.Tensor:
+def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
     """Clients' tensors ``[K, ...]``, each one's own entries replaced by the mean of the others'.
 
     So the weighted mean of all is that of those who share an entry; `old` where nobody does.

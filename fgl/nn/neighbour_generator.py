@@ -17,9 +17,12 @@ class NeighbourGenerator(nn.Module):
 
     ``z = SAGE(ReLU(SAGE(x)))``; the count is ``c = ReLU(w z + b)`` (dGen); the features are
     ``tanh(W_3 dropout(ReLU(W_2 ReLU(W_1 (z + e)))))`` with noise e (fGen); a `SAGE` reads the graph
-    with the first ``min(P, round c)`` generated neighbours of every node, each joined to it. Noise
+    with the first ``min(P, floor c)`` generated neighbours of every node, each joined to it. Noise
     and dropout are given (`draw`), so that the same neighbours can be generated again. The bias of
     the count starts at 1: a ReLU that is 0 at every node would never learn.
+
+    The encoder and the classifier are the paper's. The public code (src/models/models.py) has
+    layers ``D^-1 (A + I) x W + b`` there, with dropout between them and a ReLU after the last.
 
     Args:
         in_channels: number of node features, d.
@@ -29,6 +32,7 @@ class NeighbourGenerator(nn.Module):
         widths: of fGen's two hidden layers.
         num_neighbours: P, the neighbours that a node can be given.
         dropout: probability of dropping a unit before fGen's last layer.
+        rounded: whether counts are rounded; else their fraction is cut off, as in the public code.
 
     Shapes:
         x: float ``[n, d]``, dense or `SparseMatrix`; edges: as `SAGE`'s, without weights; noise:
@@ -58,9 +62,11 @@ class NeighbourGenerator(nn.Module):
         widths: tuple[int, int] = (256, 2048),
         num_neighbours: int = 5,
         dropout: float = 0.5,
+        rounded: bool = False,
     ) -> None:
         super().__init__()
         check_share(dropout=dropout)
+        self.rounded = rounded
         self.num_neighbours = num_neighbours
         self.dropout = dropout
         self.encoder = nn.ModuleList(
@@ -99,10 +105,14 @@ class NeighbourGenerator(nn.Module):
         neighbours = neighbours.unflatten(1, (self.num_neighbours, x.shape[1]))
         return count, neighbours, self.classify(x, edges, count, neighbours)
 
+    def number(self, count: Tensor) -> Tensor:
+        """The predicted counts as whole numbers, without a gradient."""
+        return count.detach().round() if self.rounded else count.detach().floor()
+
     def there(self, count: Tensor) -> Tensor:
-        """Which generated neighbours are there, bool ``[n, P]``: the first ``round c``."""
+        """Which generated neighbours are there, bool ``[n, P]``: the first `number`."""
         places = torch.arange(self.num_neighbours, device=count.device)
-        return places < count.detach().round()[:, None]
+        return places < self.number(count)[:, None]
 
     def classify(self, x: Features, edges: Edges, count: Tensor, made: Tensor) -> Tensor:
         """The classifier's logits on the graph with the generated neighbours, without building it.

@@ -22,6 +22,16 @@ class Seen(NamedTuple):
     embedding: Tensor
 
 
+def gives_embeddings(model: nn.Module) -> bool:
+    """Whether a model takes ``return_embedding=True``.
+
+    Example:
+        >>> gives_embeddings(fgl.nn.GCN(4, 8, 2)), gives_embeddings(torch.nn.Linear(4, 2))
+        (True, False)
+    """
+    return "return_embedding" in inspect.signature(model.forward).parameters
+
+
 @contextmanager
 def observed(model: nn.Module) -> Iterator[list[Seen]]:
     """The outputs and embeddings of a model, call by call, in those very passes.
@@ -45,7 +55,7 @@ def observed(model: nn.Module) -> Iterator[list[Seen]]:
         >>> seen[-1].output is logits, seen[-1].embedding.shape
         (True, torch.Size([3, 8]))
     """
-    if "return_embedding" not in inspect.signature(model.forward).parameters:
+    if not gives_embeddings(model):
         raise TypeError(
             f"Expected the model to take return_embedding=True, but got {type(model).__name__}"
         )

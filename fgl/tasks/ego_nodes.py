@@ -88,7 +88,7 @@ def ego_node_task(
         return evaluate_ego(method, trained, test)
 
     validate = validation(node_scores(model, test=False), "val_accuracy")
-    train = Training(optimizer, batches=batches, keep_optimizer=True)
+    train = Training(optimizer, batches=batches, epochs=epochs, keep_optimizer=True)
     plain = weighed_equally(bounded(fedavg(model, loss=loss, train=train), clients))
     return Task(clients, own_models(plain, draw=True), scores, "val_f1", validate)
 

@@ -121,5 +121,10 @@ class Graphs(Setting):
         if self.model == "star":
             clients, tests = ([with_structure(own) for own in each] for each in (clients, tests))
         draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(self.local.optimizer_factory(), batches=draw, keep_optimizer=True)
+        train = Training(
+            self.local.optimizer_factory(),
+            batches=draw,
+            epochs=self.local.steps,
+            keep_optimizer=True,
+        )
         return graph_task(clients, tests, model, train)

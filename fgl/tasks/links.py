@@ -103,7 +103,7 @@ def link_task(
             negatives = Ragged(free(count, replacement=True).t())
             yield graph, {**context, **fresh, "negatives": negatives}
 
-    drawing = replace(train, num_steps=None, batches=batches)
+    drawing = replace(train, num_steps=None, batches=batches, epochs=num_steps(train))
     clients = [own.graph for own in splits]
     return task_of(clients, model, loss, drawing, partial(link_scores, model, splits), "val_auc")
 

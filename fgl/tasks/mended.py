@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import losses
-from ..checks import check_count, check_number, check_share, check_weight
+from ..checks import check_choice, check_count, check_number, check_share, check_weight
 from ..data import HiddenNodes, hide_nodes
 from ..federation import (
     Message,
@@ -33,7 +33,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
-from ..methods.fedsage_plus import fedsage_plus
+from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
@@ -129,7 +129,7 @@ def generator_loss(
     a, b, c = weights
     return (
         a * weighted_mean(apart, mask)
-        + b * losses.nearest_features(features, count, hidden, missing, mask=mask)
+        + b * losses.nearest_features(features, model.number(count), hidden, missing, mask=mask)
         + c * losses.cross_entropy(logits, graph.labels, mask)
     )
 
@@ -142,17 +142,28 @@ def _hide(graph: Graph, share: float, width: int, seed: int) -> HiddenNodes:
     nodes = graph.val_mask.nonzero().squeeze(1)
     generator = torch.Generator().manual_seed(seed)
     order = torch.randperm(nodes.numel(), generator=generator).to(nodes.device)
-    return hide_nodes(graph, nodes[order[: round(share * nodes.numel())]], width=width)
+    return hide_nodes(graph, nodes[order[: int(share * nodes.numel())]], width=width)
 
 
 @torch.no_grad()
-def mend(model: NeighbourGenerator, params: Params, graph: Graph, *, seed: int = 0) -> Graph:
+def mend(
+    model: NeighbourGenerator,
+    params: Params,
+    graph: Graph,
+    *,
+    seen: Graph | None = None,
+    seed: int = 0,
+) -> Graph:
     """A graph with the neighbours that a generator says its nodes miss, each joined to its node.
+
+    Dropout is off; the public code never switches it off.
 
     Args:
         model: the architecture.
         params: the trained generator.
         graph: a client's graph.
+        seen: the part of it that the generator reads and gives neighbours to, which has a
+            `node_id`; default all of it.
         seed: of the noise.
 
     Returns:
@@ -166,15 +177,28 @@ def mend(model: NeighbourGenerator, params: Params, graph: Graph, *, seed: int =
         >>> mend(model, params, graph).num_nodes
         6
     """
+    seen = graph if seen is None else seen
     with torch.random.fork_rng([]), in_mode(model, False):
         torch.manual_seed(seed)
-        noise = model.draw(graph.num_nodes)["noise"]
-        count, features, _ = functional_call(model, params, (graph.x, graph.adj), {"noise": noise})
+        noise = model.draw(seen.num_nodes)["noise"]
+        count, features, _ = functional_call(model, params, (seen.x, seen.adj), {"noise": noise})
     missing = model.there(count)
     node = missing.nonzero()[:, 0]
+    if seen is not graph:
+        node = _places(seen, graph)[node]
     new = graph.num_nodes + torch.arange(node.numel(), device=graph.device)
     edges = torch.cat([torch.stack([new, node]), torch.stack([node, new])], 1)
     return graph.append(features[missing], edges)
+
+
+def _places(part: Graph, whole: Graph) -> Tensor:
+    """Where the nodes of a part are in the whole; both have the same `node_id`s, or one is none."""
+    if part.node_id is None:
+        raise ValueError("Expected seen to have node_id, but got none")
+    if whole.node_id is None:
+        return part.node_id
+    order = whole.node_id.argsort()
+    return order[torch.searchsorted(whole.node_id[order], part.node_id)]
 
 
 def mended(
@@ -185,16 +209,25 @@ def mended(
     gen_local_epochs: int = 20,
     gen_hide: float = 0.5,
     gen_lr: float = 1e-3,
-    gen_hidden: int = 128,
+    gen_weight_decay: float = 1e-4,
+    gen_hidden: int = 32,
     gen_latent: int = 128,
     gen_wide: int = 2048,
+    gen_rounded: bool = False,
+    gen_learns: Literal["features", "all"] = "features",
+    gen_judged: Literal["missing", "all"] = "missing",
+    gen_reads: Literal["impaired", "whole"] = "impaired",
 ) -> Task:
     """FedSage+: the same task, after generators have given the graphs their missing neighbours.
 
-    Every client trains a generator of its own, first alone, then with the others' gradients
-    (`fgl.methods.fedsage_plus`), and joins to each of its nodes the neighbours that this generates.
-    The new nodes count in no weight of a client, no divergence, and no number of local steps. A
-    warning says so where no client gets one: then the task is as before.
+    Every client trains a generator of its own, first alone, then with a new optimiser and the
+    others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without
+    its hidden nodes is joined to the graph that has them. The new nodes count in no weight of a
+    client, no divergence, and no number of local steps. A warning says so where no client gets one:
+    then the task is as before.
+
+    Defaults are the public code's (src/utils/config.py). See `fgl.nn.NeighbourGenerator` and `mend`
+    for what differs; and its clients weigh the same, which is `fgl.tasks.weighed_equally`.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
@@ -203,9 +236,15 @@ def mended(
         gen_local_epochs: epochs of the generators before, alone.
         gen_hide: share of a client's validation nodes that are hidden, for a generator to learn.
         gen_lr: the learning rate of the generators' Adam.
+        gen_weight_decay: its weight decay.
         gen_hidden: width of the first layer of a generator's encoder, and of its classifier.
         gen_latent: width of a generator's embeddings.
         gen_wide: width of the layer from which a generator makes features.
+        gen_rounded: whether counts are rounded; else their fraction is cut off.
+        gen_learns: what learns from the others' gradients, what makes features or all.
+        gen_judged: which generated neighbours others judge, those of nodes that miss some or all.
+        gen_reads: what a generator reads when its graph is mended, the graph without the hidden
+            nodes, or the whole one.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -217,26 +256,38 @@ def mended(
         >>> [own.num_train for own in made.clients] == [own.num_train for own in task.clients]
         True
 
-    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
+    Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
     check_number("gen_epochs", gen_epochs, at_least=0, integer=True)
     check_number("gen_local_epochs", gen_local_epochs, at_least=0, integer=True)
     check_count(gen_hidden=gen_hidden, gen_latent=gen_latent, gen_wide=gen_wide)
     check_share(gen_hide=gen_hide)
-    check_weight(gen_lr=gen_lr)
-    model = _generator(task, gen_hidden, gen_latent, gen_wide, seed)
-    adam = Training(partial(torch.optim.Adam, lr=gen_lr), num_steps=1, keep_optimizer=True)
-    generators = generator_task(task.clients, model, adam, share=gen_hide, seed=seed)
+    check_weight(gen_lr=gen_lr, gen_weight_decay=gen_weight_decay)
+    check_choice("gen_reads", gen_reads, ("impaired", "whole"))
+    model = _generator(task, gen_hidden, gen_latent, gen_wide, seed, gen_rounded)
+    adam = partial(torch.optim.Adam, lr=gen_lr, weight_decay=gen_weight_decay)
+    train = Training(adam, num_steps=1, keep_optimizer=True)
+    generators = generator_task(task.clients, model, train, share=gen_hide, seed=seed)
     method, graphs = generators.fedavg, generators.clients
+    whole = dict(zip(graphs, task.clients, strict=True))  # graphs are told apart by identity
+
+    def neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
+        return random_neighbours(whole.get(graph, graph), count, width)
+
     alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
-    relayed = fedsage_plus(method)
+    relayed = fedsage_plus(method, learns=gen_learns, judged=gen_judged, neighbours=neighbours)
     both = run(
-        relayed, graphs, num_rounds=gen_epochs * relayed.exchange, seed=fold_in(seed), start=alone
+        relayed,
+        graphs,
+        num_rounds=gen_epochs * relayed.exchange,
+        seed=fold_in(seed),
+        start=_without_optimizers(alone),
     )
     clients = []
-    for client, own in enumerate(task.clients):
+    for client, (seen, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        clients.append(mend(model, params, own, seed=fold_in(seed, client, "mend")))
+        read = seen if gen_reads == "impaired" else None
+        clients.append(mend(model, params, own, seen=read, seed=fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
@@ -249,6 +300,15 @@ def mended(
     counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
     return replace(task, clients=clients, fedavg=counted, bytes_before=sent, new_nodes=new)
+
+
+def _without_optimizers(result: Result) -> Result:
+    """A run whose clients start their optimisers anew."""
+    states = {
+        client: {name: value for name, value in state.items() if name != "optimizer"}
+        for client, state in result.client_states.items()
+    }
+    return replace(result, client_states=states)
 
 
 def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
@@ -274,14 +334,16 @@ def _counting(fedavg: Method, own: Mapping[Graph, Graph]) -> Method:
     return counting_own_nodes(fedavg)
 
 
-def _generator(task: Task, hidden: int, latent: int, wide: int, seed: int) -> NeighbourGenerator:
+def _generator(
+    task: Task, hidden: int, latent: int, wide: int, seed: int, rounded: bool
+) -> NeighbourGenerator:
     """The first generator, which all clients start from."""
     own = task.clients[0]
     _ = own.labels  # numbers have no classes
     sizes: Any = own.num_features, hidden, own.num_classes
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        model = NeighbourGenerator(*sizes, latent=latent, widths=(256, wide))
+        model = NeighbourGenerator(*sizes, latent=latent, widths=(256, wide), rounded=rounded)
     return model.to(own.device, own.x.dtype)
 
 

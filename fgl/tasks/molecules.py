@@ -87,7 +87,12 @@ class Molecules(Setting):
             options["edge_dim"] = whole.entries("edge_attr").shape[1]
         model = self.seeded(seed, GINE if self.model == "gine" else GIN, *sizes, **options)
         draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
-        train = Training(self.local.optimizer_factory(), batches=draw, keep_optimizer=True)
+        train = Training(
+            self.local.optimizer_factory(),
+            batches=draw,
+            epochs=self.local.steps,
+            keep_optimizer=True,
+        )
         return graph_task(clients, clients, model, train, target=target, whole=whole)
 
     def _target(self) -> Target:

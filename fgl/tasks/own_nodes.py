@@ -55,7 +55,7 @@ def own_node_task(
         for _ in range(num_steps(train)):
             yield graph, {**context, "noise": noise(model, graph)}
 
-    drawing = replace(train, num_steps=None, batches=batches)
+    drawing = replace(train, num_steps=None, batches=batches, epochs=num_steps(train))
     return task_of(clients, model, loss, drawing, partial(node_scores, model), "val_accuracy")
 
 

@@ -92,7 +92,9 @@ def pair_task(
             raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
         seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
         clients = [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
-        drawing = replace(train, num_steps=None, batches=_drawn(train, len(clients)))
+        drawing = replace(
+            train, num_steps=None, batches=_drawn(train, len(clients)), epochs=num_steps(train)
+        )
         method = fedavg(model, loss=_among_negatives(model), train=drawing)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:

@@ -89,7 +89,7 @@ def sampled_node_task(
 
     own_scores = node_scores(model, test=False, logits_of=logits_of, target=target)
     validate = validation(own_scores, target.select)
-    method = fedavg(model, train=Training(optimizer, batches=batches), target=target)
+    method = fedavg(model, train=Training(optimizer, batches=batches, epochs=epochs), target=target)
     return Task(clients, bounded(method, clients), scores, target.select, validate, whole)
 
 

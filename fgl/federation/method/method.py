@@ -60,6 +60,8 @@ class Training:
             `graph_minibatches`), sampled neighbours and negative edges. All pairs are drawn before
             the first step, from torch's global generator; with `Steps` each is drawn when it is
             needed.
+        epochs: number of passes of `batches` over a client's examples in a round, each with the
+            same number of steps; default 1. With `num_steps` each step is an epoch.
         max_grad_norm: the gradient is clipped to this norm; default no clipping.
         keep_optimizer: whether a client keeps the optimiser's state until its next round, under
             ``"optimizer"`` in its own state; default a fresh optimiser in each round.
@@ -72,8 +74,8 @@ class Training:
             entry that `settle` holds still keeps its moments too.
 
     Raises:
-        ValueError: if `num_steps` is negative or given beside `batches`, or `max_grad_norm` is not
-            positive.
+        ValueError: if `num_steps` or `epochs` is negative, `num_steps` is given beside `batches`,
+            or `max_grad_norm` is not positive.
 
     Example:
         >>> Training(partial(torch.optim.Adam, lr=0.01), num_steps=3).num_steps
@@ -83,6 +85,7 @@ class Training:
     optimizer: OptimizerFactory = partial(torch.optim.SGD, lr=0.1)
     num_steps: int | None = None
     batches: Batches | None = None
+    epochs: int | None = None
     max_grad_norm: float | None = None
     keep_optimizer: bool = False
     adjust: Adjust | None = None
@@ -97,6 +100,8 @@ class Training:
             )
         if self.num_steps is not None:
             check_number("num_steps", self.num_steps, at_least=0, integer=True)
+        if self.epochs is not None:
+            check_number("epochs", self.epochs, at_least=0, integer=True)
         if self.num_steps is not None and self.batches is not None:
             raise ValueError(
                 f"Expected num_steps to be left out beside batches, but got {self.num_steps}"
