@@ -21,14 +21,20 @@ from fgl import client_network, methods, tasks
 from fgl.aggregate.robust import geometric_median, krum, median, multi_krum, norm_bound
 from fgl.federation import Method, Training
 from fgl.methods import (
+    ditto,
     fedamp,
+    feddc,
+    feddyn,
+    fedgta,
     fedopt,
     fedper,
+    fedproto,
     fedprox,
     fedpub,
     fedsage_plus,
     fedselect,
     fedstar,
+    fedtgp,
     gcfl,
     gcfl_plus,
     graphfl,
@@ -564,6 +570,28 @@ ROWS: dict[str, Row] = {
         (*ANY, *BROUGHT), by_examples=False, first=("nodes", "own"),
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
+    "feddyn": Row(
+        lambda t: feddyn(t.fedavg), (*ANY, "gat", *BROUGHT, *OTHERS), by_examples=False, first=NODES
+    ),
+    "feddc": Row(
+        lambda t: feddc(t.fedavg), (*ANY, "gat", *BROUGHT, *OTHERS), by_examples=False, first=NODES
+    ),
+    "ditto": Row(
+        lambda t: ditto(t.fedavg), (*(n for n in ANY if n != "graphs"), "gat"), by_examples=False,
+        first=NODES,
+    ),
+    "fedgta": Row(
+        lambda t: fedgta(t.fedavg), ("nodes", "gat", "overlapping", "own", "sampled", "types"),
+        by_examples=False, first=NODES,
+    ),
+    "fedproto": Row(
+        lambda t: fedproto(t.fedavg), ("nodes", "gat", "overlapping", "own", "sampled", "types"),
+        by_examples=False, first=NODES,
+    ),
+    "fedtgp": Row(
+        lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),
+        ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
+    ),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

@@ -49,7 +49,8 @@ NAMES = {  # as they are written, where not as they are called
     "graphfl": "GraphFL", "gcfl": "GCFL", "gcfl-plus": "GCFL+", "fedstar": "FedStar",
     "ring": "D-FedGNN (ring)", "fedgcn": "FedGCN", "fedsage": "FedSage",
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
-    "fedhgn": "FedHGN",
+    "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
+    "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -152,6 +153,10 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up answers": "the answers to known graphs: a fingerprint of the model",
     "fedhgn up coefficients": "how the client's relations mix the shared matrices",
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
+    "up prototypes": "the mean embedding of each class's training nodes; of a single node its own",
+    "up classes": "which classes the client has, " + EXACT,
+    "up moments": "shares of the classes among the client's nodes, up to what the model believes",
+    "up confidence": "about how many edges the client has, and how sure the model is of its nodes",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
     "up predictions": "the labels of the training nodes (`leaks.py`)",
@@ -167,11 +172,18 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "local down model": "nothing, it is the initial one",
     **{
         f"{name} down model": "a mix of some clients' models, made for this one"
-        for name in ("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl")
+        for name in (
+            *("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl"),
+            "fedgta",
+        )
     },
     "gcfl down model": "what the clients of one cluster know together",
     "gcfl-plus down model": "what the clients of one cluster know together",
     "gcfl-plus-gradients down model": "what the clients of one cluster know together",
+    "down prototypes": "what the clients' embeddings of each class have in common",
+    "down classes": "which classes somebody has",
+    "down num_examples": "how many training examples the clients have together",
+    "down gradient": "the mean gradient of all clients, by their examples",
     "down num_clients": "how many clients took part",
     "down control": "the mean gradient of all clients",
     "down direction": "where the other clients' models differ from the own one",

@@ -1,14 +1,20 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
+from .ditto import ditto
 from .fedamp import fedamp, heurfedamp
+from .feddc import feddc
+from .feddyn import feddyn
+from .fedgta import fedgta
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
+from .fedproto import fedproto
 from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
+from .fedtgp import fedtgp
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -21,15 +27,21 @@ from .scaffold import scaffold
 
 __all__ = [
     "adaptive_fedprox",
+    "ditto",
     "fedamp",
+    "feddc",
+    "feddyn",
+    "fedgta",
     "fedhgn",
     "fedopt",
     "fedper",
+    "fedproto",
     "fedprox",
     "fedpub",
     "fedsage_plus",
     "fedselect",
     "fedstar",
+    "fedtgp",
     "gcfl",
     "gcfl_plus",
     "graphfl",

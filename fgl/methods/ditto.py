@@ -1,0 +1,113 @@
+"""Ditto: beside the common model each client trains one of its own, held near the common one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mean
+from ..checks import check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_model_alone,
+    check_one_architecture,
+    layer,
+)
+from ..graph import Graph
+from ..losses import proximal
+
+OWN = "own."  # before the name of a tensor: that of the client's own model
+
+
+@layer
+def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
+    """FedAvg, and a personal model for each client that stays near the common one (Ditto, Alg. 1).
+
+    In each local step, on the same examples, a client takes a step on ``loss(theta)``, from the
+    received ``theta^t``, and one on ``loss(v_k) + lambda / 2 ||v_k - theta^t||^2``, from its own
+    v_k. It sends theta, keeps and uses v_k. Clients with an example weigh the same. The two models
+    share nothing, so that one optimiser of both is two; the history shows the sum of both losses.
+
+    As the authors' code with ``lam``; there the personal step also uses examples of the same draw.
+    A `max_grad_norm` would clip both gradients as one, and is refused.
+
+    Args:
+        fedavg: what clients train; its server averages.
+        penalty: lambda, at least 0; the authors' scripts have 1.
+
+    Raises:
+        ValueError: if `penalty` is negative, the server of `fedavg` does more than average, clients
+            train more than the model, or clip gradients, or the model has buffers, such as a batch
+            norm's statistics: there is no place for those of a second model.
+
+    Example:
+        >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> list(method.receive({"model": method.initial()}, {}, None)[0])
+        ['weight', 'bias', 'own.weight', 'own.bias']
+
+    Source: Li et al. 2021, https://arxiv.org/abs/2012.04221; https://github.com/litian96/ditto
+    """
+    check_weight(penalty=penalty)
+    check_averages(fedavg, "ditto")
+    check_model_alone(fedavg, "ditto")
+    check_one_architecture(fedavg, "ditto")
+    _check_alone(fedavg)
+    trained = {name: p for name, p in fedavg.model.named_parameters() if p.requires_grad}
+    first = {OWN + name: p.detach().clone() for name, p in trained.items()}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        return {**params, **state.get("own", first)}, context
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        common = {name: value for name, value in params.items() if name not in first}
+        own = {**common, **{name: params[OWN + name] for name in trained}}
+        near = proximal({name: own[name] for name in trained}, context["start"])
+        both = fedavg.loss(common, graph, context) + fedavg.loss(own, graph, context)
+        return both + penalty * near
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        common = {name: value for name, value in params.items() if name not in first}
+        message, kept = fedavg.send(common, context, state, graph)
+        return message, {**kept, "own": {name: params[name] for name in first}}
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        count = inbox.stack("num_examples")
+        if not count.any():
+            return {}, state
+        message: Message = {"model": mean(inbox.each("model"), (count > 0).to(torch.float64))}
+        return Broadcast(message, inbox.num_clients), {**state, **message}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        used = fedavg.deploy(message, state, graph)
+        own = state.get("own", {})
+        return {**used, **{name.removeprefix(OWN): value for name, value in own.items()}}
+
+    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    return replace(method, aggregate=aggregate, deploy=deploy)
+
+
+def _check_alone(method: Method) -> None:
+    """Raise where two models trained as one would not be two."""
+    buffers = [name for name, _ in method.model.named_buffers()]
+    if buffers:
+        raise ValueError(
+            f"Expected ditto to be given a model without buffers, but got {buffers[0]!r}: clients "
+            "train two models, and the second one's statistics have no place"
+        )
+    if method.train.max_grad_norm is not None:
+        raise ValueError(
+            "Expected ditto to be given a method that clips no gradient, but got max_grad_norm="
+            f"{method.train.max_grad_norm}, which would clip both models' as one"
+        )

@@ -1,0 +1,170 @@
+"""FedDyn: a client's loss is tilted by its drift, the server's mean moved by everybody's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mean
+from ..checks import check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_model_alone,
+    layer,
+    trainable,
+)
+from ..graph import Graph
+
+
+@layer
+def feddyn(fedavg: Method, *, alpha: float = 0.01) -> Method:
+    """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
+
+    Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
+    ``h_k = sum (theta_k - theta^t)`` over its rounds, which is the paper's ``-g_k / alpha``, and
+    ``alpha_k = alpha n / n_k``, n_k being its training examples and n their mean. The server makes
+    ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``: S are the participants, who weigh the same,
+    and K counts all clients.
+
+    As the authors' code, whose trajectory this is, but for three things. The server tells n from
+    the second round on, of the last round's participants, and in the first ``alpha_k = alpha``.
+    Clients use theta; the authors' plots show the mean of all clients' models. A gradient is
+    clipped only where `fedavg` says so; there at 10.
+
+    Args:
+        fedavg: what clients train; its server averages.
+        alpha: weight of the regulariser, at least 0; the authors' 0.01.
+
+    Raises:
+        ValueError: if `alpha` is negative, the server of `fedavg` does more than average, or
+            clients train more than the model.
+
+    Example:
+        >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), alpha=0.1)
+        >>> drift = {"weight": torch.ones(1, 1), "bias": torch.ones(1)}
+        >>> _, context = method.receive({"model": method.initial()}, {"drift": drift}, None)
+        >>> context["drift"]["weight"], context["share"]
+        (tensor([[1.]]), tensor(1.))
+
+    Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
+    https://github.com/alpemreacar/FedDyn
+    """
+    check_weight(alpha=alpha)
+    check_averages(fedavg, "feddyn")
+    base = drifting(fedavg, "feddyn")
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        tilt = inner(context["drift"], params)
+        far = half_square(params, context["start"], context["drift"])
+        term: Tensor = alpha / context["share"] * (tilt + far)
+        return fedavg.loss(params, graph, context) + term
+
+    return replace(base, loss=loss)
+
+
+def drifting(fedavg: Method, name: str) -> Method:
+    """What FedDyn and FedDC have in common: drift, who weighs how much, and the server's mean.
+
+    A client keeps ``h_k``, its drift, and its context has it beside its share ``n_k / n``.
+
+    Args:
+        fedavg: what clients train; its server averages.
+        name: of the method, for errors.
+
+    Raises:
+        ValueError: if clients train more than the model.
+
+    Example:
+        >>> drifting(fgl.fedavg(torch.nn.Linear(1, 1)), "feddyn").aggregate.__name__
+        'aggregate'
+    """
+    check_model_alone(fedavg, name)
+    names = trainable(fedavg)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        sent = [key for key in message["model"] if key in names]
+        zeros = {key: torch.zeros_like(params[key]) for key in sent}
+        drift = {**zeros, **state.get("drift", {})}
+        share = share_of(message, graph).to(next(iter(params.values())))
+        return params, {**context, "drift": drift, "share": share}
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        start, drift = context["start"], context["drift"]
+        drift = {key: drift[key] + (params[key] - start[key]) for key in drift}
+        return message, {**kept, "drift": drift}
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        count = inbox.stack("num_examples")
+        if not count.any():
+            return {}, state
+        counts = (count > 0).to(torch.float64)
+        models: Params = mean(inbox.each("model"), counts)
+        before, share = state.get("drift", {}), counts.sum() / inbox.num_clients
+        moved = mean(inbox.changes("model"), counts)
+        drift = {key: before.get(key, 0) + share * moved[key] for key in moved if key in names}
+        drift = {key: value.to(models[key]) for key, value in drift.items()}
+        new = {key: value + drift[key] if key in drift else value for key, value in models.items()}
+        message: Message = {"model": new, "num_examples": count.sum()}
+        message["num_clients"] = (count > 0).sum()
+        return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
+
+    return replace(fedavg, receive=receive, send=send, aggregate=aggregate)
+
+
+def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
+    """A client's training examples over the mean of last round's participants; 1 where unknown.
+
+    Args:
+        message: the server's, with the number of these examples and of these participants.
+        graph: the client's.
+
+    Returns:
+        float64 scalar, above 0: 1 also for a client without an example.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())
+        >>> message = {"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}
+        >>> share_of(message, graph), share_of({}, graph)
+        (tensor(1.5000, dtype=torch.float64), tensor(1., dtype=torch.float64))
+    """
+    if "num_examples" not in message or not graph.num_train:
+        return torch.ones((), dtype=torch.float64)
+    total, clients = message["num_examples"], message["num_clients"]
+    share: Tensor = graph.num_train * clients.double() / total.double()
+    return share
+
+
+def inner(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> Tensor:
+    """The inner product of two models, over the names of the first; it gets no gradient.
+
+    Example:
+        >>> inner({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([3.0, 4.0])})
+        tensor(11.)
+    """
+    return torch.stack([(value.detach() * other[name]).sum() for name, value in one.items()]).sum()
+
+
+def half_square(
+    params: Mapping[str, Tensor], reference: Mapping[str, Tensor], names: Mapping[str, Tensor]
+) -> Tensor:
+    """``1/2 ||params - reference||^2`` over some names; the reference gets no gradient.
+
+    Example:
+        >>> half_square({"w": torch.tensor([3.0])}, {"w": torch.ones(1)}, {"w": torch.ones(1)})
+        tensor(2.)
+    """
+    each = [(params[name] - reference[name].detach()).square().sum() for name in names]
+    return torch.stack(each).sum() / 2

@@ -1,0 +1,198 @@
+"""FedProto: clients send the mean embedding of each class, and no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    in_mode,
+    layer,
+    predict,
+    stand_in,
+)
+from ..graph import Graph
+from ..losses.weighted_mean import weighted_mean
+from ..nn import observed
+from .own_models import own_models
+
+
+@layer
+def fedproto(fedavg: Method, *, weight: float = 1.0) -> Method:
+    """Clients keep their models; what travels is each class's mean embedding (FedProto).
+
+    After training client i sends ``C_i^c``, the mean embedding of its training examples of class c
+    (Eq. 3). The server sends everybody ``C^c``, the mean over the clients that have the class, and
+    a client minimises ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v
+    and the d entries of an embedding. There is no such term in the first round, nor for a class
+    that nobody has sent. A class that no participant has keeps its earlier ``C^c``.
+
+    The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
+    authors' code, but for one thing: there an embedding is taken in the passes of the last epoch,
+    with dropout and before the step; here after training, as in Eq. 3 and in FedTGP's code.
+
+    Args:
+        fedavg: what clients train; its model takes ``return_embedding=True``, and its examples have
+            class labels.
+        weight: lambda, at least 0; the authors' 1.
+
+    Raises:
+        TypeError: if the model does not take ``return_embedding``.
+        ValueError: if the weight is negative, or the server of `fedavg` does more than average;
+            when a client has no class labels, or embeddings of something other than its examples.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 2]),
+        ...                   num_classes=3)
+        >>> method = fedproto(fgl.fedavg(fgl.nn.GCN(2, 8, 3)))
+        >>> params, context = method.receive({"model": method.initial()}, {}, graph)
+        >>> message, _ = method.send(params, context, {}, graph)
+        >>> message["prototypes"].shape, message["classes"]
+        (torch.Size([3, 8]), tensor([ True, False,  True]))
+
+    Source: Tan et al. 2022, https://arxiv.org/abs/2105.00243; https://github.com/yuetan031/FedProto
+    """
+    check_weight(weight=weight)
+    check_averages(fedavg, "fedproto")
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        rows, has = inbox.stack("prototypes"), inbox.stack("classes")
+        count = has.sum(0)
+        mean = (rows * has[..., None]).sum(0) / count.clamp(min=1)[:, None]
+        before = state.get("prototypes", torch.zeros_like(mean))
+        known = state.get("classes", torch.zeros_like(has[0]))
+        new = torch.where((count > 0)[:, None], mean, before)
+        message: Message = {"prototypes": new, "classes": known | (count > 0)}
+        return Broadcast(message, inbox.num_clients), {**state, **message}
+
+    return replace(near_prototypes(fedavg, weight), aggregate=aggregate)
+
+
+def near_prototypes(fedavg: Method, weight: float) -> Method:
+    """The clients of FedProto and FedTGP: they send prototypes, and stay near those they get.
+
+    Example:
+        >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
+        'send'
+    """
+    base = own_models(fedavg)
+    with observed(fedavg.model):
+        pass  # raises where the model has no embeddings
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = base.receive(message, state, graph)
+        sent = {key: message[key] for key in ("prototypes", "classes") if key in message}
+        return params, {**context, **sent}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        with observed(stand_in(base.model)) as seen:
+            total = base.loss(params, graph, context)
+        if "prototypes" not in context:
+            return total
+        near = context["prototypes"], context["classes"]
+        return total + weight * distance(seen[-1].embedding, graph, *near)
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = base.send(params, context, state, graph)
+        rest = {key: value for key, value in message.items() if key != "model"}
+        with base.at(graph), in_mode(stand_in(base.model), False):
+            embedding = predict(base.model, params, graph, return_embedding=True)[1]
+        rows, has = prototypes(embedding, graph)
+        return {**rest, "prototypes": rows, "classes": has}, kept
+
+    return replace(base, receive=receive, loss=loss, send=send)
+
+
+def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """The mean embedding of each class's training examples (FedProto, Eq. 3), and which there are.
+
+    Args:
+        embedding: float ``[num_examples, d]``.
+        graph: its labels, its number of classes C and its training mask.
+
+    Returns:
+        float ``[C, d]``, 0 for a class without a training example; bool ``[C]``, the others.
+
+    Raises:
+        ValueError: without class labels, or if an example has not one embedding.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([1, 1, 0]),
+        ...                   num_classes=3)
+        >>> prototypes(torch.tensor([[1.0], [3.0], [5.0]]), graph)
+        (tensor([[5.],
+                [2.],
+                [0.]]), tensor([ True,  True, False]))
+    """
+    y, weight = labelled(embedding, graph)
+    classes = -1 if graph.num_classes is None else graph.num_classes
+    one_hot = torch.nn.functional.one_hot(y, classes).to(embedding.dtype)
+    count = (one_hot * weight[:, None]).sum(0)
+    total = (one_hot * weight[:, None]).T @ embedding
+    return total / count.clamp(min=1)[:, None], count > 0
+
+
+def distance(embedding: Tensor, graph: Graph, rows: Tensor, has: Tensor) -> Tensor:
+    """Mean squared distance of training examples to their class's prototype, per entry.
+
+    ``1 / (n d) sum_v ||h_v - C^{y_v}||^2`` over the n training examples; one whose class has no
+    prototype adds 0.
+
+    Args:
+        embedding: h, float ``[num_examples, d]``.
+        graph: its labels and its training mask.
+        rows: C, float ``[num_classes, d]``; they get no gradient.
+        has: bool ``[num_classes]``, which classes have a prototype.
+
+    Returns:
+        Scalar.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
+        >>> rows, has = torch.tensor([[1.0, 0.0], [9.0, 9.0]]), torch.tensor([True, False])
+        >>> distance(torch.zeros(2, 2), graph, rows, has)
+        tensor(0.2500)
+    """
+    y, weight = labelled(embedding, graph)
+    apart = (embedding - rows.detach()[y]).square().mean(-1)
+    return weighted_mean(apart * has[y], weight)
+
+
+def labelled(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Labels, 0 where nobody reads them, and 1 for each training example, of `embedding`'s dtype.
+
+    Raises:
+        ValueError: without class labels, or if an example has not one embedding.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([1, 1]),
+        ...                   train_mask=torch.tensor([True, False]))
+        >>> labelled(torch.zeros(2, 2), graph)
+        (tensor([1, 0]), tensor([1., 0.]))
+    """
+    y = graph.y
+    if y is None or y.is_floating_point() or y.dim() != 1:
+        raise ValueError(
+            "Expected examples to have class labels, whose prototypes are sent, but got "
+            f"{'none' if y is None else y.dtype}"
+        )
+    if len(embedding) != len(y):
+        raise ValueError(
+            f"Expected one embedding for each of the {len(y)} examples, but got {len(embedding)}"
+        )
+    mask = torch.ones_like(y, dtype=torch.bool) if graph.train_mask is None else graph.train_mask
+    return torch.where(mask, y, 0), mask.to(embedding.dtype)

@@ -1,0 +1,166 @@
+"""FedTGP: the server learns prototypes that keep the classes apart, from those of the clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_count, check_number, check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    layer,
+    minimise,
+)
+from ..losses import cross_entropy
+from .fedproto import near_prototypes
+
+
+@layer
+def fedtgp(
+    fedavg: Method,
+    *,
+    weight: float = 10.0,
+    margin: float = 100.0,
+    server_lr: float = 0.01,
+    server_epochs: int = 100,
+    server_batch: int = 10,
+) -> Method:
+    """FedProto whose server trains the prototypes that it sends (FedTGP, Eq. 5 to 9).
+
+    A row per class, a hidden layer and an output layer give ``z_c``. On the clients' prototypes
+    ``C_i^c`` they minimise ``-log softmax_c'(-||C_i^c - z_c'|| - delta [c' = c])``: near the own
+    class by a margin. ``delta`` is the largest distance of a class's mean prototype to its nearest
+    other one, `margin` at most. Then everybody gets the ``z_c``, of every class. Clients are those
+    of `fedproto`.
+
+    As the authors' code, but for two things: their clients predict by the nearest prototype, here
+    by the model's own output, since what is deployed is a model; and two rows that are equal have
+    a gradient of 0 there, not NaN.
+
+    Args:
+        fedavg: what clients train; see `fedproto`.
+        weight: lambda, the clients' pull to the prototypes, at least 0; the authors' script has 10.
+        margin: tau, the largest margin, at least 0.
+        server_lr: rate of the server's SGD, above 0.
+        server_epochs: S, passes over the clients' prototypes in a round.
+        server_batch: prototypes in a step of the server.
+
+    Raises:
+        TypeError: if the model does not take ``return_embedding``.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+
+    Example:
+        >>> fedtgp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), server_epochs=5)
+        fedtgp(fedavg(GCN(...)), server_epochs=5)
+
+    Source: Zhang et al. 2024, https://arxiv.org/abs/2401.03230; https://github.com/TsingZ0/FedTGP
+    """
+    check_weight(weight=weight, margin=margin)
+    check_number("server_lr", server_lr, above=0)
+    check_count(server_epochs=server_epochs, server_batch=server_batch)
+    check_averages(fedavg, "fedtgp")
+    sgd = partial(torch.optim.SGD, lr=server_lr)
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        came, has = inbox.stack("prototypes"), inbox.stack("classes")
+        if not has.any():
+            return {}, state
+        rows, classes = came[has], has.nonzero()[:, 1]
+        generator = state["generator"] if "generator" in state else drawn_like(came[0])
+        bound = largest_gap(came, has).clamp(max=margin)
+
+        def loss(params: Params, rows: Tensor, classes: Tensor) -> Tensor:
+            return contrast(rows, classes, made(params), bound)
+
+        def batches() -> Iterator[tuple[Tensor, Tensor]]:
+            for _ in range(server_epochs):
+                order = torch.randperm(len(rows)).to(rows.device)
+                yield from ((rows[some], classes[some]) for some in order.split(server_batch))
+
+        trained = minimise(loss, generator, batches(), optimizer=sgd).params
+        with torch.no_grad():
+            message: Message = {"prototypes": made(trained), "classes": torch.ones_like(has[0])}
+        return Broadcast(message, inbox.num_clients), {**state, "generator": trained}
+
+    return replace(near_prototypes(fedavg, weight), aggregate=aggregate)
+
+
+def drawn_like(rows: Tensor) -> Params:
+    """The network that makes prototypes, drawn anew: rows ``[C, d]`` and two layers ``[d, d]``.
+
+    Example:
+        >>> made(drawn_like(torch.zeros(3, 4))).shape
+        torch.Size([3, 4])
+    """
+    classes, width = rows.shape
+    names = {"rows": nn.Embedding(classes, width), "hidden": nn.Linear(width, width)}
+    modules = nn.ModuleDict({**names, "out": nn.Linear(width, width)}).to(rows)
+    return {name: value.detach() for name, value in modules.state_dict().items()}
+
+
+def made(params: Mapping[str, Tensor]) -> Tensor:
+    """The prototypes of a network of `drawn_like`: ``W_2 relu(W_1 e_c + b_1) + b_2``.
+
+    Example:
+        >>> made(drawn_like(torch.zeros(3, 4))).shape
+        torch.Size([3, 4])
+    """
+    at: Any = params
+    hidden = nn.functional.linear(at["rows.weight"], at["hidden.weight"], at["hidden.bias"])
+    return nn.functional.linear(hidden.relu(), at["out.weight"], at["out.bias"])
+
+
+@torch.no_grad()
+def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
+    """The largest distance of a class's mean prototype to its nearest other one (FedTGP, Eq. 7).
+
+    Args:
+        rows: float ``[K, C, d]``, the clients' prototypes.
+        has: bool ``[K, C]``, which there are.
+
+    Returns:
+        Scalar; infinite where there is one class.
+
+    Example:
+        >>> rows = torch.tensor([[[0.0], [3.0], [8.0]]])
+        >>> largest_gap(rows, torch.tensor([[True, True, True]]))
+        tensor(5.)
+    """
+    count = has.sum(0)
+    mean = (rows * has[..., None]).sum(0) / count.clamp(min=1)[:, None]
+    there = mean[count > 0]
+    apart = torch.cdist(there, there, compute_mode="donot_use_mm_for_euclid_dist")
+    return apart.fill_diagonal_(torch.inf).min(1).values.max()
+
+
+def contrast(rows: Tensor, classes: Tensor, centres: Tensor, margin: Tensor) -> Tensor:
+    """``-log softmax_c(-||C - z_c|| - margin [c is the class])`` of prototypes (FedTGP, Eq. 8).
+
+    Args:
+        rows: C, float ``[n, d]``, prototypes of clients.
+        classes: int64 ``[n]``, their classes.
+        centres: z, float ``[num_classes, d]``.
+        margin: scalar.
+
+    Returns:
+        Scalar, the mean.
+
+    Example:
+        >>> rows, classes = torch.tensor([[0.0]]), torch.tensor([0])
+        >>> contrast(rows, classes, torch.tensor([[1.0], [3.0]]), torch.tensor(2.0))
+        tensor(0.6931)
+    """
+    apart = torch.cdist(rows, centres, compute_mode="donot_use_mm_for_euclid_dist")
+    own = nn.functional.one_hot(classes, len(centres)).to(apart.dtype)
+    return cross_entropy(-(apart + own * margin), classes)

@@ -1,0 +1,67 @@
+"""Ditto: the authors' round in loops, the term of its loss, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from by_loops import LR, STEPS, apart, clients, gradient, mean, plain, supervised
+from federations import CLASSES, receive_as_a_run
+
+import fgl
+from fgl.methods import ditto
+
+LAMBDA = 0.6
+
+
+def test_rounds_are_the_authors() -> None:
+    """A personal step, then one of the common model, on the same examples."""
+    own, theta = clients(), plain().initial()
+    personal = [theta for _ in own]
+    for _ in range(3):
+        sent = []
+        for k, data in enumerate(own):
+            w, v = theta, personal[k]
+            for _ in range(STEPS):
+                grads = gradient(lambda p, data=data: supervised(p, data), v)  # type: ignore[misc]
+                v = {n: v[n] - LR * (grads[n] + LAMBDA * (v[n] - theta[n])) for n in v}
+                grads = gradient(lambda p, data=data: supervised(p, data), w)  # type: ignore[misc]
+                w = {n: w[n] - LR * grads[n] for n in w}
+            personal[k] = v
+            sent.append(w)
+        theta = mean(sent)
+    method = ditto(plain(), penalty=LAMBDA)
+    result = fgl.run(method, own, num_rounds=3, clients_at_once=1)
+    assert apart(result.outbox[0]["model"], theta) < 1e-12
+    for k, data in enumerate(own):
+        used = method.deploy(result.outbox[k], result.client_states[k], data)
+        assert apart(used, personal[k]) < 1e-12
+
+
+def test_the_penalty_is_a_term_of_the_gradient() -> None:
+    own, base = clients()[0], plain()
+    v: Any = {n: value + 0.2 for n, value in base.initial().items()}
+    state: Any = {"own": {f"own.{name}": value for name, value in v.items()}}
+    found = {}
+    for weight in (0.0, LAMBDA):
+        method = ditto(base, penalty=weight)
+        params, context = receive_as_a_run(method, {"model": base.initial()}, state, own)
+        found[weight] = fgl.federation.gradient(method, params, own, context)
+    for name, value in base.initial().items():
+        assert found[LAMBDA][name].equal(found[0.0][name])  # of the common model
+        term = found[LAMBDA][f"own.{name}"] - found[0.0][f"own.{name}"]
+        want = LAMBDA * (v[name] - value)
+        torch.testing.assert_close(term, want, atol=1e-12, rtol=0)
+        assert want.abs().min() > 0.1
+
+
+def test_what_would_mix_the_two_models_is_refused() -> None:
+    base = plain()
+    clipped = replace(base, train=replace(base.train, max_grad_norm=1.0))
+    with pytest.raises(ValueError, match="clips no gradient, but got max_grad_norm=1.0"):
+        ditto(clipped)
+    net = torch.nn.Sequential(torch.nn.Linear(2, CLASSES), torch.nn.BatchNorm1d(CLASSES))
+    with pytest.raises(ValueError, match="a model without buffers, but got '1.running_mean'"):
+        ditto(fgl.fedavg(net))

@@ -1,0 +1,159 @@
+"""FedDyn and FedDC: each against the authors' rounds in loops, and the terms of their losses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from by_loops import LR, STEPS, apart, clients, mean, plain, sgd, supervised, train_nodes
+from federations import receive_as_a_run
+from torch import Tensor
+
+import fgl
+from fgl.federation import gradient
+from fgl.methods import feddc, feddyn
+
+ALPHA = 0.3
+ABSENT = {(1, 0), (2, 2)}  # round and client
+
+
+def absent(index: int, client: int) -> bool:
+    return (index, client) in ABSENT
+
+
+def zeros(like: Any) -> Any:
+    return {name: torch.zeros_like(value) for name, value in like.items()}
+
+
+def dot(one: Any, other: Any) -> Tensor:
+    return sum(((one[n] * other[n]).sum() for n in one), torch.zeros((), dtype=torch.float64))
+
+
+def minus(one: Any, other: Any) -> Any:
+    return {name: one[name] - other[name] for name in one}
+
+
+def far(one: Any, other: Any) -> Tensor:
+    difference = minus(one, other)
+    return dot(difference, difference) / 2
+
+
+def tilted(p: Any, own: fgl.Graph, theta: Any, h: Any, alpha: float) -> Tensor:
+    """FedDyn: linear in ``h - theta``, and weight decay on all of it."""
+    return supervised(p, own) + alpha * dot(minus(h, theta), p) + alpha / 2 * dot(p, p)
+
+
+def corrected(p: Any, own: fgl.Graph, theta: Any, h: Any, tilt: Any, alpha: float) -> Tensor:
+    """FedDC: near ``theta - h``, and linear in what the others know of the gradient."""
+    return supervised(p, own) + alpha * far(p, minus(theta, h)) + dot(tilt, p)
+
+
+def by_hand(own: list[fgl.Graph], rounds: int, *, controls: bool) -> Any:
+    """The authors' rounds; a client's weight is its examples over the last round's mean."""
+    theta = plain().initial()
+    clients_of = range(len(own))
+    h, s = [zeros(theta) for _ in own], [zeros(theta) for _ in own]
+    common, share = zeros(theta), [1.0 for _ in own]
+    for index in range(rounds):
+        models, here, change = {}, [k for k in clients_of if not absent(index, k)], zeros(theta)
+        for k in here:
+            alpha, at = ALPHA / share[k], {n: common[n] / share[k] for n in common}
+            if controls:
+                tilt = minus(at, s[k])
+                models[k] = sgd(
+                    lambda p, k=k, t=theta, tilt=tilt, a=alpha: corrected(
+                        p, own[k], t, h[k], tilt, a
+                    ),  # type: ignore[misc]
+                    theta,
+                )
+                moved = minus(theta, models[k])
+                new = {n: s[k][n] - at[n] + moved[n] / (STEPS * LR) for n in theta}
+                change = {n: change[n] + share[k] * (new[n] - s[k][n]) for n in theta}
+                s[k] = new
+            else:
+                models[k] = sgd(
+                    lambda p, k=k, t=theta, a=alpha: tilted(p, own[k], t, h[k], a),  # type: ignore[misc]
+                    theta,
+                )
+            h[k] = {n: h[k][n] + models[k][n] - theta[n] for n in theta}
+        common = {n: common[n] + change[n] / len(own) for n in theta}
+        middle, drift = mean(list(models.values())), mean(h)
+        theta = {n: middle[n] + drift[n] for n in theta}
+        examples = [len(train_nodes(g)) for g in own]
+        average = sum(examples[k] for k in here) / len(here)
+        share = [each / average for each in examples]
+    return theta, h
+
+
+@pytest.mark.parametrize(("build", "controls"), [(feddyn, False), (feddc, True)])
+def test_rounds_are_the_authors(build: Any, controls: bool) -> None:
+    own = clients()
+    result = fgl.run(
+        build(plain(), alpha=ALPHA), own, num_rounds=4, clients_at_once=1, dropouts=absent
+    )
+    theta, drift = by_hand(own, 4, controls=controls)
+    assert apart(result.outbox[0]["model"], theta) < 1e-12
+    for k in range(len(own)):
+        assert apart(result.client_states[k]["drift"], drift[k]) < 1e-12
+
+
+@pytest.mark.parametrize("build", [feddyn, feddc])
+def test_each_term_is_in_the_gradient(build: Any) -> None:
+    own, base = clients()[0], plain()
+    theta = base.initial()
+    p = {n: v + 0.3 * torch.arange(v.numel()).view_as(v).sin() for n, v in theta.items()}
+    h = {n: 0.1 * torch.arange(v.numel()).view_as(v).cos() for n, v in theta.items()}
+    s = {n: 0.2 + 0.1 * v for n, v in h.items()}
+    method = build(base, alpha=ALPHA)
+    message = {"model": theta, "gradient": {n: 0.5 * v for n, v in s.items()}}
+    _, context = receive_as_a_run(method, message, {"drift": h, "own": s}, own)
+    if build is feddyn:
+        shift = ALPHA / 2 * dot(theta, theta)  # the constant that the authors leave out
+        want = tilted(p, own, theta, h, ALPHA) + shift
+        terms = {n: ALPHA * (h[n] + p[n] - theta[n]) for n in p}
+    else:
+        tilt = {n: -0.5 * s[n] for n in s}
+        want = corrected(p, own, theta, h, tilt, ALPHA)
+        terms = {n: ALPHA * (p[n] - theta[n] + h[n]) + tilt[n] for n in p}
+    assert float(method.loss(p, own, context)) == pytest.approx(float(want), abs=1e-12)
+    found = minus(gradient(method, p, own, context), gradient(base, p, own, {}))
+    assert apart(found, terms) < 1e-12
+    assert max(float(value.abs().max()) for value in terms.values()) > 0.05
+
+
+def test_clients_that_are_alike_step_twice() -> None:
+    """Without alpha: FedAvg's step, and once more, since all have drifted alike."""
+    own = [clients()[0]] * 2
+    first = fgl.run(feddyn(plain(), alpha=0.0), own, num_rounds=1, clients_at_once=1)
+    step = fgl.run(plain(), own, num_rounds=1, clients_at_once=1)
+    start, went = plain().initial(), step.outbox[0]["model"]
+    twice = {n: went[n] + (went[n] - start[n]) for n in start}  # type: ignore[index, union-attr]
+    assert apart(first.outbox[0]["model"], twice) < 1e-12
+
+
+def test_numbers_out_of_range_are_refused() -> None:
+    base = plain()
+    with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
+        feddc(base, lr=0.0)
+    with pytest.raises(ValueError, match="Expected alpha to be"):
+        feddyn(base, alpha=-1.0)
+
+
+def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:
+    """A step of Adam is as large as its rate, whatever the gradient is."""
+    own, base = clients()[:1], plain()
+    adam = replace(base.train, optimizer=partial(torch.optim.Adam, lr=0.01))
+    method = feddc(replace(base, train=adam))
+    result = fgl.run(method, own, num_rounds=1, clients_at_once=1)
+    want = gradient(base, base.initial(), own[0], {})
+    assert apart(result.client_states[0]["own"], want) < 1e-12
+
+
+def test_numbers_of_examples_are_no_jump() -> None:
+    """They are far above what a number of a server's message may grow by."""
+    own = clients((700, 20), train=1.0)
+    assert len(train_nodes(own[0])) > feddyn(plain()).max_change
+    assert fgl.run(feddyn(plain(steps=1)), own, num_rounds=1, clients_at_once=1).history

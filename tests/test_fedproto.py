@@ -1,0 +1,178 @@
+"""FedProto and FedTGP: each against the same written in loops, and the term of their loss."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from by_loops import apart, clients, forward, label, plain, sgd, supervised, train_nodes
+from federations import CLASSES, receive_as_a_run
+from torch import Tensor
+
+import fgl
+from fgl.federation import gradient
+from fgl.methods import fedproto, fedtgp
+from fgl.methods.fedtgp import contrast, drawn_like
+
+Rows = dict[int, Tensor]
+
+
+def means(params: Any, own: fgl.Graph) -> Rows:
+    """Each class's mean hidden row."""
+    _, hidden = forward(params, own)
+    found: dict[int, list[Tensor]] = {}
+    for v in train_nodes(own):
+        found.setdefault(label(own, v), []).append(hidden[v])
+    return {c: torch.stack(rows).mean(0).detach() for c, rows in found.items()}
+
+
+def pulled(params: Any, own: fgl.Graph, near: Rows, weight: float) -> Tensor:
+    """The loss: entries of rows whose class has a prototype, over all entries of all rows."""
+    _, hidden = forward(params, own)
+    total = torch.zeros((), dtype=torch.float64)
+    for v in train_nodes(own):
+        if label(own, v) in near:
+            for k in range(hidden.shape[1]):
+                total = total + (hidden[v, k] - near[label(own, v)][k]) ** 2
+    return supervised(params, own) + weight * total / (len(train_nodes(own)) * hidden.shape[1])
+
+
+def trained(base: Any, own: list[fgl.Graph], rounds: int, weight: float, server: Any) -> Any:
+    """The clients' models after so many rounds, and what the server sends then."""
+    models, near = [base.initial() for _ in own], {}
+    for _ in range(rounds):
+        models = [
+            sgd(lambda p, g=g, near=near: pulled(p, g, near, weight), m)  # type: ignore[misc]
+            for m, g in zip(models, own, strict=True)
+        ]
+        near = server([means(m, g) for m, g in zip(models, own, strict=True)])
+    return models, near
+
+
+def averaged(sent: list[Rows]) -> Rows:
+    classes = sorted({c for rows in sent for c in rows})
+    return {c: torch.stack([rows[c] for rows in sent if c in rows]).mean(0) for c in classes}
+
+
+def own_data() -> list[fgl.Graph]:
+    """Three clients, of whom one has no training node of class 0."""
+    own = clients()
+    y, mask = own[1].y, own[1].train_mask
+    assert y is not None
+    assert mask is not None
+    return [own[0], own[1].replace(train_mask=mask & (y != 0)), own[2]]
+
+
+def test_fedproto_is_the_authors() -> None:
+    base, own, weight = plain(), own_data(), 0.7
+    result = fgl.run(fedproto(base, weight=weight), own, num_rounds=3, clients_at_once=1)
+    models, near = trained(base, own, 3, weight, averaged)
+    for k, model in enumerate(models):
+        assert apart(result.client_states[k]["model"], model) < 1e-12
+    for c in range(CLASSES):
+        torch.testing.assert_close(result.outbox[0]["prototypes"][c], near[c], atol=1e-12, rtol=0)
+
+
+def learned(sent: list[Rows], network: Any, margin: float, epochs: int, lr: float) -> Any:
+    """The server's training, all prototypes in one batch; the network goes on."""
+    rows = [(c, row) for each in sent for c, row in each.items()]
+    average = averaged(sent)
+    nearest = [min(float((average[a] - average[b]).norm()) for b in average if b != a)
+               for a in average]  # fmt: skip
+    bound = min(max(nearest), margin)
+
+    def centres(p: Any) -> list[Tensor]:
+        hidden = [(p["hidden.weight"] @ e + p["hidden.bias"]).relu() for e in p["rows.weight"]]
+        return [p["out.weight"] @ h + p["out.bias"] for h in hidden]
+
+    def loss(p: Any) -> Tensor:
+        each, made = [], centres(p)
+        for c, row in rows:
+            far = [(row - z).square().sum().sqrt() + (bound if k == c else 0)
+                   for k, z in enumerate(made)]  # fmt: skip
+            each.append(far[c] + (-torch.stack(far)).logsumexp(0))
+        return torch.stack(each).mean()
+
+    network = sgd(loss, network, lr, epochs)
+    return network, {c: z.detach() for c, z in enumerate(centres(network))}
+
+
+@pytest.mark.parametrize("margin", [0.3, 100.0])
+def test_fedtgp_is_the_authors(margin: float) -> None:
+    base, own, weight = plain(), own_data(), 0.7
+    how: Any = {"server_epochs": 4, "server_lr": 0.05, "server_batch": 99, "margin": margin}
+    first = fgl.run(fedtgp(base, weight=weight, **how), own, num_rounds=1, clients_at_once=1)
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        network: Any = drawn_like(torch.zeros(CLASSES, 8, dtype=torch.float64))
+    start = {**first.server_state, "generator": network}
+    method = fedtgp(base, weight=weight, **how)
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        state = state if "generator" in state else start
+        return method.aggregate(inbox, state)
+
+    result = fgl.run(replace(method, aggregate=aggregate), own, num_rounds=3, clients_at_once=1)
+    kept = [network]
+
+    def server(sent: list[Rows]) -> Rows:
+        after, rows = learned(sent, kept[-1], margin, 4, 0.05)
+        kept.append(after)
+        return rows
+
+    models, near = trained(base, own, 3, weight, server)
+    for k, model in enumerate(models):
+        assert apart(result.client_states[k]["model"], model) < 1e-12
+    assert apart(result.server_state["generator"], kept[-1]) < 1e-12
+    for c in range(CLASSES):
+        torch.testing.assert_close(result.outbox[0]["prototypes"][c], near[c], atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("build", [fedproto, fedtgp])
+def test_the_pull_is_a_term_of_the_gradient(build: Any) -> None:
+    base, own = plain(), clients()[0]
+    near = {c: torch.full((8,), 0.1 * c, dtype=torch.float64) for c in (0, 2)}
+    rows = torch.stack([near.get(c, torch.full((8,), 9.0)).double() for c in range(CLASSES)])
+    has = torch.tensor([True, False, True])
+    message = {"prototypes": rows, "classes": has}
+    grads = {}
+    for weight in (0.0, 0.7):
+        method = build(base, weight=weight)
+        params, context = receive_as_a_run(method, message, {"model": base.initial()}, own)
+        grads[weight] = gradient(method, params, own, context)
+        value = method.loss(params, own, context)
+        assert float(value) == pytest.approx(float(pulled(params, own, near, weight)), abs=1e-12)
+    assert apart(grads[0.7], grads[0.0]) > 1e-3
+
+
+def test_the_servers_contrast_keeps_classes_apart() -> None:
+    rows = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    classes = torch.tensor([0, 1, 2, 1, 0])
+    start = torch.randn(3, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda r, z: contrast(r, classes, z, torch.tensor(0.5, dtype=torch.float64)), (rows, start)
+    )
+    assert contrast(rows, classes, start, torch.tensor(2.0)) > contrast(
+        rows, classes, start, torch.tensor(0.0)
+    )
+
+
+def test_a_class_that_nobody_has_keeps_its_prototype() -> None:
+    method = fedproto(plain())
+    inbox = fgl.federation.Inbox(
+        {0: {"prototypes": torch.ones(2, 4), "classes": torch.tensor([True, False])}}, 2
+    )
+    state = {"prototypes": torch.full((2, 4), 5.0), "classes": torch.tensor([False, True])}
+    outbox, kept = method.aggregate(inbox, state)
+    assert outbox[1]["prototypes"][:, 0].tolist() == [1.0, 5.0]
+    assert kept["classes"].tolist() == [True, True]
+
+
+def test_what_has_no_class_labels_is_refused() -> None:
+    own = clients()[0]
+    own = own.replace(y=own.x[:, 0])  # type: ignore[index]
+    method = fedproto(plain())
+    with pytest.raises(ValueError, match="Expected examples to have class labels"):
+        method.send(method.initial(), {"start": {}}, {}, own)
