@@ -434,6 +434,14 @@ def fedpub_(task: Task, **options: Any) -> Method:
     return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
 
 
+def fedtad(task: Task, **options: Any) -> Method:
+    how = {"noise": 4, "widths": (8, 8)}
+    width = task.clients[0].num_features
+    net = first(partial(fgl.nn.NodeGenerator, width, CLASSES, **how), task.clients[0].x.dtype)
+    how = {"num_nodes": 12, "neighbours": 3, "epochs": 2, **options}
+    return methods.fedtad(task.fedavg, net, **how)
+
+
 def rehearsed(noise: Any, task: Task) -> Method:
     """A transform whose noise is drawn from the run's seed, which it warns of."""
     with warnings.catch_warnings():
@@ -540,6 +548,7 @@ ROWS: dict[str, Row] = {
         (*ANY, *BROUGHT), by_examples=False, first=("nodes", "own"),
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
+    "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

@@ -9,6 +9,7 @@ from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
+from .fedtad import fedtad
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -30,6 +31,7 @@ __all__ = [
     "fedsage_plus",
     "fedselect",
     "fedstar",
+    "fedtad",
     "gcfl",
     "gcfl_plus",
     "graphfl",

@@ -8,6 +8,7 @@ from .gine import GINE, GINEConv
 from .hetero import Hetero
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
+from .node_generator import NodeGenerator
 from .observe import observed, outputs
 from .pair_net import PairNet
 from .rgcn import RGCN, RGCNConv
@@ -32,6 +33,7 @@ __all__ = [
     "GINEConv",
     "Hetero",
     "NeighbourGenerator",
+    "NodeGenerator",
     "PairNet",
     "RGCNConv",
     "SAGEConv",
