@@ -20,26 +20,17 @@ def fedavg(fedavg):
     return fedavg
 
 
-METHODS = {  # some options are no flags
+PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
+fedhgn fedtad"""  # names of `fgl.methods`, without an option that is no flag
+METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
-    "local": methods.local,
-    "fedprox": methods.fedprox,
-    "moon": methods.moon,
+    **{name.replace("_", "-"): getattr(methods, name) for name in PLAIN.split()},
     "fedper": partial(methods.fedper, models=None),
     "scaffold": partial(methods.scaffold, lr=None),
     "fedopt": partial(methods.fedopt, momentum=None),
     "fedselect": partial(methods.fedselect, passes=(True, False)),
-    "fedamp": methods.fedamp,
-    "heurfedamp": methods.heurfedamp,
-    "pfedgraph": methods.pfedgraph,
-    "fedpub": methods.fedpub,
-    "ring": methods.ring,
-    "graphfl": methods.graphfl,
     "gcfl": partial(methods.gcfl, seq_length=0),
-    "gcfl-plus": methods.gcfl_plus,
-    "fedstar": methods.fedstar,
-    "fedhgn": methods.fedhgn,
     "fedgcn": tasks.fedgcn,
     "fedsage": tasks.fedsage,
     "fedsage-plus": tasks.mended,
@@ -72,6 +63,9 @@ def built(build, loaded, seed, options):
         generator = torch.Generator().manual_seed(seed)
         probes = methods.proxy_graph(loaded.clients[0], generator=generator)
         return build(loaded.fedavg, probes, **options), loaded
+    if build is methods.fedtad:  # its server makes nodes up
+        made_up = methods.node_generator(loaded.clients[0], seed=seed)
+        return build(loaded.fedavg, made_up, **options), loaded
     if build is tasks.centralized:
         loaded, build = build(loaded), fedavg
     return build(loaded.fedavg, **options), loaded

@@ -435,11 +435,8 @@ def fedpub_(task: Task, **options: Any) -> Method:
 
 
 def fedtad(task: Task, **options: Any) -> Method:
-    how = {"noise": 4, "widths": (8, 8)}
-    width = task.clients[0].num_features
-    net = first(partial(fgl.nn.NodeGenerator, width, CLASSES, **how), task.clients[0].x.dtype)
-    how = {"num_nodes": 12, "neighbours": 3, "epochs": 2, **options}
-    return methods.fedtad(task.fedavg, net, **how)
+    net = methods.node_generator(task.clients[0], noise=4, widths=(8, 8))
+    return methods.fedtad(task.fedavg, net, num_nodes=12, neighbours=3, epochs=2, **options)
 
 
 def rehearsed(noise: Any, task: Task) -> Method:

@@ -265,6 +265,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fedper": {"shared": ("convs.0",), "models": own_net},
     "own_models": {"own": ("convs.0",), "models": own_net},
     "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
+    "fedtad": {"generator": methods.node_generator(graphs()[0])},
     "mix_updates": {"network": methods.uniform},
     "clipped": {"length": 1.0},
     "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
@@ -297,6 +298,8 @@ def others(value: Any) -> list[Any]:
         return [transforms.Signatures({0: bytes([1] * 32)}), None]
     if isinstance(value, fgl.Graph):
         return [value.replace(x=value.x + 1)]
+    if isinstance(value, torch.nn.Module):
+        return [methods.node_generator(graphs()[0], noise=7)]
     if isinstance(value, list | tuple | frozenset):
         return [("convs.1",), [2], (False, True), ("num_examples",), ("shift",)]
     if callable(value):

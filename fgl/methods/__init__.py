@@ -9,7 +9,7 @@ from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
-from .fedtad import fedtad
+from .fedtad import fedtad, node_generator
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -39,6 +39,7 @@ __all__ = [
     "local",
     "mix_updates",
     "moon",
+    "node_generator",
     "own_models",
     "pfedgraph",
     "proxy_graph",

@@ -72,7 +72,7 @@ def fedtad(
     - ``L_dis = sum_k exp(-mean_ij ||z_i - z_j||^2 / d_z  |x_i - x_j| / d_x)``.
 
     G and both Adams go on from round to round at the server. Everything else is FedAvg's. It is
-    for nodes with class labels.
+    for nodes with class labels, one graph a client. (Section 4 of the paper.)
 
     The public code differs in three places, where it does not do what the paper says. It multiplies
     A and D^-1 entry by entry, so that its "walks" are ids of random nodes, which drown the
@@ -198,6 +198,32 @@ def fedtad(
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
 
 
+def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
+    """FedTAD's generator for a client's graph: its features and classes.
+
+    Args:
+        like: with class labels; dtype and device are those of its features.
+        seed: decides the first parameters.
+        sizes: of a `fgl.nn.NodeGenerator`.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 1]))
+        >>> node_generator(graph, widths=(8,)).head
+        Linear(in_features=8, out_features=4, bias=True)
+    """
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        made = NodeGenerator(like.num_features, graph_classes(like), **sizes)
+    return made.to(like.device, like.x.dtype)
+
+
+def graph_classes(graph: Graph) -> int:
+    """The number of a graph's classes; it raises where labels are no classes."""
+    if graph.num_classes is None:
+        raise ValueError("Expected fedtad's clients to have class labels, but got none")
+    return graph.num_classes
+
+
 def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = walks) -> Tensor:
     """How much a client knows of each class: its training nodes, by how they resemble neighbours.
 
@@ -213,7 +239,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
         float ``[num_classes]``, in the dtype of the features.
 
     Raises:
-        ValueError: if the graph is a collection.
+        ValueError: if the graph is a collection, or its labels are no classes.
 
     Example:
         >>> edges = torch.tensor([[0, 1], [1, 0]])
@@ -223,6 +249,7 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
 
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061
     """
+    graph_classes(graph)
     if graph.batch is not None:
         raise ValueError("Expected fedtad's clients to hold one graph each, but got a collection")
     x: Any = graph.x
