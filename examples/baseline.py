@@ -21,7 +21,7 @@ def fedavg(fedavg):
 
 
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn fedtad"""  # names of `fgl.methods`, without an option that is no flag
+fedhgn fedtad fedaux"""  # names of `fgl.methods`, without an option that is no flag
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,

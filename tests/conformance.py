@@ -308,6 +308,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
     "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
     "sampled gat": partial(sampled, kind=fgl.nn.GAT),
@@ -546,6 +547,7 @@ ROWS: dict[str, Row] = {
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
+    "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

@@ -307,7 +307,10 @@ def others(value: Any) -> list[Any]:
     return [0.25, 3, True]
 
 
-BASES = fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2))
+OTHER_MODELS = {
+    "fedhgn": fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2)),
+    "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
+}
 ARGUMENTS = [
     (name, key)
     for name in public_builders()
@@ -318,6 +321,7 @@ UNCHANGED = {
     ("graphfl", "query"),
     ("fedopt", "bias_correction"),
     ("own_models", "draw"),
+    ("fedaux", "vector"),
 }  # others change with them
 
 
@@ -327,7 +331,7 @@ def test_another_argument_is_another_identity(name: str, key: str) -> None:
     """The builder itself is called with it."""
     given = GIVEN.get(name, {})
     build = builder(name)
-    plain = BASES if name == "fedhgn" else PLAIN
+    plain = OTHER_MODELS.get(name, PLAIN)
     one = identified(build(plain, **given))
     default = inspect.signature(build).parameters[key].default
     tried = 0

@@ -35,6 +35,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "star nodes": tasks.Nodes(model="star", hidden=64, local=ONE),
     "summed nodes": tasks.Nodes(model="gcn", hops=2, hidden=64, local=ONE),
     "sage nodes": tasks.Nodes(model="sage", hidden=64, local=ONE),
+    "aux nodes": tasks.Nodes(model="aux", hidden=64, local=ONE),
     "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
     "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
     "links": tasks.Links(local=ONE),
@@ -42,14 +43,14 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "graphs": tasks.Graphs(clients=5, local=ONE),
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
-KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes"}
+KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes", "fedaux": "aux nodes"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
     "moon": "MOON", "fedper": "FedPer", "scaffold": "SCAFFOLD", "fedselect": "FedSelect",
     "graphfl": "GraphFL", "gcfl": "GCFL", "gcfl-plus": "GCFL+", "fedstar": "FedStar",
     "ring": "D-FedGNN (ring)", "fedgcn": "FedGCN", "fedsage": "FedSage",
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
-    "fedhgn": "FedHGN", "fedtad": "FedTAD",
+    "fedhgn": "FedHGN", "fedtad": "FedTAD", "fedaux": "FedAux",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -167,7 +168,16 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "local down model": "nothing, it is the initial one",
     **{
         f"{name} down model": "a mix of some clients' models, made for this one"
-        for name in ("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl")
+        for name in (
+            "ring",
+            "fedamp",
+            "heurfedamp",
+            "pfedgraph",
+            "fedpub",
+            "fedaux",
+            "mix-updates",
+            "gpfl",
+        )
     },
     "gcfl down model": "what the clients of one cluster know together",
     "gcfl-plus down model": "what the clients of one cluster know together",

@@ -1,6 +1,7 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
 from .fedamp import fedamp, heurfedamp
+from .fedaux import fedaux
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -23,6 +24,7 @@ from .scaffold import scaffold
 __all__ = [
     "adaptive_fedprox",
     "fedamp",
+    "fedaux",
     "fedhgn",
     "fedopt",
     "fedper",

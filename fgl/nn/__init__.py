@@ -1,5 +1,6 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .aux_sage import AuxSAGE
 from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
@@ -25,6 +26,7 @@ __all__ = [
     "RGCN",
     "SAGE",
     "VGAE",
+    "AuxSAGE",
     "EgoSAGE",
     "Embedded",
     "GATConv",
