@@ -24,6 +24,9 @@ PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gc
 fedhgn
 fedproto fedtgp feddyn ditto fedgta"""  # names of `fgl.methods`, without an option that is no flag
 METHODS = {
+PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
+fedhgn fedtad fedaux"""  # names of `fgl.methods`, without an option that is no flag
+METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
     **{name.replace("_", "-"): getattr(methods, name) for name in PLAIN.split()},
@@ -65,6 +68,9 @@ def built(build, loaded, seed, options):
         generator = torch.Generator().manual_seed(seed)
         probes = methods.proxy_graph(loaded.clients[0], generator=generator)
         return build(loaded.fedavg, probes, **options), loaded
+    if build is methods.fedtad:  # its server makes nodes up
+        made_up = methods.node_generator(loaded.clients[0], seed=seed)
+        return build(loaded.fedavg, made_up, **options), loaded
     if build is tasks.centralized:
         loaded, build = build(loaded), fedavg
     return build(loaded.fedavg, **options), loaded

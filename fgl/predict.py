@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from .graph import EDGE_FIELDS, Graph
 
-FIELDS = (*EDGE_FIELDS, "node_type", "edge_label_index")
+FIELDS = (*EDGE_FIELDS, "node_type", "edge_label_index", "node_mask")
 WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_graphs")
 
 
@@ -145,9 +145,10 @@ def predict(
 
     A forward gets what its parameters name. With ``edge_index`` it is called as PyG's models are:
     `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
-    `node_type`, `edge_label_index`, `batch`, `num_nodes`, `num_graphs` it names. Any other gets
-    `Graph.inputs`, and those fields of edges and nodes that it names, in the order of the entries
-    of `adj`. What has a default may be missing in the graph.
+    `node_type`, `edge_label_index`, `node_mask`, `batch`, `num_nodes`, `num_graphs` it names. Any
+    other gets `Graph.inputs`, and those fields of edges and nodes that it names, in the order of
+    the entries of `adj`. What has a default may be missing in the graph. A model that relates all
+    nodes with each other names `node_mask`: in a batch of clients, padding is no node.
 
     Args:
         model: the architecture, or the one that stands for it: see `standing_in`.

@@ -321,6 +321,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
     "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
     "sampled gat": partial(sampled, kind=fgl.nn.GAT),
@@ -455,6 +456,11 @@ def gpfl(task: Task, **options: Any) -> Method:
 def fedpub_(task: Task, **options: Any) -> Method:
     how = {"blocks": 2, "num_nodes": 20, "generator": torch.Generator().manual_seed(0)}
     return fedpub(task.fedavg, proxy_graph(task.clients[0], **how), **options)
+
+
+def fedtad(task: Task, **options: Any) -> Method:
+    net = methods.node_generator(task.clients[0], noise=4, widths=(8, 8))
+    return methods.fedtad(task.fedavg, net, num_nodes=12, neighbours=3, epochs=2, **options)
 
 
 def rehearsed(noise: Any, task: Task) -> Method:
@@ -592,6 +598,8 @@ ROWS: dict[str, Row] = {
         lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),
         ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
     ),
+    "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
+    "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

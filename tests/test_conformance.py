@@ -418,7 +418,7 @@ def test_loss_runs_under_vmap(name: str, task: str) -> None:
 def test_every_method_of_the_library_is_in_the_table() -> None:
     """Each of `fgl.methods` and of `examples` has a line."""
     built = " ".join(name for name, _ in CASES)
-    helpers = {"proxy_graph", "random_neighbours", "uniform"}
+    helpers = {"node_generator", "proxy_graph", "random_neighbours", "uniform"}
     for method in set(fgl.methods.__all__) - helpers:
         assert method.replace("_", " ") in built, method
     for paper in ("fgssl", "fedgl", "fedego", "fedvgae", "gpfl", "your own"):

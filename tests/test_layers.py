@@ -266,6 +266,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "fedper": {"shared": ("convs.0",), "models": own_net},
     "own_models": {"own": ("convs.0",), "models": own_net},
     "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
+    "fedtad": {"generator": methods.node_generator(graphs()[0])},
     "mix_updates": {"network": methods.uniform},
     "clipped": {"length": 1.0},
     "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
@@ -310,6 +311,8 @@ def others(value: Any) -> list[Any]:
         return [transforms.Signatures({0: bytes([1] * 32)}), None]
     if isinstance(value, fgl.Graph):
         return [value.replace(x=value.x + 1)]
+    if isinstance(value, torch.nn.Module):
+        return [methods.node_generator(graphs()[0], noise=7)]
     if isinstance(value, list | tuple | frozenset):
         return [("convs.1",), [2], (False, True), ("num_examples",), ("shift",)]
     if callable(value):
@@ -317,7 +320,10 @@ def others(value: Any) -> list[Any]:
     return [0.25, 3, True]
 
 
-BASES = fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2))
+OTHER_MODELS = {
+    "fedhgn": fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2)),
+    "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
+}
 ARGUMENTS = [
     (name, key)
     for name in public_builders()
@@ -328,6 +334,7 @@ UNCHANGED = {
     ("graphfl", "query"),
     ("fedopt", "bias_correction"),
     ("own_models", "draw"),
+    ("fedaux", "vector"),
 }  # others change with them
 
 
@@ -337,7 +344,7 @@ def test_another_argument_is_another_identity(name: str, key: str) -> None:
     """The builder itself is called with it."""
     given = GIVEN.get(name, {})
     build = builder(name)
-    plain = BASES if name == "fedhgn" else PLAIN
+    plain = OTHER_MODELS.get(name, PLAIN)
     one = identified(build(plain, **given))
     default = inspect.signature(build).parameters[key].default
     tried = 0

@@ -35,6 +35,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "star nodes": tasks.Nodes(model="star", hidden=64, local=ONE),
     "summed nodes": tasks.Nodes(model="gcn", hops=2, hidden=64, local=ONE),
     "sage nodes": tasks.Nodes(model="sage", hidden=64, local=ONE),
+    "aux nodes": tasks.Nodes(model="aux", hidden=64, local=ONE),
     "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
     "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
     "links": tasks.Links(local=ONE),
@@ -42,7 +43,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "graphs": tasks.Graphs(clients=5, local=ONE),
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
-KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes"}
+KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes", "fedaux": "aux nodes"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
     "moon": "MOON", "fedper": "FedPer", "scaffold": "SCAFFOLD", "fedselect": "FedSelect",
@@ -51,6 +52,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
     "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
+    "fedtad": "FedTAD", "fedaux": "FedAux",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -157,6 +159,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up classes": "which classes the client has, " + EXACT,
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",
     "up confidence": "about how many edges the client has, and how sure the model is of its nodes",
+    "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
     "up predictions": "the labels of the training nodes (`leaks.py`)",
@@ -174,7 +177,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
         f"{name} down model": "a mix of some clients' models, made for this one"
         for name in (
             *("ring", "fedamp", "heurfedamp", "pfedgraph", "fedpub", "mix-updates", "gpfl"),
-            "fedgta",
+            *("fedgta", "fedaux"),
         )
     },
     "gcfl down model": "what the clients of one cluster know together",

@@ -5,6 +5,7 @@ from .fedamp import fedamp, heurfedamp
 from .feddc import feddc
 from .feddyn import feddyn
 from .fedgta import fedgta
+from .fedaux import fedaux
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -15,6 +16,7 @@ from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
 from .fedtgp import fedtgp
+from .fedtad import fedtad, node_generator
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -32,6 +34,7 @@ __all__ = [
     "feddc",
     "feddyn",
     "fedgta",
+    "fedaux",
     "fedhgn",
     "fedopt",
     "fedper",
@@ -42,6 +45,7 @@ __all__ = [
     "fedselect",
     "fedstar",
     "fedtgp",
+    "fedtad",
     "gcfl",
     "gcfl_plus",
     "graphfl",
@@ -49,6 +53,7 @@ __all__ = [
     "local",
     "mix_updates",
     "moon",
+    "node_generator",
     "own_models",
     "pfedgraph",
     "proxy_graph",

@@ -1,5 +1,6 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .aux_sage import AuxSAGE
 from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
@@ -8,6 +9,7 @@ from .gine import GINE, GINEConv
 from .hetero import Hetero
 from .mlp import MLP
 from .neighbour_generator import NeighbourGenerator
+from .node_generator import NodeGenerator
 from .observe import observed, outputs
 from .pair_net import PairNet
 from .rgcn import RGCN, RGCNConv
@@ -24,6 +26,7 @@ __all__ = [
     "RGCN",
     "SAGE",
     "VGAE",
+    "AuxSAGE",
     "EgoSAGE",
     "Embedded",
     "GATConv",
@@ -32,6 +35,7 @@ __all__ = [
     "GINEConv",
     "Hetero",
     "NeighbourGenerator",
+    "NodeGenerator",
     "PairNet",
     "RGCNConv",
     "SAGEConv",

@@ -14,7 +14,7 @@ from .. import data
 from ..checks import check_choice
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..nn import GAT, GCN, SAGE, Star
+from ..nn import GAT, GCN, SAGE, AuxSAGE, Star
 from ..targets import CLASSES, Target
 from .scores import node_scores, validation
 from .settings import PARTITIONS, Cut, setting
@@ -25,6 +25,7 @@ MODELS: dict[str, Any] = {
     "gcn": GCN,
     "gat": GAT,
     "sage": SAGE,
+    "aux": AuxSAGE,
     "star": partial(Star, pooling="none"),
 }
 
@@ -74,8 +75,9 @@ class Nodes(Cut):
 
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
-    model: Literal["gcn", "gat", "sage", "star"] = "gat"
-    """The network of the clients; star reads encodings of structure too, as FedStar's does."""
+    model: Literal["gcn", "gat", "sage", "aux", "star"] = "gat"
+    """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
+    is FedAux's."""
     hops: Literal[0, 1, 2] = 0
     """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
     hidden: int = 128

@@ -14,6 +14,7 @@ from .typed_nodes import TypedNodes
 AnySetting = TypeVar("AnySetting", bound=Setting)
 
 NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
+    "fedaux": {Nodes: {"model": "aux"}},
     "fedgcn": {Nodes: {"model": "gcn", "hops": 2}},
     "fedsage": {Nodes: {"model": "sage"}},
     "fedsage-plus": {Nodes: {"model": "sage"}},
@@ -29,8 +30,8 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     have summed their neighbours' features across all borders: neither adds anything else.
 
     Args:
-        method: ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``, ``"fedstar"``; any
-            other needs nothing.
+        method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
+            ``"fedstar"``; any other needs nothing.
         kind: of setting, such as `Nodes`.
         values: of other fields.
 

@@ -1,0 +1,72 @@
+"""FedAux: each client gets a mix of the models whose learned vectors point where its own does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import torch
+
+from ..checks import check_weight
+from ..client_network import similarity, softmax_attention
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    State,
+    check_averages,
+    check_one_architecture,
+    layer,
+)
+from .mix_models import mix_models
+
+
+@layer
+def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Method:
+    """FedAvg whose server mixes models for each client by how alike the clients' vectors are.
+
+    Client i gets ``sum_j S_ij theta_j``, ``S_ij = exp(scale cos(a_i, a_j)) / sum_k exp(scale
+    cos(a_i, a_k))`` over those who are here, a_i being a parameter of the model which its training
+    turns to where its nodes are (`fgl.nn.AuxSAGE`). The vector is mixed with the rest. Clients
+    train and send as in FedAvg. An absent client counts for nobody in this round, and keeps the
+    last model that it was sent.
+
+    The public code has three such methods. This is its ``fedaux``; ``fedpub_aux``, the one of its
+    README, trains masks of all weights besides. ``fedaux`` also adds a distance to the received
+    model to the loss, of tensors without a gradient: it changes no parameter, and is left out. The
+    published settings are a width of 256, Adam with a rate of .01, a weight decay of 5e-4 and
+    moments that stay with the client, one epoch in each of 100 rounds, sigma 10 and dropout .7.
+
+    Args:
+        fedavg: what clients train; its server averages. Its model has the parameter.
+        scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares.
+        vector: name of the parameter.
+
+    Raises:
+        ValueError: if `scale` is negative, the model has no such vector, or the server of `fedavg`
+            does more than average.
+
+    Example:
+        >>> fedaux(fgl.fedavg(fgl.nn.AuxSAGE(4, 8, 2)), scale=5.0)
+        fedaux(fedavg(AuxSAGE(...)), scale=5.0)
+
+    Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
+    """
+    check_weight(scale=scale)
+    check_averages(fedavg, "fedaux")
+    check_one_architecture(fedavg, "fedaux")
+    found = dict(fedavg.model.named_parameters()).get(vector)
+    if found is None or found.dim() != 1:
+        raise ValueError(
+            f"Expected the model to have a vector {vector!r}, as fgl.nn.AuxSAGE has (model='aux' "
+            f"in a task), but got {type(fedavg.model).__name__}"
+        )
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        vectors = inbox.stack("model").get(vector)
+        if vectors is None:
+            raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
+        return mix_models(inbox, softmax_attention(similarity(vectors, centre=False), scale=scale))
+
+    return replace(fedavg, aggregate=aggregate)

@@ -1,0 +1,90 @@
+"""GraphSAGE with a learned vector that orders nodes, for FedAux (2025)."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cosine_similarity
+
+from ..checks import check_number, check_share
+from .layers import Edges, Features, adjacency, dropout, widths
+from .sage import SAGEConv
+
+
+class AuxSAGE(nn.Module):
+    """FedAux's network: nodes see all nodes that a learned vector places near them.
+
+    ``h = SAGE(x)``, with ReLU and dropout between the convolutions; ``s_i = cos(h_i, a)`` places a
+    node on a line, and ``z_i = sum_j k_ij h_j / sum_j k_ij`` with ``k_ij = exp(-(s_i -
+    s_j)^2 / sigma^2)`` smooths over the nodes near it there (Eq. 3). The logits are
+    ``W [h || z] + b``. The vector a is the parameter `aux`.
+
+    All pairs of nodes are compared: memory grows with the square of their number.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of h, z and a.
+        out_channels: number of classes.
+        num_layers: number of convolutions.
+        dropout: probability of dropping a hidden unit in training.
+        sigma: how far on the line nodes are near, above 0.
+
+    Shapes:
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: as `SAGE`'s; node_mask: bool
+        ``[n]``, the nodes that are there, default all.
+
+    Returns:
+        Logits ``[n, out_channels]``; with ``return_embedding=True`` also h.
+
+    Example:
+        >>> AuxSAGE(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: Zhuo et al. 2025, https://arxiv.org/abs/2505.23864; https://github.com/JhuoW/FedAux
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.5,
+        sigma: float = 1.0,
+    ) -> None:
+        super().__init__()
+        check_share(dropout=dropout)
+        check_number("sigma", sigma, above=0)
+        sizes = widths(in_channels, hidden_channels, hidden_channels, num_layers)
+        self.convs = nn.ModuleList([SAGEConv(a, b) for a, b in pairwise(sizes)])
+        self.aux = nn.Parameter(torch.randn(hidden_channels))
+        self.head = nn.Linear(2 * hidden_channels, out_channels)
+        self.dropout, self.sigma = dropout, sigma
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges,
+        node_mask: Tensor | None = None,
+        *,
+        return_embedding: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        edges = adjacency(edges, x.shape[0])
+        h: Tensor = self.convs[0](x, edges)
+        for conv in self.convs[1:]:
+            h = conv(dropout(h.relu(), self.dropout, self.training), edges)
+        z = smoothed(h, self.aux, self.sigma, node_mask)
+        out: Tensor = self.head(torch.cat([h, z], 1))
+        return (out, h) if return_embedding else out
+
+
+def smoothed(h: Tensor, aux: Tensor, sigma: float, node_mask: Tensor | None = None) -> Tensor:
+    """The mean over nodes, weighed by how near they are on the line of `aux`, float ``[n, d]``."""
+    place = cosine_similarity(h, aux[None], dim=-1)
+    near = torch.exp(-(place[None] - place[:, None]).square() / sigma**2)
+    if node_mask is not None:
+        near = near * node_mask
+    return (near @ h) / near.sum(1, keepdim=True)
