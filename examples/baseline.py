@@ -46,6 +46,7 @@ TASKS = {
     "overlapping-nodes": tasks.OverlappingNodes,
     "ego-nodes": tasks.EgoNodes,
     "own-nodes": tasks.OwnNodes,
+    "subgraph-nodes": tasks.SubgraphNodes,
     "typed-nodes": tasks.TypedNodes,
     "links": tasks.Links,
     "pairs": tasks.Pairs,
@@ -55,6 +56,7 @@ TASKS = {
 RUNS = {  # as the papers' tables; else 200 rounds
     "overlapping-nodes": Run(rounds=300, patience=30),
     "own-nodes": Run(rounds=100, patience=20),
+    "subgraph-nodes": Run(rounds=100),
     "links": Run(rounds=100, patience=20),
 }
 

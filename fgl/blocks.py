@@ -131,7 +131,7 @@ def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_si
         for depth, conv in enumerate(model.convs):
             prefix = f"convs.{depth}."
             own = {k.removeprefix(prefix): v for k, v in params.items() if k.startswith(prefix)}
-            last = depth == len(model.convs) - 1
+            last = depth == len(model.convs) - 1 and model.lin is None
             out: Any = None
             for start in starts:
                 block = nodes[start : start + block_size]
@@ -142,5 +142,8 @@ def _by_layer(model: Stack, params: Mapping[str, Tensor], graph: Graph, block_si
                 out[start : start + block_size] = rows if last else rows.relu()
                 advance(1)
             h = out
-    logits: Tensor = h
+    if model.lin is None:
+        return torch.as_tensor(h)
+    head = {k.removeprefix("lin."): v for k, v in params.items() if k.startswith("lin.")}
+    logits: Tensor = functional_call(model.lin, head, (h,))
     return logits

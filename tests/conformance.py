@@ -56,13 +56,13 @@ from fgl.transforms import (
     central_gaussian,
     clipped,
     local_gaussian,
-    quantised,
     per_example_gaussian,
+    quantised,
     robust,
     rounded_downloads,
     scaled_updates,
-    sparsified,
     secure_sum,
+    sparsified,
     summed_gaussian,
 )
 

@@ -316,6 +316,18 @@ def test_a_split_of_files_that_hold_none(tmp_path: Path) -> None:
             load(name, split=0)
 
 
+@pytest.mark.parametrize("name", ["roman_empire", "amazon_ratings", "questions"])
+def test_heterophilous_graphs_of_ones_own_are_read_by_name(name: str, tmp_path: Path) -> None:
+    """The layout of the public files that the catalogue lacks, in a folder or in raw below it."""
+    for folder in (tmp_path / "a" / name, tmp_path / "b" / name / "raw"):
+        folder.mkdir(parents=True)
+        np.savez(folder / f"{name}.npz", **heterophilous())
+    one, two = (load(name, tmp_path / place, split=1) for place in "ab")
+    assert one.num_classes == two.num_classes and torch.equal(one.x, two.x)
+    assert one.train_mask is not None and one.val_mask is not None and one.test_mask is not None
+    assert torch.equal(one.edge_index, two.edge_index)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -314,3 +314,27 @@ def test_wrong_checksum(tmp_path: Path) -> None:
     path.write_text(path.read_text().replace("0", "1", 1))
     with pytest.raises(ValueError, match=rf"Expected {path} to have sha256 fae44681"):
         load_graphs("NCI1", tmp_path)
+
+
+def test_any_collection_in_its_folder_is_read_by_its_name(tmp_path: Path) -> None:
+    """MUTAG's layout: classes 1 and -1, labels of nodes and edges, a README; no attributes."""
+    files = {
+        "A": "2, 1\n1, 2\n3, 2\n2, 3\n5, 4\n4, 5\n",
+        "edge_labels": "0\n0\n1\n1\n3\n3\n",
+        "graph_indicator": "1\n1\n1\n2\n2\n",
+        "graph_labels": "1\n-1\n",
+        "node_labels": "0\n0\n1\n2\n0\n",
+    }
+    for folder in (tmp_path / "a" / "MUTAG", tmp_path / "b" / "MUTAG" / "raw"):
+        folder.mkdir(parents=True)
+        for part, text in files.items():
+            (folder / f"MUTAG_{part}.txt").write_text(text)
+        (folder / "README.txt").write_text("README for dataset MUTAG")
+        (folder / "MUTAG_label_readme.txt").write_text("0  C")
+    for place in "ab":
+        graphs, y = load_graphs("MUTAG", tmp_path / place, edge_labels=True)
+        assert y.tolist() == [1, 0]
+        assert [(own.num_nodes, own.num_edges, own.num_features) for own in graphs] == [
+            (3, 4, 6),
+            (2, 2, 6),
+        ]

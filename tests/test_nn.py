@@ -44,6 +44,7 @@ MODELS: dict[str, tuple[type[nn.Module], type[nn.Module], dict[str, Any]]] = {
     "gcn-1": (GCN, pyg.GCN, {"num_layers": 1}),
     "gcn-2": (GCN, pyg.GCN, {"num_layers": 2}),
     "gcn-4": (GCN, pyg.GCN, {"num_layers": 4}),
+    "gcn-head": (GCN, pyg.GCN, {"num_layers": 2}),  # its twin has jk="last"
     "gat-1": (GAT, pyg.GAT, {"num_layers": 1}),
     "gat-1-3heads": (GAT, pyg.GAT, {"num_layers": 1, "heads": 3}),
     "gat-2": (GAT, pyg.GAT, {"num_layers": 2}),
@@ -58,8 +59,9 @@ def twins(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, nn.
     """Our model and PyG's with the same parameters, none of them zero."""
     ours, theirs, kwargs = MODELS[name]
     hidden = 9 if kwargs.get("heads") == 3 else 8
-    ours = ours(F, hidden, C, **kwargs, dropout=0.0).to(dtype)
-    theirs = theirs(F, hidden, out_channels=C, **kwargs).to(dtype)
+    more = ({"head": True}, {"jk": "last"}) if name == "gcn-head" else ({}, {})
+    ours = ours(F, hidden, C, **kwargs, **more[0], dropout=0.0).to(dtype)
+    theirs = theirs(F, hidden, out_channels=C, **kwargs, **more[1]).to(dtype)
     for parameter in ours.parameters():
         nn.init.normal_(parameter, std=0.5)
     theirs.load_state_dict(ours.state_dict())

@@ -3,6 +3,7 @@
 from .asked_rows import asked_rows
 from .borders import borders
 from .client_folder import open_client, save_client
+from .components import largest_component
 from .datasets import load, load_graphs, load_molecules
 from .download import download
 from .features import degree_features, normalize_features
@@ -13,6 +14,7 @@ from .made_up import bibliography, ratings
 from .neighbour_sums import neighbour_sums
 from .partitions import (
     PROPORTIONS,
+    community_clients,
     dirichlet_partition,
     gpfl_partition,
     leiden_partition,
@@ -60,6 +62,7 @@ __all__ = [
     "bibliography",
     "borders",
     "class_capped_split",
+    "community_clients",
     "csbm",
     "degree_features",
     "dirichlet_partition",
@@ -70,6 +73,7 @@ __all__ = [
     "gpfl_partition",
     "hide_nodes",
     "large_graph",
+    "largest_component",
     "leiden_partition",
     "load",
     "load_graphs",

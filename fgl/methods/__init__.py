@@ -2,10 +2,10 @@
 
 from .ditto import ditto
 from .fedamp import fedamp, heurfedamp
+from .fedaux import fedaux
 from .feddc import feddc
 from .feddyn import feddyn
 from .fedgta import fedgta
-from .fedaux import fedaux
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -15,8 +15,8 @@ from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
 from .fedstar import fedstar
-from .fedtgp import fedtgp
 from .fedtad import fedtad, node_generator
+from .fedtgp import fedtgp
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -31,10 +31,10 @@ __all__ = [
     "adaptive_fedprox",
     "ditto",
     "fedamp",
+    "fedaux",
     "feddc",
     "feddyn",
     "fedgta",
-    "fedaux",
     "fedhgn",
     "fedopt",
     "fedper",
@@ -44,8 +44,8 @@ __all__ = [
     "fedsage_plus",
     "fedselect",
     "fedstar",
-    "fedtgp",
     "fedtad",
+    "fedtgp",
     "gcfl",
     "gcfl_plus",
     "graphfl",

@@ -68,6 +68,8 @@ class GCN(Stack):
         normalize: if not, the matrix given is the operator, as it is.
         summed: if so, the features are sums over neighbours already (`fgl.data.neighbour_sums`),
             and the first convolution does not sum again.
+        head: if so, all convolutions are hidden, and a linear map ``lin`` makes the logits of the
+            last one's output, after ReLU and dropout, as with ``jk="last"`` in PyG.
 
     Returns:
         Logits ``[num_nodes, out_channels]``; with ``return_embedding=True`` also the output of the
@@ -91,11 +93,14 @@ class GCN(Stack):
         drop_input: bool = False,
         normalize: bool = True,
         summed: bool = False,
+        head: bool = False,
     ) -> None:
-        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        last = hidden_channels if head else out_channels
+        sizes = widths(in_channels, hidden_channels, last, num_layers)
         convs: list[nn.Module] = [
             GCNConv(a, b, normalize=normalize, propagate=depth > 0 or not summed)
             for depth, (a, b) in enumerate(pairwise(sizes))
         ]
-        super().__init__(convs, dropout, drop_input)
+        lin = nn.Linear(hidden_channels, out_channels) if head else None
+        super().__init__(convs, dropout, drop_input, lin)
         self.summed = summed

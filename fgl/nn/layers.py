@@ -80,12 +80,22 @@ def _dropped(x: Features, p: float) -> Features:
 
 
 class Stack(nn.Module):
-    """Convolutions with ReLU and dropout between them; a subclass fills `convs`."""
+    """Convolutions with ReLU and dropout between them; a subclass fills `convs`.
 
-    def __init__(self, convs: list[nn.Module], dropout: float, drop_input: bool = False) -> None:
+    A `head` maps what the last convolution makes, after ReLU and dropout too.
+    """
+
+    def __init__(
+        self,
+        convs: list[nn.Module],
+        dropout: float,
+        drop_input: bool = False,
+        head: nn.Linear | None = None,
+    ) -> None:
         super().__init__()
         check_share(dropout=dropout)
         self.convs = nn.ModuleList(convs)
+        self.lin = head
         self.dropout = dropout
         self.drop_input = drop_input
 
@@ -101,6 +111,9 @@ class Stack(nn.Module):
             embedding = out
             hidden = dropout(embedding.relu(), self.dropout, self.training)
             out = conv(hidden, edges)
+        if self.lin is not None:
+            embedding = out
+            out = self.lin(dropout(embedding.relu(), self.dropout, self.training))
         return (out, embedding) if return_embedding else out
 
 

@@ -14,6 +14,7 @@ from .presets import fedgcn, fedsage, preset
 from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_own, link_scores, node_scores
 from .structure import with_structure
+from .subgraph_nodes import SubgraphNodes, subgraph_node_task
 from .task import Local, Task, centralized
 from .typed_nodes import TypedNodes
 
@@ -28,6 +29,7 @@ __all__ = [
     "OwnNodes",
     "Pairs",
     "SampledNodes",
+    "SubgraphNodes",
     "Task",
     "TypedNodes",
     "centralized",
@@ -48,5 +50,6 @@ __all__ = [
     "pair_task",
     "preset",
     "sampled_node_task",
+    "subgraph_node_task",
     "with_structure",
 ]

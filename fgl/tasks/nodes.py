@@ -4,30 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import nn
 
 from .. import data
-from ..checks import check_choice
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
-from ..nn import GAT, GCN, SAGE, AuxSAGE, Star
 from ..targets import CLASSES, Target
+from .networks import Networks
 from .scores import node_scores, validation
-from .settings import PARTITIONS, Cut, setting
-from .structure import with_structure
+from .settings import PARTITIONS, setting
 from .task import Task, bounded
-
-MODELS: dict[str, Any] = {
-    "gcn": GCN,
-    "gat": GAT,
-    "sage": SAGE,
-    "aux": AuxSAGE,
-    "star": partial(Star, pooling="none"),
-}
 
 
 def node_task(
@@ -64,7 +53,7 @@ def node_task(
 
 
 @setting
-class Nodes(Cut):
+class Nodes(Networks):
     """Nodes of clients that are cut from one graph; FGSSL's protocol.
 
     Example:
@@ -75,28 +64,11 @@ class Nodes(Cut):
 
     split: Literal["random", "class_capped", "public"] = "random"
     """Which nodes train, validate and test: 60, 20, 20 % at random is the paper's."""
-    model: Literal["gcn", "gat", "sage", "aux", "star"] = "gat"
-    """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
-    is FedAux's."""
-    hops: Literal[0, 1, 2] = 0
-    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
-    hidden: int = 128
-    dropout: float = 0.5
 
     published: ClassVar[dict[str, dict[str, Any]]] = {
         "cora": {"lr": 0.5},
         "pubmed": {"optimizer": "adam", "lr": 0.005},
     }
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("model", self.model, tuple(MODELS))
-        check_choice("hops", self.hops, (0, 1, 2))
-        if self.hops and self.model != "gcn":
-            raise ValueError(
-                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
-                "neighbours' features are those of a gcn"
-            )
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
@@ -105,14 +77,6 @@ class Nodes(Cut):
         parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:
             parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
-        clients = data.partition_graph(whole, parts) if self.clients > 1 else [whole]
-        options, sent = {"dropout": self.dropout}, 0
-        if self.hops:
-            clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
-            options |= {"normalize": False, "summed": True}
-        sizes = whole.num_features, self.hidden, whole.num_classes
-        model = self.seeded(seed, MODELS[self.model], *sizes, **options)
-        if self.model == "star":
-            whole, clients = with_structure(whole), [with_structure(own) for own in clients]
+        whole, clients, model, sent = self.network(whole, parts, seed)
         task = node_task(whole, clients, model, self.local.training())
         return replace(task, bytes_before=sent)

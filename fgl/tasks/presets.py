@@ -9,17 +9,25 @@ from ..nn import GCN, SAGE
 from .graphs import Graphs
 from .nodes import Nodes
 from .settings import Setting
+from .subgraph_nodes import SubgraphNodes
 from .typed_nodes import TypedNodes
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
 
 NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
-    "fedaux": {Nodes: {"model": "aux"}},
-    "fedgcn": {Nodes: {"model": "gcn", "hops": 2}},
-    "fedsage": {Nodes: {"model": "sage"}},
-    "fedsage-plus": {Nodes: {"model": "sage"}},
+    "fedaux": {Nodes: {"model": "aux"}, SubgraphNodes: {"model": "aux"}},
+    "fedgcn": {
+        Nodes: {"model": "gcn", "hops": 2},
+        SubgraphNodes: {"model": "gcn", "hops": 2},
+    },
+    "fedsage": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
+    "fedsage-plus": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
     "fedhgn": {TypedNodes: {"bases": 4}},
-    "fedstar": {Nodes: {"model": "star"}, Graphs: {"model": "star"}},
+    "fedstar": {
+        Nodes: {"model": "star"},
+        SubgraphNodes: {"model": "star"},
+        Graphs: {"model": "star"},
+    },
 }
 
 

@@ -27,7 +27,7 @@ from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
 from ..targets import CLASSES, Target
 from ..transfer import to_device
-from .nodes import MODELS
+from .networks import MODELS
 from .scores import node_scores, validation
 from .settings import PARTITIONS, Cut, setting
 from .task import Local, Task, bounded

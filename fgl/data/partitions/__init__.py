@@ -1,5 +1,6 @@
 """Partitions: which client gets which nodes or graphs."""
 
+from .communities import community_clients
 from .dirichlet import dirichlet_partition, gpfl_partition
 from .graphs import partition_graph, union_graph
 from .louvain import leiden_partition, louvain_partition
@@ -12,6 +13,7 @@ from .scaffold import scaffold_partition
 
 __all__ = [
     "PROPORTIONS",
+    "community_clients",
     "dirichlet_partition",
     "gpfl_partition",
     "leiden_partition",

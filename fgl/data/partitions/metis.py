@@ -14,7 +14,9 @@ from .checks import announced, check_num_clients
 
 
 @takes_graph
-def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
+def metis_partition(
+    graph: Graph, num_clients: int, *, seed: int = 0, recursive: bool | None = None
+) -> list[Tensor]:
     """Clients of almost equal size with few edges between them, by METIS.
 
     A part that METIS leaves empty (where there are few nodes) takes the first node of the largest.
@@ -23,7 +25,9 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
     Args:
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        seed: of METIS.
+        seed: of METIS; -1 is the one that METIS has without a seed.
+        recursive: whether to cut in two again and again, or into all parts at once (k-way); default
+            the former up to 8 clients, as pymetis does.
 
     Returns:
         One sorted int64 tensor of node ids per client; every node is in exactly one.
@@ -57,7 +61,7 @@ def metis_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Te
         options = pymetis.Options(seed=seed + (seed >= 0))  # C's generator takes 0 for 1
         adjacency = pymetis.CSRAdjacency(begins, source.numpy())
         with announced("METIS", source.numel() // 2, 10_000_000):
-            cut = pymetis.part_graph(num_clients, adjacency, options=options)
+            cut = pymetis.part_graph(num_clients, adjacency, options=options, recursive=recursive)
         owner = torch.tensor(cut.vertex_part)
     size = owner.bincount(minlength=num_clients)
     for part in (size == 0).nonzero().flatten().tolist():

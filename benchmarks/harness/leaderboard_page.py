@@ -1,0 +1,261 @@
+"""The page of the leaderboard: what to use when, ranks, a table a block, what was not run."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from papers.leaderboard import (
+    BLOCKS,
+    LAYOUTS,
+    PUBLISHED,
+    ROUNDS,
+    Cell,
+    cells,
+    entrants,
+    refusal,
+)
+
+from .critical import Ranking, ranking
+from .machine import ROOT, pyplot
+from .report import paired
+from .rows import spelled
+
+Found = Mapping[str, dict[str, Any]]
+Block = tuple[str, str]
+TITLES = {
+    "cora": "Cora",
+    "citeseer": "CiteSeer",
+    "pubmed": "PubMed",
+    "amazon_photo": "Photo",
+    "amazon_computers": "Computers",
+}
+BASE = "FedAvg"
+
+
+def made(found: Found, cell: Cell) -> dict[str, Any] | None:
+    """A recorded cell, if it is there."""
+    name, dataset, layout = cell
+    key = {"method": name, "dataset": dataset, "layout": layout, "rounds": ROUNDS}
+    return found.get(spelled(key))
+
+
+def scores(found: Found, cell: Cell) -> dict[int, float]:
+    """Seed to test accuracy in the round of the best validation, in %."""
+    line = made(found, cell)
+    if line is None:
+        return {}
+    each = {run["seed"]: run.get("test_accuracy", {}).get("best_val") for run in line["runs"]}
+    return {seed: 100 * value for seed, value in each.items() if value is not None}
+
+
+def costs(found: Found, cell: Cell) -> dict[str, float]:
+    """Of a run, the mean over seeds: megabytes of a client and a round, processor seconds."""
+    line = made(found, cell)
+    runs = [] if line is None else line["runs"]
+    if not runs:
+        return {}
+    clients = LAYOUTS[cell[2]]["clients"]
+
+    def mean(of: Any) -> float:
+        return statistics.mean(of(run) for run in runs)
+
+    return {
+        "up": mean(lambda run: run["bytes_up"] / run["rounds"]) / clients / 1e6,
+        "down": mean(lambda run: run["bytes_down"] / run["rounds"]) / clients / 1e6,
+        "before": mean(lambda run: run.get("bytes_before", 0)) / clients / 1e6,
+        "processor": mean(lambda run: run["processor_seconds"]),
+        "loading": mean(lambda run: run["processor_before"]),
+    }
+
+
+def run_blocks(found: Found) -> list[Block]:
+    """The blocks that have FedAvg and another method."""
+    return [
+        block
+        for block in BLOCKS
+        if scores(found, (BASE, *block))
+        and sum(bool(scores(found, (name, *block))) for name in entrants()) > 1
+    ]
+
+
+def means(found: Found, blocks: Sequence[Block]) -> dict[str, dict[Block, float]]:
+    """Method to block to mean test accuracy; only of methods that have all of the blocks."""
+    table = {
+        name: {b: statistics.mean(v) for b in blocks if (v := scores(found, (name, *b)).values())}
+        for name in entrants()
+    }
+    return {name: own for name, own in table.items() if own and len(own) == len(blocks)}
+
+
+def table(found: Found, block: Block) -> str:
+    """A block's methods, the best first."""
+    heads = ["method", "test", "published", f"against {BASE}", "chosen", "MB up", "MB down"]
+    heads += ["MB before", "processor seconds", "of them before training"]
+    names = [name for name in entrants() if scores(found, (name, *block))]
+    names.sort(key=lambda name: -statistics.mean(scores(found, (name, *block)).values()))
+    base = {n: {"test": v} for n, v in scores(found, (BASE, *block)).items()}
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name in names:
+        cell = (name, *block)
+        mine, cost = scores(found, cell), costs(found, cell)
+        values = list(mine.values())
+        spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        theirs = PUBLISHED.get(cell)
+        printed = f"{theirs[0]:.1f} ± {theirs[1]:.1f}" if theirs else ""
+        gains = {n: v - base[n]["test"] for n, v in mine.items() if n in base}
+        gain = "" if name == BASE else paired(gains)[0]
+        chosen = (made(found, cell) or {})["chosen"]
+        told = ", ".join(f"{key} {value}" for key, value in chosen.items())
+        spent = [f"{cost[key]:.3g}" for key in ("up", "down", "before")]
+        spent += [f"{cost['processor'] + cost['loading']:.3g}", f"{cost['loading']:.2g}"]
+        first = [name, f"{statistics.mean(values):.1f}{spread}", printed, gain, told]
+        lines.append(f"| {' | '.join([*first, *spent])} |")
+    return "\n".join(lines) + "\n"
+
+
+def advice(found: Found, ranks: Ranking | None) -> list[str]:
+    """What a practitioner should use when, said from the numbers that are there."""
+    blocks = run_blocks(found)
+    if not blocks:
+        return ["No cell has been run yet."]
+    by = means(found, blocks)
+    average = {name: statistics.mean(own.values()) for name, own in by.items()}
+    order = sorted(average, key=lambda name: -average[name])
+    spent = {name: costs(found, (name, *blocks[0])) for name in order}
+    sends = {name: own["up"] + own["down"] for name, own in spent.items()}
+    lines = [
+        f"**In doubt, take {order[0]}**: {average[order[0]]:.1f} % on average over "
+        f"{len(blocks)} {plural('block', len(blocks))}, where FedAvg has {average[BASE]:.1f} %."
+    ]
+    if ranks is not None:
+        like = ranks.like_the_best()
+        lines.append(
+            f"**Do not read small differences.** {len(like)} methods rank less than the critical "
+            f"difference behind the best: {', '.join(like)}."
+        )
+    silent = average.get("Local")
+    if silent is not None:
+        better = [name for name in order if average[name] > silent]
+        lines.append(
+            f"**First ask whether to federate at all.** Training alone has {silent:.1f} % and "
+            f"sends nothing; {len(better)} of {len(order) - 1} methods are above it"
+            + (f": {', '.join(better)}." if 0 < len(better) < 9 else ".")
+        )
+    like_fedavg = [n for n in order if sends[n] <= 1.01 * sends[BASE] and n not in (BASE, "Local")]
+    if like_fedavg:
+        best = like_fedavg[0]
+        lines.append(f"**With FedAvg's traffic** ({sends[BASE]:.2g} MB a client and round) take "
+                     f"{best}: {average[best]:.1f} %.")  # fmt: skip
+    less = [n for n in order if n != "Local" and sends[n] < 0.9 * sends[BASE]]
+    if less:
+        lines.append(f"**Where bytes are dear**, {less[0]} sends {sends[less[0]]:.2g} MB a client "
+                     f"and round and has {average[less[0]]:.1f} %.")  # fmt: skip
+    for layout in LAYOUTS:
+        here = [block for block in blocks if block[1] == layout]
+        if here:
+            best = max(by, key=lambda name: statistics.mean(by[name][block] for block in here))
+            value = statistics.mean(by[best][block] for block in here)
+            lines.append(f"**{layout.capitalize()} clients:** {best} is first, {value:.1f} %, over "
+                         f"{len(here)} {plural('dataset', len(here))}.")  # fmt: skip
+    slow = {n: own["processor"] + own["loading"] for n, own in spent.items()}
+    many = [name for name in order if slow[name] > 3 * slow[BASE]]
+    if many:
+        lines.append(f"**Dear in computing** (over three times FedAvg's {slow[BASE]:.0f} processor "
+                     f"seconds a run): {', '.join(many)}.")  # fmt: skip
+    below = [name for name in order if average[name] < average[BASE] - 1]
+    if below:
+        lines.append(f"**A point or more below FedAvg here:** {', '.join(below)}.")
+    return lines
+
+
+def plural(word: str, count: int) -> str:
+    return word if count == 1 else f"{word}s"
+
+
+def ranked(ranks: Ranking | None) -> str:
+    """Mean ranks, and what they must differ by."""
+    if ranks is None:
+        return "Ranks need two blocks in which three methods have been run.\n"
+    rows = "\n".join(f"| {name} | {rank:.2f} |" for name, rank in ranks.ranks.items())
+    p = f"{ranks.p:.2g}"
+    return (
+        f"Friedman's test over {ranks.blocks} blocks: p = {p}. Two mean ranks differ at the 5 % "
+        f"level where they are {ranks.difference:.2f} apart (Nemenyi). A block is a dataset and a "
+        "layout, its value a mean over seeds. The two layouts of a dataset share its nodes, so "
+        "that p is somewhat too small.\n\n"
+        f"| method | mean rank |\n|---|---|\n{rows}\n"
+    )
+
+
+def not_run(found: Found) -> str:
+    """How many cells are missing, by block, and what does not apply."""
+    wanted = [cell for cell in cells() if not refusal(cell[0], cell[2])]
+    there = [cell for cell in wanted if made(found, cell)]
+    lines = [f"{len(there)} of {len(wanted)} cells have been run."]
+    for block in BLOCKS:
+        missing = [name for name, *rest in wanted if tuple(rest) == block
+                   and not made(found, (name, *block))]  # fmt: skip
+        if missing:
+            every = len(missing) == len([c for c in wanted if c[1:] == block])
+            told = "nothing yet" if every else f"not {', '.join(missing)}"
+            lines.append(f"- {titled(block)}: {told}.")
+    for layout in LAYOUTS:
+        for name in entrants():
+            why = refusal(name, layout)
+            if why:
+                lines.append(f"- {name} does not apply to {layout} clients: {why}.")
+    return "\n".join([lines[0], "", *lines[1:]]) + "\n"
+
+
+def titled(block: Block) -> str:
+    return f"{TITLES[block[0]]}, {block[1]}"
+
+
+def text(found: Found) -> str:
+    """All that is made from the numbers."""
+    blocks = run_blocks(found)
+    ranks = ranking(means(found, blocks))
+    parts = ["## What to use when\n", *(f"- {line}" for line in advice(found, ranks)), ""]
+    parts += ["## Ranks\n", ranked(ranks)]
+    for block in blocks:
+        parts += [f"## {titled(block)}\n", table(found, block)]
+    parts += ["## What was not run\n", not_run(found)]
+    return "\n" + "\n".join(parts)
+
+
+def draw(found: Found) -> None:
+    """A panel a block that has runs: every method's test accuracy, FedAvg's as a line."""
+    blocks = run_blocks(found)
+    if not blocks:
+        return
+    by = {name: [scores(found, (name, *block)) for block in blocks] for name in entrants()}
+    by = {name: own for name, own in by.items() if any(own)}
+
+    def worth(name: str) -> float:
+        return statistics.mean(statistics.mean(each.values()) for each in by[name] if each)
+
+    names = sorted(by, key=lambda name: -worth(name))
+    plt = pyplot()
+    figure, panels = plt.subplots(1, len(blocks), figsize=(3 + 2.2 * len(blocks),
+                                  0.3 * len(names) + 1.4), sharey=True, layout="constrained",
+                                  squeeze=False)  # fmt: skip
+    colors = {BASE: "#c0742c", "Local": "#777777"}
+    for index, (axes, block) in enumerate(zip(panels[0], blocks, strict=True)):
+        for y, name in enumerate(names):
+            values = list(by[name][index].values())
+            if values:
+                error = statistics.stdev(values) if len(values) > 1 else 0
+                axes.errorbar(statistics.mean(values), y, xerr=error, fmt="o", markersize=5,
+                              color=colors.get(name, "#1f5a94"), capsize=2.5)  # fmt: skip
+        base = statistics.mean(scores(found, (BASE, *block)).values())
+        axes.axvline(base, color=colors[BASE], linewidth=0.8, alpha=0.6)
+        axes.set_title(titled(block), fontsize=10)
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right", "left"]].set_visible(False)
+    panels[0][0].set_yticks(range(len(names)), names)
+    panels[0][0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel("test accuracy at the best validation, %; bars: deviations over three seeds")
+    figure.savefig(ROOT / "docs" / "images" / "leaderboard.png", dpi=110)
+    plt.close(figure)

@@ -1,0 +1,74 @@
+"""Networks of nodes' tasks: which one the clients train, and what their graphs give it to read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+from .. import data
+from ..checks import check_choice
+from ..graph import Graph
+from ..nn import GAT, GCN, SAGE, AuxSAGE, Star
+from .settings import Cut, declares
+from .structure import with_structure
+
+MODELS: dict[str, Any] = {
+    "gcn": GCN,
+    "gat": GAT,
+    "sage": SAGE,
+    "aux": AuxSAGE,
+    "star": partial(Star, pooling="none"),
+}
+
+
+@declares
+class Networks(Cut):
+    """What tasks ask for whose clients are cut from one graph and train one of these networks."""
+
+    model: Literal["gcn", "gat", "sage", "aux", "star"] = "gat"
+    """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
+    is FedAux's."""
+    hops: Literal[0, 1, 2] = 0
+    """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
+    hidden: int = 128
+    dropout: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("model", self.model, tuple(MODELS))
+        check_choice("hops", self.hops, (0, 1, 2))
+        if self.hops and self.model != "gcn":
+            raise ValueError(
+                f"Expected hops to be 0 beside {self.model}, but got {self.hops}: sums of "
+                "neighbours' features are those of a gcn"
+            )
+
+    def network(
+        self,
+        whole: Graph,
+        parts: Sequence[Tensor],
+        seed: int,
+        more: Mapping[str, Any] | None = None,
+    ) -> tuple[Graph, list[Graph], nn.Module, int]:
+        """The whole graph and the clients' as the network reads them, the network, bytes sent.
+
+        Args:
+            whole: the graph that is cut.
+            parts: ids of each client's nodes.
+            seed: of the first parameters.
+            more: options of the network.
+        """
+        options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
+        sizes = whole.num_features, self.hidden, whole.num_classes
+        alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
+        clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
+        if self.hops:
+            clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
+            options |= {"normalize": False, "summed": True}
+        model = self.seeded(seed, MODELS[self.model], *sizes, **options)
+        if self.model == "star":
+            whole, clients = with_structure(whole), [with_structure(own) for own in clients]
+        return whole, clients, model, sent

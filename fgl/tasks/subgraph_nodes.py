@@ -1,0 +1,107 @@
+"""Nodes of clients that hold parts of one graph, each scored on its own (FED-PUB's protocol)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from torch import Tensor, nn
+
+from .. import data
+from ..checks import check_choice, check_count
+from ..federation import Training, fedavg, fold_in
+from ..graph import Graph
+from ..methods.own_models import own_models
+from .networks import Networks
+from .scores import evaluate_own, node_scores, validation
+from .settings import PARTITIONS, setting
+from .task import Local, Task, bounded, weighed_equally
+
+
+def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
+    """Classify a client's nodes; it keeps the model that it trained, and is scored on its own.
+
+    All clients weigh the same. Scores are means over clients; those that end in ``_before`` are of
+    the model that a client started its round from.
+
+    Args:
+        clients: graphs with labels and masks of their own.
+        model: called as ``model(graph.x, graph.adj)``, returns logits.
+        train: local training.
+
+    Example:
+        >>> clients = [fgl.data.split(fgl.data.load("synthetic"), "random")]
+        >>> model = fgl.nn.GCN(clients[0].num_features, 8, 7)
+        >>> subgraph_node_task(clients, model, fgl.Training(num_steps=2)).select
+        'val_accuracy'
+
+    Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
+    """
+    method = weighed_equally(fedavg(model, train=train))
+    method = bounded(own_models(method, before=True), clients)
+    scores = partial(evaluate_own, node_scores(model))
+    validate = validation(node_scores(model, test=False), "val_accuracy")
+    return Task(clients, method, scores, "val_accuracy", validate)
+
+
+@setting
+class SubgraphNodes(Networks):
+    """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
+
+    The largest component is cut by METIS, into clients, or into communities of which every client
+    draws half. A fifth of the nodes trains, two fifths validate, two fifths test. A client has two
+    convolutions and a linear layer, and takes one step of Adam in a round, whose moments it keeps.
+
+    Example:
+        >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
+        >>> [own.num_nodes for own in task.clients]
+        [903, 903, 902]
+
+    Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206, and its public generators
+    """
+
+    clients: int = 10
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "metis"
+    """How nodes come to clients, or to communities."""
+    overlap: int = 1
+    """Clients of a community, of which each draws half; 1 gives all of it to one client."""
+    train: float = 0.2
+    """Share of the nodes that train; half of the others validate, half test."""
+    model: Literal["gcn", "gat", "sage", "star"] = "gcn"
+    """The network of the clients; gcn has a linear layer after its convolutions."""
+    local: Local = Local("adam", lr=0.01, weight_decay=1e-6, steps=1)
+    keep_optimizer: bool = True
+    """Whether a client keeps the optimizer's state from round to round, as the public code does."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(overlap=self.overlap)
+        if self.clients % self.overlap:
+            raise ValueError(
+                f"Expected clients to be a multiple of overlap, {self.overlap}, "
+                f"but got {self.clients}"
+            )
+        if not 0 <= self.train <= 1:
+            raise ValueError(f"Expected train to be in [0, 1], but got {self.train}")
+        check_choice("partition", self.partition, tuple(PARTITIONS))
+
+    def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
+        """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
+        count = self.clients // self.overlap
+        options = {"recursive": False} if self.partition == "metis" else {}
+        parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
+        if self.overlap == 1:
+            return parts
+        return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
+
+    def load(self, seed: int = 0) -> Task:
+        """The task; `seed` decides split, clients and initial model."""
+        whole = data.largest_component(data.normalize_features(data.load(self.dataset)))
+        whole = data.random_split(whole, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        whole = whole.replace(backend=self.sparse, node_id=None).to(self.device)
+        more = {"head": True} if self.model == "gcn" else {}
+        _, clients, model, sent = self.network(whole, self.parts(whole, seed), seed, more)
+        train = replace(self.local.training(), keep_optimizer=self.keep_optimizer)
+        return replace(subgraph_node_task(clients, model, train), bytes_before=sent)

@@ -1,0 +1,128 @@
+"""FED-PUB's protocol: its clients counted by a naive twin, splits, scores, settings."""
+
+from __future__ import annotations
+
+import networkx as nx
+import pytest
+import torch
+
+import fgl
+from fgl import data, tasks
+
+SMALL = data.csbm(num_nodes=300, num_features=12, words_per_set=3, seed=3)
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every dataset is this one."""
+    monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
+
+
+@pytest.fixture(scope="module")
+def whole() -> fgl.Graph:
+    """Several components, of which the first nodes are not the largest."""
+    return SMALL.with_edges((SMALL.edge_index < 40).sum(0) != 1)
+
+
+def twin(graph: fgl.Graph) -> nx.Graph:
+    made = nx.Graph()
+    made.add_nodes_from(range(graph.num_nodes))
+    made.add_edges_from(graph.edge_index.t().tolist())
+    return made
+
+
+def test_the_largest_component_is_networkxs(whole: fgl.Graph) -> None:
+    nodes = sorted(max(nx.connected_components(twin(whole)), key=len))
+    part = data.largest_component(whole)
+    assert part.node_id is not None and part.node_id.tolist() == nodes
+    assert part.num_edges == 2 * twin(whole).subgraph(nodes).number_of_edges()
+    assert part.y is not None and whole.y is not None and torch.equal(part.y, whole.y[nodes])
+    assert data.largest_component(part) is part
+
+
+def test_of_components_of_one_size_the_first_is_taken() -> None:
+    graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 3], [2, 1]]))
+    assert data.largest_component(graph).node_id.tolist() == [0, 2]  # type: ignore[union-attr]
+    empty = fgl.Graph(torch.ones(0, 1), torch.empty(2, 0, dtype=torch.int64))
+    with pytest.raises(ValueError, match="Expected graph to have a node"):
+        data.largest_component(empty)
+
+
+def test_clients_of_a_community_draw_half_of_it_each_by_itself() -> None:
+    communities = [torch.arange(0, 20, 2), torch.arange(1, 30, 2)]
+    parts = data.community_clients(communities, 3, seed=1)
+    for index, part in enumerate(parts):
+        own = set(communities[index // 3].tolist())
+        assert set(part.tolist()) < own and part.numel() == len(own) // 2 == len(set(part.tolist()))
+        assert part.tolist() == sorted(part.tolist())
+    assert len({tuple(part.tolist()) for part in parts}) == 6
+    again = data.community_clients(communities, 3, seed=1)
+    assert all(map(torch.equal, parts, again))
+    # Of draws of a half, every node is in half of the clients.
+    many = data.community_clients([torch.arange(10)], 2000)
+    seen = torch.cat(many).bincount()
+    assert bool(((seen - 1000).abs() < 110).all())
+
+
+@pytest.mark.parametrize(("clients", "overlap"), [(5, 1), (10, 5)])
+def test_clients_are_those_of_a_naive_count(clients: int, overlap: int) -> None:
+    """Nodes, edges inside a client and lost edges, counted by networkx in the whole graph."""
+    setting = tasks.SubgraphNodes(clients=clients, overlap=overlap, hidden=4)
+    made = setting.load(seed=2)
+    full = data.largest_component(data.load("synthetic"))
+    graph, parts = twin(full), [part.tolist() for part in setting.parts(full, seed=2)]
+    assert [own.num_nodes for own in made.clients] == [len(part) for part in parts]
+    inside = [2 * graph.subgraph(part).number_of_edges() for part in parts]
+    assert [own.num_edges for own in made.clients] == inside
+    if overlap == 1:
+        owner = {node: client for client, part in enumerate(parts) for node in part}
+        crossing = sum(owner[a] != owner[b] for a, b in graph.edges)
+        assert crossing == graph.number_of_edges() - sum(inside) // 2 > 0
+        assert sorted(owner) == sorted(graph)
+
+
+def test_a_fifth_trains_and_the_rest_halves() -> None:
+    made = tasks.SubgraphNodes(clients=3, partition="random", hidden=4).load(seed=5)
+    masks = [torch.stack([own.train_mask, own.val_mask, own.test_mask]) for own in made.clients]  # type: ignore[list-item]
+    all_nodes = torch.cat(masks, 1)
+    assert bool((all_nodes.sum(0) == 1).all())
+    n = all_nodes.shape[1]
+    train, val, test = all_nodes.sum(1).tolist()
+    assert train == round(0.2 * n) and train + val + test == n and abs(val - test) <= 1
+
+
+def test_scores_are_means_over_clients_of_what_each_has_trained() -> None:
+    made = tasks.SubgraphNodes(clients=3, partition="random", hidden=4, dropout=0.0).load(seed=0)
+    result = fgl.run(made.fedavg, made, num_rounds=2)
+    scores = []
+    for client, graph in enumerate(made.clients):
+        logits = result.model_of(client).eval()(graph.x, graph.adj)
+        hit = logits.argmax(1) == graph.y
+        scores.append(float(hit[graph.test_mask].float().mean()))
+    assert result.history[-1].metrics["test_accuracy"] == pytest.approx(sum(scores) / 3)
+
+
+def test_clients_weigh_the_same_and_keep_adams_moments() -> None:
+    made = tasks.SubgraphNodes(clients=2, partition="random", hidden=4).load(seed=0)
+    result = fgl.run(made.fedavg, made, num_rounds=2)
+    assert result.client_states[0]["optimizer"]
+    graph = made.clients[0]
+    params, context = made.fedavg.receive({"model": made.fedavg.initial()}, {}, graph)
+    message, _ = made.fedavg.send(params, {**context, "start": params}, {}, graph)
+    assert int(message["num_examples"]) == 1
+    fresh = tasks.SubgraphNodes(clients=2, partition="random", hidden=4, keep_optimizer=False)
+    assert not fresh.load(seed=0).fedavg.train.keep_optimizer
+
+
+@pytest.mark.parametrize(("name", "bad"), [("overlap", 0), ("overlap", 3), ("train", 1.5)])
+def test_bounds(name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match="Expected (overlap|clients|train) to be "):
+        tasks.SubgraphNodes(**{name: bad})
+
+
+@pytest.mark.parametrize("method", ["fedgcn", "fedsage", "fedstar"])
+def test_presets_have_their_network(method: str) -> None:
+    setting = tasks.preset(method, tasks.SubgraphNodes, clients=2, hidden=4, partition="random")
+    made = setting.load(seed=0)
+    assert fgl.run(made.fedavg, made, num_rounds=1).history[0].metrics["test_accuracy"] > 0
+    assert (made.bytes_before > 0) == (method == "fedgcn")
