@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,30 +15,15 @@ from papers import TABLES
 import fgl
 
 ROOT = Path(__file__).parents[1]
-ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.name.startswith("_")]
-REFERENCE = re.findall(
-    r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
-)
+HOOK = script("docs/hooks/reference.py")
 DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
 
-def public(module: ModuleType) -> dict[str, Any]:
-    """What a module exports: its `__all__`, or what it defines without an underscore."""
-    names = getattr(module, "__all__", None)
-    if names is None:
-        names = [
-            name
-            for name, value in vars(module).items()
-            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        ]
-    return {name: getattr(module, name) for name in names}
-
-
 DOCUMENTED = {
     f"{room}.{name}": value
-    for room in ["fgl", *ROOMS]
-    for name, value in public(importlib.import_module(room)).items()
+    for room in ["fgl", *(f"fgl.{room}" for room in HOOK.ROOMS)]
+    for name, value in HOOK.public(importlib.import_module(room)).items()
     if inspect.isfunction(value) or inspect.isclass(value)
 }
 
@@ -51,18 +34,16 @@ def test_public_name_has_a_docstring_with_an_example(name: str) -> None:
     assert doc.strip() and ">>>" in doc
 
 
-def test_reference_lists_every_room_once() -> None:
-    assert sorted(name for name in REFERENCE if name.count(".") == 1) == sorted(ROOMS)
+def test_reference_has_every_room_once() -> None:
+    rooms = [room for group in HOOK.groups().values() for room in group]
+    assert sorted(rooms) == HOOK.ROOMS
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_reference_shows_the_name(name: str) -> None:
     value = DOCUMENTED[name]
-    room = ".".join(value.__module__.split(".")[:2])
-    assert room in REFERENCE
-    if value.__module__ == f"{room}.{value.__name__}":
-        # A file of the same name hides it from its room's entry: it needs one of its own.
-        assert f"{value.__module__}.{value.__name__}" in REFERENCE
+    room = value.__module__.split(".")[1]
+    assert f"::: {value.__module__}.{value.__name__}\n" in HOOK.page(room)
 
 
 def test_top_level_names_exist() -> None:
