@@ -104,3 +104,10 @@ def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
         assert text.strip(), page.name
         written.append((title.removeprefix("# "), page.name))
     assert sorted(listed) == sorted(written)
+
+
+def test_every_guide_is_listed_and_in_the_navigation() -> None:
+    guides = {f"guides/{page.name}" for page in (ROOT / "docs/guides").glob("*.md")}
+    for place, link in [("docs/howto.md", r"\((guides/\S+)\)"), ("mkdocs.yml", r"(guides/\S+)$")]:
+        text = (ROOT / place).read_text(encoding="utf-8")
+        assert sorted(re.findall(link, text, re.MULTILINE)) == sorted(guides), place
