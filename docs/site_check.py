@@ -59,6 +59,11 @@ PROBE = """(() => {
       found.push(`formula that is not set: ${e.textContent.slice(0, 40)}`);
   return found.slice(0, 5);
 })()"""
+AT_ONCE = """(() => {  // colours would fade from light to dark
+  const style = document.createElement('style');
+  style.textContent = '* { transition: none !important; animation: none !important; }';
+  document.head.append(style);
+})()"""
 SEARCH = """(async () => {
   const field = document.querySelector('.md-search__input');
   field.focus(); field.value = 'FedProx'; field.dispatchEvent(new Event('input', {bubbles: true}));
@@ -125,6 +130,7 @@ def looked_at(tab: Tab, home: str, address: str, pictures: Path | None) -> Itera
     """What is wrong with a page in the browser."""
     tab.resize(*WIDTHS["wide"])
     tab.open(home + address)
+    tab.ask(AT_ONCE)
     for width, size in WIDTHS.items():
         tab.resize(*size)
         for scheme, value in SCHEMES.items():

@@ -16,6 +16,7 @@ import fgl
 
 ROOT = Path(__file__).parents[1]
 HOOK = script("docs/hooks/reference.py")
+FORMULAS = script("docs/hooks/formulas.py")
 DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
@@ -111,3 +112,34 @@ def test_every_guide_is_listed_and_in_the_navigation() -> None:
     for place, link in [("docs/howto.md", r"\((guides/\S+)\)"), ("mkdocs.yml", r"(guides/\S+)$")]:
         text = (ROOT / place).read_text(encoding="utf-8")
         assert sorted(re.findall(link, text, re.MULTILINE)) == sorted(guides), place
+
+
+@pytest.mark.parametrize(
+    ("plain", "tex"),
+    [
+        ("1/2 ||theta - u_i||^2", r"1/2 \| \theta  - u_{i}\| ^{2}"),
+        ("D^-1/2 (A + I) D^-1/2", r"D^{-1/2} (A + I)\,D^{-1/2}"),
+        ("sum_{j != i} A_ij x_j", r"\sum _{j \ne  i} A_{ij}\ x_{j}"),
+        ("1 / sqrt(2 noise_multiplier)", r"1 / \sqrt{2\ \mathrm{noise\_multiplier}}"),
+    ],
+)
+def test_a_formula_of_a_docstring_is_set(plain: str, tex: str) -> None:
+    assert FORMULAS.is_formula(plain)
+    assert FORMULAS.tex(plain) == tex
+
+
+@pytest.mark.parametrize(
+    "code", ["[num_nodes, d + 1]", "num_rounds=40", "edge_attr [E]", "fgl.run(a, b)", "(x) -> y"]
+)
+def test_code_in_a_docstring_stays_code(code: str) -> None:
+    assert FORMULAS.with_tex(f"``{code}``") == f"``{code}``"
+
+
+def test_every_formula_has_as_many_braces_open_as_closed() -> None:
+    files = [path.read_text(encoding="utf-8") for path in (ROOT / "fgl").rglob("*.py")]
+    spans = {" ".join(span.split()) for text in files for span in re.findall("``([^`]+)``", text)}
+    set_ones = [FORMULAS.tex(span) for span in spans if FORMULAS.is_formula(span)]
+    assert len(set_ones) > 100
+    for tex in set_ones:
+        bare = re.sub(r"\\[{}]", "", tex)
+        assert bare.count("{") == bare.count("}"), tex
