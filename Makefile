@@ -6,7 +6,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more conformance devices processors lint types docs check clean
+.PHONY: help demo federation processes test more conformance devices processors lint types docs serve site-check check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -20,6 +20,8 @@ help:
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
+	@echo "make serve   show the documentation at http://127.0.0.1:8000, with its search"
+	@echo "make site-check  look at every page of site/ in Chromium, and follow every link"
 	@echo "make check   test, lint, types and docs"
 	@echo "make clean   remove .venv and everything that was built"
 	@echo
@@ -70,7 +72,13 @@ types: .venv/extra-lint
 	$(BIN)/mypy --strict fgl
 
 docs: .venv/extra-docs
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+serve: .venv/extra-docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve $(ARGS)
+
+site-check: docs
+	$(BIN)/python docs/site_check.py $(ARGS)
 
 check: test lint types docs
 

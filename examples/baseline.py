@@ -20,12 +20,9 @@ def fedavg(fedavg):
     return fedavg
 
 
+# Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn
-fedproto fedtgp feddyn ditto fedgta"""  # names of `fgl.methods`, without an option that is no flag
-METHODS = {
-PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn fedtad fedaux"""  # names of `fgl.methods`, without an option that is no flag
+fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux"""
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -17,30 +15,16 @@ from papers import TABLES
 import fgl
 
 ROOT = Path(__file__).parents[1]
-ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.name.startswith("_")]
-REFERENCE = re.findall(
-    r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
-)
+HOOK = script("docs/hooks/reference.py")
+FORMULAS = script("docs/hooks/formulas.py")
 DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
 
-def public(module: ModuleType) -> dict[str, Any]:
-    """What a module exports: its `__all__`, or what it defines without an underscore."""
-    names = getattr(module, "__all__", None)
-    if names is None:
-        names = [
-            name
-            for name, value in vars(module).items()
-            if not name.startswith("_") and getattr(value, "__module__", None) == module.__name__
-        ]
-    return {name: getattr(module, name) for name in names}
-
-
 DOCUMENTED = {
     f"{room}.{name}": value
-    for room in ["fgl", *ROOMS]
-    for name, value in public(importlib.import_module(room)).items()
+    for room in ["fgl", *(f"fgl.{room}" for room in HOOK.ROOMS)]
+    for name, value in HOOK.public(importlib.import_module(room)).items()
     if inspect.isfunction(value) or inspect.isclass(value)
 }
 
@@ -51,18 +35,16 @@ def test_public_name_has_a_docstring_with_an_example(name: str) -> None:
     assert doc.strip() and ">>>" in doc
 
 
-def test_reference_lists_every_room_once() -> None:
-    assert sorted(name for name in REFERENCE if name.count(".") == 1) == sorted(ROOMS)
+def test_reference_has_every_room_once() -> None:
+    rooms = [room for group in HOOK.groups().values() for room in group]
+    assert sorted(rooms) == HOOK.ROOMS
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)
 def test_reference_shows_the_name(name: str) -> None:
     value = DOCUMENTED[name]
-    room = ".".join(value.__module__.split(".")[:2])
-    assert room in REFERENCE
-    if value.__module__ == f"{room}.{value.__name__}":
-        # A file of the same name hides it from its room's entry: it needs one of its own.
-        assert f"{value.__module__}.{value.__name__}" in REFERENCE
+    room = value.__module__.split(".")[1]
+    assert f"::: {value.__module__}.{value.__name__}\n" in HOOK.page(room)
 
 
 def test_top_level_names_exist() -> None:
@@ -131,3 +113,41 @@ def test_the_index_of_decisions_has_each_once_with_its_title() -> None:
         assert text.strip(), page.name
         written.append((title.removeprefix("# "), page.name))
     assert sorted(listed) == sorted(written)
+
+
+def test_every_guide_is_listed_and_in_the_navigation() -> None:
+    guides = {f"guides/{page.name}" for page in (ROOT / "docs/guides").glob("*.md")}
+    for place, link in [("docs/howto.md", r"\((guides/\S+)\)"), ("mkdocs.yml", r"(guides/\S+)$")]:
+        text = (ROOT / place).read_text(encoding="utf-8")
+        assert sorted(re.findall(link, text, re.MULTILINE)) == sorted(guides), place
+
+
+@pytest.mark.parametrize(
+    ("plain", "tex"),
+    [
+        ("1/2 ||theta - u_i||^2", r"1/2 \| \theta  - u_{i}\| ^{2}"),
+        ("D^-1/2 (A + I) D^-1/2", r"D^{-1/2} (A + I)\,D^{-1/2}"),
+        ("sum_{j != i} A_ij x_j", r"\sum _{j \ne  i} A_{ij}\ x_{j}"),
+        ("1 / sqrt(2 noise_multiplier)", r"1 / \sqrt{2\ \mathrm{noise\_multiplier}}"),
+    ],
+)
+def test_a_formula_of_a_docstring_is_set(plain: str, tex: str) -> None:
+    assert FORMULAS.is_formula(plain)
+    assert FORMULAS.tex(plain) == tex
+
+
+@pytest.mark.parametrize(
+    "code", ["[num_nodes, d + 1]", "num_rounds=40", "edge_attr [E]", "fgl.run(a, b)", "(x) -> y"]
+)
+def test_code_in_a_docstring_stays_code(code: str) -> None:
+    assert FORMULAS.with_tex(f"``{code}``") == f"``{code}``"
+
+
+def test_every_formula_has_as_many_braces_open_as_closed() -> None:
+    files = [path.read_text(encoding="utf-8") for path in (ROOT / "fgl").rglob("*.py")]
+    spans = {" ".join(span.split()) for text in files for span in re.findall("``([^`]+)``", text)}
+    set_ones = [FORMULAS.tex(span) for span in spans if FORMULAS.is_formula(span)]
+    assert len(set_ones) > 100
+    for tex in set_ones:
+        bare = re.sub(r"\\[{}]", "", tex)
+        assert bare.count("{") == bare.count("}"), tex

@@ -170,7 +170,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up made": "what its generator makes for its training nodes: what it learned of their features",
     "up count": "how many neighbours its generator misses at each training node",
     "up missing": "how many hidden neighbours the client's training nodes have, " + EXACT,
-    "up gradients": "features of random neighbours, exactly (the gradient of Eq. 6 solved for them)",
+    "up gradients": "features of random neighbours, exactly (Eq. 6's gradient solved for them)",
     "down model": "what all clients know together; any of them may ask it about a node or graph",
     "local down model": "nothing, it is the initial one",
     **{
