@@ -115,6 +115,7 @@ OTHER: dict[str, Any] = {
     "batches": fgl.federation.node_minibatches,
     "max_grad_norm": 1.0,
     "keep_optimizer": True,
+    "epochs": 2,
     "adjust": as_it_was,
     "settle": as_it_was,
     "settle_moments": True,
@@ -284,19 +285,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     },
 }
 LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
-WORDS = (
-    "root",
-    "adam",
-    "gradient",
-    "second",
-    "all",
-    "validation",
-    "updates",
-    "gradients",
-    "float16",
-)
 WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
-WORDS += ("answers",)
+WORDS += ("answers", "float16", "mean")
 
 
 def others(value: Any) -> list[Any]:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
 from torch import Tensor
 
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
@@ -173,6 +172,8 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
 
 
 def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
+    from scipy.sparse import csr_array  # slow to import
+
     missing = [name for name in (*SPARSE, "num_features") if name not in {*arrays, *about}]
     if missing:
         raise ValueError(f"Expected sparse features to have {SPARSE}, but got no {missing}")

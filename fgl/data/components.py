@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import scipy.sparse as sp
 import torch
-from scipy.sparse import csgraph
 
 from ..graph import Graph
 from ..graph.arguments import takes_graph
@@ -31,6 +29,9 @@ def largest_component(graph: Graph) -> Graph:
 
     Source: the generators of https://github.com/JinheonBaek/FED-PUB
     """
+    import scipy.sparse as sp  # slow to import
+    from scipy.sparse import csgraph
+
     n = graph.num_nodes
     if not n:
         raise ValueError("Expected graph to have a node, but got none")

@@ -42,7 +42,8 @@ from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
-from .round import means, num_participants
+from .participants import num_participants
+from .round import means
 from .run import run
 from .seeds import fold_in, stage
 from .training.minibatches import (

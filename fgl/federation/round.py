@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-import torch
-
 from .executors import Answer, Executor, Value
 from .gate.distances import Diverged
 from .gate.forms import NoMajority
@@ -25,6 +23,7 @@ from .method.checks import as_number, check_names
 from .method.inbox import Inbox
 from .method.message import Message, compact, num_bytes
 from .method.method import Evaluate, Method, State, Watch
+from .participants import participants
 from .seeds import fold_in, stage
 
 Dropouts = float | Callable[[int, int], bool]
@@ -342,25 +341,6 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
         total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))
         out[name] = total / count if count else math.nan
     return out
-
-
-def participants(num_clients: int, participation: float, seed: int) -> list[int]:
-    """The participants of a round, in order: a share of the clients, at least one."""
-    count = num_participants(num_clients, participation)
-    if count == num_clients:
-        return list(range(num_clients))
-    generator = torch.Generator().manual_seed(seed)
-    return sorted(torch.randperm(num_clients, generator=generator)[:count].tolist())
-
-
-def num_participants(num_clients: int, participation: float) -> int:
-    """The number of participants of a round: a share of the clients, rounded, at least one.
-
-    Example:
-        >>> num_participants(10, 0.25), num_participants(10, 0.01)
-        (2, 1)
-    """
-    return max(1, round(participation * num_clients))
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:

@@ -26,6 +26,7 @@ from .method.inbox import Broadcast
 from .method.layers import short
 from .method.message import Message
 from .method.method import Evaluate, Method, Watch
+from .participants import num_participants
 from .process import memory_kept, young_only
 from .round import (
     Dropouts,
@@ -33,7 +34,6 @@ from .round import (
     check_exchanges,
     check_goes_on,
     kept,
-    num_participants,
     play,
     scored,
 )
