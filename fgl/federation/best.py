@@ -42,9 +42,10 @@ def usual_select(history: Sequence[HasMetrics], select: str = "") -> str:
     names = names_of(history)
     if select.removeprefix("-") in names:
         return select
-    found = [name for name in names if name.startswith("val_") and "/" not in name]
-    found.sort(key=lambda name: name.endswith("_loss"))  # a loss only where there is nothing else
-    return f"{'-' * less_is_better(found[0])}{found[0]}" if found else ""
+    validation = [name for name in names if name.startswith("val_") and "/" not in name]
+    # A loss is chosen only if there is nothing else.
+    validation.sort(key=lambda name: name.endswith("_loss"))
+    return f"{'-' * less_is_better(validation[0])}{validation[0]}" if validation else ""
 
 
 def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
@@ -95,9 +96,9 @@ def best_round(history: Sequence[Scored], select: str = "val_accuracy") -> Score
     """
 
     def key(record: Scored) -> tuple[bool, float, float, float]:
-        found = record.metrics
-        value = selected(found, select)  # NaN where nobody could be scored
-        clients, loss = found.get("scored_clients", 0.0), found.get("val_loss", 0.0)
+        metrics = record.metrics
+        value = selected(metrics, select)  # NaN where nobody could be scored
+        clients, loss = metrics.get("scored_clients", 0.0), metrics.get("val_loss", 0.0)
         return not math.isnan(value), clients, value, -loss
 
     return max(history, key=key)

@@ -319,8 +319,8 @@ def _some(count: int, what: str) -> str:
 
 def _told(record: Round) -> str:
     """The metrics of a round as text, without the metrics of single clients."""
-    found = {name: value for name, value in record.metrics.items() if "/" not in name}
-    return ", ".join(f"{name} {value:.4f}" for name, value in found.items()) or "no metrics"
+    metrics = {name: value for name, value in record.metrics.items() if "/" not in name}
+    return ", ".join(f"{name} {value:.4f}" for name, value in metrics.items()) or "no metrics"
 
 
 def _equal(one: Params, other: Params) -> bool:

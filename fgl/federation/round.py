@@ -74,7 +74,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
     inbox = Inbox(uploads, executor.num_clients, result.outbox, index, ready)
-    made, blamed = _aggregated(method, inbox, result, plan, alone)
+    new, blamed = _aggregated(method, inbox, result, plan, alone)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
@@ -91,11 +91,11 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
             f"these: {record.one_by_one}",
             stacklevel=3,
         )
-    if made is None:
+    if new is None:
         nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
-        made = _of_nobody(method, nobody, result.server_state, plan)
-    if made is not None:
-        outbox, result.server_state = made
+        new = _of_nobody(method, nobody, result.server_state, plan)
+    if new is not None:
+        outbox, result.server_state = new
         result.outbox = _merged(result.outbox, outbox)
         losses = {k: answers[k].losses for k in counted if answers[k].num_examples}
         record.loss, record.odd_losses = mean_loss(losses)
@@ -128,22 +128,22 @@ def _uploads(
         if not answer.num_examples:
             record.zero_weight.append(client)
     votes = _most_counted(result)
-    found = sift(method, came, result.outbox, result.server_state, result.form, votes, plan.limits)
-    result.form, record.copies = found.form, found.copied
-    record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in found.malformed)
+    sifted = sift(method, came, result.outbox, result.server_state, result.form, votes, plan.limits)
+    result.form, record.copies = sifted.form, sifted.copied
+    record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in sifted.malformed)
     own = not votes and not elsewhere
-    mistaken = own or len(found.malformed) > 1  # one alone can be hostile
-    fails = not found.taken and all(
-        k in found.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
-        for k, error in found.refused.items()
+    mistaken = own or len(sifted.malformed) > 1  # one alone can be hostile
+    fails = not sifted.taken and all(
+        k in sifted.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
+        for k, error in sifted.refused.items()
     )
-    faults = [error for error in found.refused.values() if not isinstance(error, Absent)]
-    if (plan.strict and faults) or (found.refused and fails and mistaken):
-        error = next(iter(faults or found.refused.values()))
-        alike = [k for k, other in found.refused.items() if fails or other is error]
+    faults = [error for error in sifted.refused.values() if not isinstance(error, Absent)]
+    if (plan.strict and faults) or (sifted.refused and fails and mistaken):
+        error = next(iter(faults or sifted.refused.values()))
+        alike = [k for k, other in sifted.refused.items() if fails or other is error]
         with stage(plan.seed, record.round, alike, "send"):
             raise error
-    return found.taken, found.refused
+    return sifted.taken, sifted.refused
 
 
 def _most_counted(result: Result) -> int:
@@ -182,8 +182,8 @@ def _aggregated(
                 without[client] = attempt({k: uploads[k] for k in uploads if k != client})
         why = error.__cause__ if isinstance(error.__cause__, type(error)) else error
         if len(without) == 1:
-            ((client, made),) = without.items()
-            return made, {client: why}
+            ((client, new),) = without.items()
+            return new, {client: why}
         worked = _most_counted(result) and len(result.history) >= method.exchange
         if not isinstance(error, Diverged) and not worked and not may_lie:
             raise
@@ -272,15 +272,17 @@ def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[
     """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
     scores = executor.score(index, result.outbox)
     taken = {} if executor.elsewhere else means(scores.values())
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     if plan.evaluate is not None:
         states = MappingProxyType(executor.states)
         with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
+            metrics |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
     if plan.watch is not None:
         with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            found |= _numbers("watch", plan.watch(result.server_state), taken | found)
-    return (means(_without(found, scores, index).values()) if executor.elsewhere else taken) | found
+            metrics |= _numbers("watch", plan.watch(result.server_state), taken | metrics)
+    return (
+        means(_without(metrics, scores, index).values()) if executor.elsewhere else taken
+    ) | metrics
 
 
 def _without(
@@ -332,10 +334,10 @@ def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
         {'accuracy': 0.5}
     """
     each = list(scores)
-    names = dict.fromkeys(name for found in each for name in found)
+    names = dict.fromkeys(name for scores in each for name in scores)
     out = {}
     for name in names:
-        values = [found[name] for found in each if name in found]
+        values = [scores[name] for scores in each if name in scores]
         pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
         counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
         total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))

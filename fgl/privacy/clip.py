@@ -66,13 +66,13 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     for name, value in update.items():
         if not value.is_floating_point():
             raise TypeError(f"Expected {name} to be in floating point, but got {value.dtype}")
-    found = length_of(update)
-    known = float(found)  # asked once: a GPU is waited for
-    if known <= length:
+    length_now = length_of(update)
+    length_read = float(length_now)  # asked once: a GPU is waited for
+    if length_read <= length:
         return dict(update)
-    if not math.isfinite(known):
+    if not math.isfinite(length_read):
         return {name: torch.zeros_like(value) for name, value in update.items()}
-    return {name: _scaled(value, length / found) for name, value in update.items()}
+    return {name: _scaled(value, length / length_now) for name, value in update.items()}
 
 
 def _scaled(value: Tensor, factor: Tensor) -> Tensor:
@@ -150,8 +150,8 @@ def _total(grads: Tensor, factor: Tensor, fine: Tensor, step: float | None) -> T
     """The sum of the examples that are fine, each times its factor; with a step, on its grid."""
     total: Any = 0
     size = _at_once(grads)
-    for few, times, kept in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
-        clipped = torch.where(_like(kept, few), few, 0) * _like(times, few)
+    for few, times, grid in zip(*(each.split(size) for each in (grads, factor, fine)), strict=True):
+        clipped = torch.where(_like(grid, few), few, 0) * _like(times, few)
         total = total + (clipped if step is None else truncated(clipped, step)).sum(0)
     return total.to(grads.dtype) if step is None else total  # type: ignore[no-any-return]
 

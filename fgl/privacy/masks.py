@@ -38,8 +38,8 @@ def public_key(secret: bytes) -> bytes:
         32
     """
     x25519: Any = need("cryptography.hazmat.primitives.asymmetric.x25519")
-    made: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-    return made
+    key: bytes = x25519.X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
+    return key
 
 
 def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
@@ -59,8 +59,8 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
     own = x25519.X25519PrivateKey.from_private_bytes(secret)
     shared = own.exchange(x25519.X25519PublicKey.from_public_bytes(public))
     kdf = hkdf.HKDF(hashes.SHA256(), length=KEY, salt=None, info=b"fgl secure sum 1 " + about)
-    made: bytes = kdf.derive(shared)
-    return made
+    key: bytes = kdf.derive(shared)
+    return key
 
 
 def mask(seed: bytes, count: int) -> Tensor:
@@ -102,12 +102,12 @@ def letters(
     sealing, masking, seed = secrets
     number = len(keys)
     shares = zip(split(seed, threshold, number), split(masking, threshold, number), strict=True)
-    made = []
+    sealed = []
     for other, (of_seed, of_secret) in enumerate(shares):
         key = _sealing_key(sealing, keys, row, other, own=row, about=about)
         nonce = draw(NONCE)
-        made.append(nonce + _aead(key).encrypt(nonce, of_seed + of_secret, about))
-    return as_tensor(b"".join(made)).view(number, LETTER)
+        sealed.append(nonce + _aead(key).encrypt(nonce, of_seed + of_secret, about))
+    return as_tensor(b"".join(sealed)).view(number, LETTER)
 
 
 def masked(
@@ -173,15 +173,15 @@ def revealed(
     """
     if bool((sent & ~here).any()):
         raise ValueError("Expected those who sent to be among those with letters, but got others")
-    made = []
+    shares = []
     for other in range(len(keys)):
         kind, share = NOTHING, bytes(KEY)
         opened = _opened(row, other, sealing, keys, sealed, about) if bool(here[other]) else b""
         if opened:
             kind = SEED if bool(sent[other]) else SECRET
             share = opened[:KEY] if kind == SEED else opened[KEY:]
-        made.append(bytes([kind]) + share)
-    return as_tensor(b"".join(made)).view(len(keys), 1 + KEY)
+        shares.append(bytes([kind]) + share)
+    return as_tensor(b"".join(shares)).view(len(keys), 1 + KEY)
 
 
 def commitment(seed: bytes, about: bytes) -> bytes:
@@ -290,8 +290,8 @@ def as_bytes(value: Tensor) -> bytes:
         >>> as_bytes(as_tensor(b"abc"))
         b'abc'
     """
-    made: bytes = value.cpu().contiguous().numpy().tobytes()
-    return made
+    raw: bytes = value.cpu().contiguous().numpy().tobytes()
+    return raw
 
 
 def as_tensor(value: bytes) -> Tensor:
@@ -331,10 +331,10 @@ def _opened(
     letter = as_bytes(sealed[other])
     try:
         key = _sealing_key(sealing, keys, other, row, own=row, about=about)
-        made: bytes = _aead(key).decrypt(letter[:NONCE], letter[NONCE:], about)
+        plain: bytes = _aead(key).decrypt(letter[:NONCE], letter[NONCE:], about)
     except (ValueError, need("cryptography.exceptions").InvalidTag):
         return b""
-    return made if len(made) == 2 * KEY else b""
+    return plain if len(plain) == 2 * KEY else b""
 
 
 def _aead(key: bytes) -> Any:

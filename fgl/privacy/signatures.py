@@ -21,8 +21,8 @@ def signing_key(secret: bytes) -> bytes:
         >>> len(signing_key(bytes(range(32))))
         32
     """
-    made: bytes = _private(secret).public_key().public_bytes_raw()
-    return made
+    key: bytes = _private(secret).public_key().public_bytes_raw()
+    return key
 
 
 def signature(secret: bytes, what: bytes) -> bytes:
@@ -32,8 +32,8 @@ def signature(secret: bytes, what: bytes) -> bytes:
         >>> len(signature(bytes(range(32)), b"what I saw"))
         64
     """
-    made: bytes = _private(secret).sign(what)
-    return made
+    signed: bytes = _private(secret).sign(what)
+    return signed
 
 
 def is_signed(public: bytes, sign: bytes, what: bytes) -> bool:

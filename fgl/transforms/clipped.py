@@ -55,7 +55,7 @@ def clipped(method: Method, *, length: float) -> Method:
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = method.send(params, context, state, graph)
+        message, new_state = method.send(params, context, state, graph)
         check_covered(message, "the message")
         model = message["model"]
         sent = context["was_sent"]
@@ -70,15 +70,15 @@ def clipped(method: Method, *, length: float) -> Method:
         if "num_examples" in message:
             count = message["num_examples"]
             message["num_examples"] = torch.ones_like(count)
-        return message, kept
+        return message, new_state
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         for client, message in inbox.items():
             check_covered(message, f"client {client}'s message")
         return method.aggregate(inbox, state)
 
-    made = replace(method, receive=receive, send=send, aggregate=aggregate)
-    return replace(made, max_examples=min(1, method.max_examples))  # nobody weighs more
+    clipping = replace(method, receive=receive, send=send, aggregate=aggregate)
+    return replace(clipping, max_examples=min(1, method.max_examples))  # nobody weighs more
 
 
 def added(sent: Params, update: Params, names: list[str]) -> Params:

@@ -121,19 +121,19 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, new = base.aggregate(inbox, state)
-        told = {"num_clients": torch.tensor(len(inbox))}
-        return {client: {**message, **told} for client, message in outbox.items()}, new
+        counts = {"num_clients": torch.tensor(len(inbox))}
+        return {client: {**message, **counts} for client, message in outbox.items()}, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         means: Any = message["model"]
-        found = torch.zeros_like(means["rows"])
+        rows = torch.zeros_like(means["rows"])
         if "pad" not in state:
-            return {"rows": found}
+            return {"rows": rows}
         mine, scale = _rows(graph), 2.0**BITS
         total = (means["rows"][mine] * float(message["num_clients"]) * scale).round() / scale
         seed = parts.as_bytes(state["pad"])
-        found[mine] = total - _pad(seed, int(mine.sum()), width)
-        return {"rows": found}
+        rows[mine] = total - _pad(seed, int(mine.sum()), width)
+        return {"rows": rows}
 
     # Pads are as large as they are meant to be, and the weights are all 1.
     changed: dict[str, Any] = {"send": send, "aggregate": aggregate, "deploy": deploy}

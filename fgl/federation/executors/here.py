@@ -130,9 +130,9 @@ class Here:
             own = method.model
             if method.models is not None:
                 own = method.models(graph, f"client {client}'s model")
-            known = {p.dtype for p in own.parameters() if p.is_floating_point()}
-            if known and graph.x.dtype not in known:
-                wanted = " or ".join(sorted(map(str, known)))
+            dtypes = {p.dtype for p in own.parameters() if p.is_floating_point()}
+            if dtypes and graph.x.dtype not in dtypes:
+                wanted = " or ".join(sorted(map(str, dtypes)))
                 raise TypeError(
                     f"Expected client {client}'s features to be {wanted} as the model, "
                     f"but got {graph.x.dtype}"

@@ -82,7 +82,7 @@ class Loop:
     def score(self, index: int, outbox: Mapping[int, Message]) -> dict[int, dict[str, Value]]:
         if self._score is None:
             return {}
-        found = {}
+        scores = {}
         for client, graph in self.clients.items():
             with stage(self.seed, index, client, "deploy"):
                 state = self.states.get(client, {})
@@ -93,8 +93,8 @@ class Loop:
                 for name, value in said.items():
                     for each in value if isinstance(value, tuple) else (value,):
                         as_number(f"score's {name!r}", each)
-                found[client] = dict(said)
-        return found
+                scores[client] = dict(said)
+        return scores
 
     def groups(self, who: Sequence[int]) -> list[tuple[int, ...]]:
         """The groups of clients that train together: here one client each."""
@@ -119,8 +119,8 @@ class Loop:
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new
-            told = Answer(message, done.losses, one.graph.num_train)
-            answers.append((one.client, Answer(message) if self.method.silent else told))
+            full_answer = Answer(message, done.losses, one.graph.num_train)
+            answers.append((one.client, Answer(message) if self.method.silent else full_answer))
         return answers
 
     def _received(self, index: int, message: Message, client: int) -> Ready:
@@ -147,8 +147,10 @@ class Loop:
         """Local training of a group of one."""
         (one,) = ready
         seed = fold_in(self.seed, index, one.client)
-        kept = kept_optimizer(self.method, one.state)
-        return [train(self.method, one.params, one.graph, one.context, seed=seed, optimizer=kept)]
+        optimizer = kept_optimizer(self.method, one.state)
+        return [
+            train(self.method, one.params, one.graph, one.context, seed=seed, optimizer=optimizer)
+        ]
 
 
 class Ready(NamedTuple):

@@ -41,7 +41,7 @@ def copies(
         >>> copies(came, dict.fromkeys(came, {"model": Change(1.0, 3.0)}), {})
         {4: "client 3's upload, bit for bit"}
     """
-    found: dict[int, str] = {}
+    copied: dict[int, str] = {}
     alike: dict[tuple[float, ...], list[int]] = {}
     far: dict[int, Tensor] = {}
     steps = [each["model"].moved for each in moved.values() if "model" in each]
@@ -53,15 +53,15 @@ def copies(
             distances = tuple([change.moved for change in changes.values()])
             alike.setdefault(distances, []).append(client)
         elif least and any(counts.get(client, (1.0,))):
-            found[client] = "the model that was sent, unchanged"
+            copied[client] = "the model that was sent, unchanged"
         if model is not None and model.moved >= max(FAR * (model.size or math.inf), 1.5 * least):
             far[client] = _largest(message["model"])
-    found |= dict.fromkeys(_constant(far), "a model of one and the same number")
+    copied |= dict.fromkeys(_constant(far), "a model of one and the same number")
     for distances, (first, *others) in alike.items():
         for client in others if any(distances) else ():
             if _same(uploads[first], uploads[client]):
-                found.setdefault(client, f"client {first}'s upload, bit for bit")
-    return dict(sorted(found.items()))
+                copied.setdefault(client, f"client {first}'s upload, bit for bit")
+    return dict(sorted(copied.items()))
 
 
 def _largest(model: Any) -> Tensor:

@@ -67,7 +67,7 @@ def changes(
     """
     norms = _Norms()
     places: list[tuple[int, str, range, range | None, int]] = []
-    known: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
+    pairs_of: dict[tuple[int, ...], range] = {}  # everybody may have been sent the same
     olds: dict[int, Params] = {}
     for client, message in uploads.items():
         was = sent.get(client, {})
@@ -81,12 +81,12 @@ def changes(
             old = {n: t for n, t in olds[id(before)].items() if _like(new.get(n), t)}
             moved = norms.add((tensor, old.get(name)) for name, tensor in new.items())
             same = tuple(map(id, old.values()))
-            if same not in known:
-                known[same] = norms.add((tensor, None) for tensor in old.values())
+            if same not in pairs_of:
+                pairs_of[same] = norms.add((tensor, None) for tensor in old.values())
             count = sum(tensor.numel() for tensor in new.values())
-            places.append((client, key, moved, known[same] if old else None, count))
+            places.append((client, key, moved, pairs_of[same] if old else None, count))
     lengths = norms.read()
-    found: dict[int, dict[str, Change]] = {client: {} for client in uploads}
+    by_client: dict[int, dict[str, Change]] = {client: {} for client in uploads}
     wrong: dict[int, Diverged] = {}
     for client, key, moved, before, count in places:
         change = _mean(lengths, moved, count)
@@ -95,8 +95,8 @@ def changes(
             wrong.setdefault(client, Diverged(f"{bad} is not finite"))
         elif key != "num_examples":
             size = None if before is None else _mean(lengths, before, count)
-            found[client][key] = Change(change, size)
-    return found, wrong
+            by_client[client][key] = Change(change, size)
+    return by_client, wrong
 
 
 def root_mean_square(tensors: Iterable[Tensor]) -> float:

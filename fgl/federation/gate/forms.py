@@ -127,12 +127,12 @@ def most_common(forms: Mapping[int, Form], fixed: Form, votes: int) -> Form:
         NoMajority: if another one has as many.
     """
     spelled = _all_spelled(forms)
-    counts, known = Counter(spelled.values()), _spelled(fixed)
+    counts, fixed_text = Counter(spelled.values()), _spelled(fixed)
     agreed = len(counts) == 1 and len(forms) > 1  # as where a method changes what it sends
     if fixed:
-        counts[known] = max(counts[known], votes)
+        counts[fixed_text] = max(counts[fixed_text], votes)
     best = [said for said, number in counts.items() if number == max(counts.values())]
-    if not best or (fixed and known in best and (agreed or len(best) == 1)):
+    if not best or (fixed and fixed_text in best and (agreed or len(best) == 1)):
         return fixed
     if len(best) > 1:
         raise NoMajority(_no_majority(json.loads(best[0]), json.loads(best[1])))

@@ -63,23 +63,23 @@ def checked(method: Method) -> Method:
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state), method.at(graph):
-            made = method.receive(message, state, graph)
-        params, context = pair(made, "receive", "params, context")
+            received = method.receive(message, state, graph)
+        params, context = pair(received, "receive", "params, context")
         check_whole(method, params, graph, "receive's params", **method.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         with unchanged(context, state), method.at(graph):
-            made = method.send(params, context, state, graph)
-        message, new = pair(made, "send", "message, state")
+            received = method.send(params, context, state, graph)
+        message, new = pair(received, "send", "message, state")
         check_message(message)
         check_message(new, name="state")
         return message, new
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         with unchanged(*inbox.values(), state):
-            made = method.aggregate(inbox, state)
-        outbox, new = pair(made, "aggregate", "outbox, state")
+            received = method.aggregate(inbox, state)
+        outbox, new = pair(received, "aggregate", "outbox, state")
         check_message(new, name="state")
         _check_outbox(outbox, inbox, template, method.max_change)
         check_jump(new, state, "state", method.max_change)
@@ -123,8 +123,10 @@ def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Te
     if method.models is not None or not method.own:
         check_model(params, {**method.model_of(graph).state_dict(), **more}, name)
         return
-    known = params if isinstance(params, Mapping) else {}
-    own = {key: t for key, t in known.items() if isinstance(key, str) and is_under(key, method.own)}
+    tensors = params if isinstance(params, Mapping) else {}
+    own = {
+        key: t for key, t in tensors.items() if isinstance(key, str) and is_under(key, method.own)
+    }
     check_model(params, {**method.common(), **own, **more}, name)
 
 
@@ -159,17 +161,21 @@ def unchanged(*messages: Any) -> Iterator[None]:
             )
 
 
-def pair(made: Any, name: str, wanted: str) -> tuple[Any, Any]:
+def pair(returned: Any, name: str, wanted: str) -> tuple[Any, Any]:
     """The two values that a function returned; raises if it returned something else.
 
     Example:
         >>> pair((1, 2), "send", "message, state")
         (1, 2)
     """
-    if not isinstance(made, tuple) or len(made) != 2:
-        got = f"{len(made)} values" if isinstance(made, tuple) else f"a {type(made).__name__}"
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        got = (
+            f"{len(returned)} values"
+            if isinstance(returned, tuple)
+            else f"a {type(returned).__name__}"
+        )
         raise TypeError(f"Expected {name} to return ({wanted}), but got {got}")
-    return made
+    return returned
 
 
 def _check_accept(accept: Any) -> None:
@@ -208,17 +214,17 @@ def _tensors(message: Mapping[str, Any]) -> list[tuple[Place, Tensor]]:
 
     A dict that it has twice, such as a received model from which training starts, counts once.
     """
-    found: list[tuple[Place, Any]] = []
+    places: list[tuple[Place, Any]] = []
     seen: set[int] = set()
     for key, value in message.items():
         if isinstance(value, Mapping):
             if id(value) in seen:
                 continue
             seen.add(id(value))
-            found += [((key, name), _inside(inner)) for name, inner in value.items()]
+            places += [((key, name), _inside(inner)) for name, inner in value.items()]
         else:
-            found.append(((key,), _inside(value)))
-    return [(place, value) for place, value in found if isinstance(value, Tensor)]
+            places.append(((key,), _inside(value)))
+    return [(place, value) for place, value in places if isinstance(value, Tensor)]
 
 
 def _inside(value: Any) -> Any:

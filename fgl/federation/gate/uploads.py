@@ -244,12 +244,12 @@ def _counts(uploads: Mapping[int, Message]) -> dict[int, list[float]]:
     return dict(zip(counts, rows, strict=True))
 
 
-def _check_count(message: Message, known: list[float] | None, most: float) -> None:
+def _check_count(message: Message, counts: list[float] | None, most: float) -> None:
     """`num_examples` is a weight."""
     count = message.get("num_examples")
     if not isinstance(count, Tensor):
         return
-    for value in count.flatten().tolist() if known is None else known:
+    for value in count.flatten().tolist() if counts is None else counts:
         if not 0 <= value <= most:
             raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
 
@@ -268,7 +268,7 @@ def _too_far(
     squared times the median, and at least 1, since several layers multiply a change; there is no
     second bound. For an entry that is `alike` the model, the bound stays `most`.
     """
-    found: dict[int, Diverged] = {}
+    diverged: dict[int, Diverged] = {}
     for key in dict.fromkeys(key for each in moved.values() for key in each):
         far = {client: each[key].moved for client, each in moved.items() if key in each}
         some = sorted(value for value in far.values() if value > 0)
@@ -284,5 +284,7 @@ def _too_far(
             elif was is not None and value > most * max(was, 1.0):
                 why = f"over {most:g} times what was sent, {was:.4g}"
             if why:
-                found.setdefault(client, Diverged(f"{key} changed by {value:.4g}, which is {why}"))
-    return found
+                diverged.setdefault(
+                    client, Diverged(f"{key} changed by {value:.4g}, which is {why}")
+                )
+    return diverged

@@ -63,8 +63,8 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
     @functools.wraps(builder)
     def build(*args: P.args, **kwargs: P.kwargs) -> Method:
         given = signature.bind(*args, **kwargs).arguments
-        found = [(key, _method_of(value)) for key, value in given.items()]
-        place, method = next((pair for pair in found if pair[1]), ("", None))
+        methods = [(key, _method_of(value)) for key, value in given.items()]
+        place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in given.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
         made = builder(*args, **kwargs)
@@ -279,7 +279,7 @@ def _averages(method: Method) -> bool:
         with torch.random.fork_rng([]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             outbox, _ = method.aggregate(Inbox(came, 2), {})
-            found: list[Tensor] = [outbox[k]["model"][name] for k in came]
+            tensors: list[Tensor] = [outbox[k]["model"][name] for k in came]
     except Exception:  # whatever a server misses that is not FedAvg's
         return False
-    return all(torch.allclose(each.float(), torch.full_like(each, 3.0).float()) for each in found)
+    return all(torch.allclose(each.float(), torch.full_like(each, 3.0).float()) for each in tensors)

@@ -135,19 +135,19 @@ def spelled(function: Any, depth: int = DEPTH) -> str:
     if code is None:  # an object that can be called, a class, a builtin
         own = None if isinstance(function, type) else getattr(function, "__dict__", None)
         return f"{short_name(function)}{described(own, depth - 1) if own else ''}"
-    known: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # an empty cell
             value = cell.cell_contents
             fills = isinstance(value, list | dict | nn.Module)
-            known[name] = type(value).__name__ if fills else described(value, depth - 1)
+            settings[name] = type(value).__name__ if fills else described(value, depth - 1)
     if function.__defaults__ or function.__kwdefaults__:
         values = [function.__defaults__, function.__kwdefaults__]
-        known["defaults"] = described(values, depth - 1)
+        settings["defaults"] = described(values, depth - 1)
     if function.__name__ == "<lambda>":
         consts = [value for value in code.co_consts if isinstance(value, bool | int | float | str)]
-        known |= {"constants": consts} if consts else {}
-    return f"{short_name(function)}{known or ''}"
+        settings |= {"constants": consts} if consts else {}
+    return f"{short_name(function)}{settings or ''}"
 
 
 def hides(function: Any) -> bool:

@@ -245,8 +245,8 @@ class Method:
     @property
     def unknown(self) -> list[str]:
         """Functions with settings that no builder may have recorded, inner layers included."""
-        found = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
-        return list(dict.fromkeys(name for names in found for name in names))
+        listed = [layer.settings["unknown"] for layer in self.made_of if layer.name == "replace"]
+        return list(dict.fromkeys(name for names in listed for name in names))
 
     def initial(self) -> Params:
         """A copy of the model's own tensors, the start of a federation."""

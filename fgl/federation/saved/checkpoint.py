@@ -146,9 +146,9 @@ class Folder:
             content = _pack(self.identity, result, self._size, self._sum.hexdigest(), unscored)
             write_sealed(path, content)
             self.unscored = unscored
-            kept = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
+            newest = {_name(number) for number in range(rounds - KEEP + 1, rounds + 1)}
             for other in self.path.iterdir():  # older, half written, or of later, damaged rounds
-                if OURS.fullmatch(other.name) and other.name not in kept and other.is_file():
+                if OURS.fullmatch(other.name) and other.name not in newest and other.is_file():
                     other.unlink(missing_ok=True)
         return path
 
@@ -182,10 +182,10 @@ class Folder:
 
     def _newest_first(self) -> list[Path]:
         """Checkpoints by their round; a file of another name is not ours."""
-        found = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
+        matches = [(OURS.fullmatch(path.name), path) for path in self.path.iterdir()]
         numbers = {
             int(match[1]): path
-            for match, path in found
+            for match, path in matches
             if match and not match[2] and path.is_file()
         }
         return [numbers[number] for number in sorted(numbers, reverse=True)]
@@ -209,11 +209,11 @@ class Folder:
             raise Damaged(f"no history beside it ({error})") from error
         if len(data) < size:
             raise Damaged(f"{self._history.name} with a last line that is torn or missing")
-        found = hashlib.sha256(data)
-        if found.hexdigest() != content["history_sum"]:
+        sha = hashlib.sha256(data)
+        if sha.hexdigest() != content["history_sum"]:
             raise Damaged(f"{self._history.name} with a line that was changed")
         history = [_round(line) for line in data.splitlines()[1:]]
-        self._written, self._size, self._sum = len(history), size, found
+        self._written, self._size, self._sum = len(history), size, sha
         return history
 
 
@@ -302,12 +302,12 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _version(data: bytes) -> int | None:
     """The format of a file that is whole, else None; the first format had no number."""
-    found = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
-    head, summed = (found[0], found[0]) if found else (b"fgl-ckpt", b"")
+    match = re.match(rb"fgl-ckpt (\d{1,9})\n", data)
+    head, summed = (match[0], match[0]) if match else (b"fgl-ckpt", b"")
     rest = data[len(head) :]
     if not data.startswith(head) or hashlib.sha256(summed + rest[SUM:]).digest() != rest[:SUM]:
         return None
-    return int(found[1]) if found else 1
+    return int(match[1]) if match else 1
 
 
 def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any]) -> None:
@@ -339,9 +339,9 @@ def _on_processor(content: Mapping[str, Any]) -> list[str]:
 
     None of a run on the processor: gone on with elsewhere, all of it goes along.
     """
-    found = [pair for part in PARTS for pair in _tensors(content[part], part)]
-    here = [path for path, tensor in found if tensor.device.type == "cpu"]
-    return here if len(here) < len(found) else []
+    pairs = [pair for part in PARTS for pair in _tensors(content[part], part)]
+    here = [path for path, tensor in pairs if tensor.device.type == "cpu"]
+    return here if len(here) < len(pairs) else []
 
 
 def _tensors(value: Any, path: str) -> Iterator[tuple[str, torch.Tensor]]:

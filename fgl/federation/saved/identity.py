@@ -162,12 +162,12 @@ def digest(result: Result) -> str:
 
 def _digest(messages: Sequence[Message]) -> str:
     """Of every tensor, with its name, in order; a message that many share counts once."""
-    found = hashlib.blake2b(digest_size=8)
+    digest_so_far = hashlib.blake2b(digest_size=8)
     for message in {id(message): message for message in messages}.values():
         for path, tensor in leaves(message):
-            found.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
-            found.update(bytes_of(tensor))
-    return found.hexdigest()
+            digest_so_far.update(f"{path} {tensor.dtype} {list(tensor.shape)}".encode())
+            digest_so_far.update(bytes_of(tensor))
+    return digest_so_far.hexdigest()
 
 
 def optimizer_settings(factory: OptimizerFactory) -> list[dict[str, Any]]:

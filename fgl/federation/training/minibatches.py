@@ -64,12 +64,12 @@ def local_steps(how: Training, graph: Graph, context: Any) -> Sequence[Step]:
     drawn = how.batches(graph, context)
     if isinstance(drawn, Sequence):
         return drawn
-    made = []
+    steps = []
     with shown("drawing", unit="minibatches") as advance:
         for step in drawn:
-            made.append(step)
+            steps.append(step)
             advance(1)
-    return made
+    return steps
 
 
 def heard(steps: Sequence[Step]) -> Iterator[Step]:

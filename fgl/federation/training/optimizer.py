@@ -59,8 +59,8 @@ def change_grads(
     grads: Params = {name: leaf.grad for name, leaf in leaves.items()}  # type: ignore[misc]
     with torch.no_grad():
         given, params = layout.turn(copies(grads)), layout.turn(copies(leaves))
-        for name, made in layout.turn(adjust(given, params, context)).items():
-            grads[name].copy_(made)
+        for name, grad in layout.turn(adjust(given, params, context)).items():
+            grads[name].copy_(grad)
 
 
 @torch.no_grad()
@@ -84,20 +84,20 @@ def step_settled(
     for key, now in {"": leaves, **_moments(stepper, leaves, moments)}.items():
         new = layout.turn(copies(now))
         before = old.get(key) or {name: torch.zeros_like(value) for name, value in new.items()}
-        for name, made in layout.turn(settle(new, before, context)).items():
-            now[name].copy_(made)
+        for name, tensor in layout.turn(settle(new, before, context)).items():
+            now[name].copy_(tensor)
 
 
 def _moments(
     stepper: optim.Optimizer, leaves: Mapping[str, Tensor], wanted: bool
 ) -> dict[str, dict[str, Tensor]]:
     """What an optimiser keeps of every entry, by its key: ``"exp_avg"``, ``"momentum_buffer"``."""
-    found: dict[str, dict[str, Tensor]] = {}
+    moments: dict[str, dict[str, Tensor]] = {}
     for name, leaf in leaves.items() if wanted else ():
         for key, value in stepper.state.get(leaf, {}).items():
             if isinstance(value, Tensor) and key not in SCALARS:
-                found.setdefault(key, {})[name] = value
-    return {key: each for key, each in found.items() if len(each) == len(leaves)}
+                moments.setdefault(key, {})[name] = value
+    return {key: each for key, each in moments.items() if len(each) == len(leaves)}
 
 
 def named(name: str, hook: Adjust) -> Adjust:
@@ -111,17 +111,19 @@ def named(name: str, hook: Adjust) -> Adjust:
     """
 
     def call(first: Params, second: Params, context: Any) -> Params:
-        made: Any = hook(first, second, context)
-        if not isinstance(made, Mapping):
-            got = type(made).__name__
+        returned: Any = hook(first, second, context)
+        if not isinstance(returned, Mapping):
+            got = type(returned).__name__
             raise TypeError(f"Expected {name} to return a dict of tensors, but got {got}")
-        wrong = [key for key in first | dict(made) if _shape(first, key) != _shape(made, key)]
+        wrong = [
+            key for key in first | dict(returned) if _shape(first, key) != _shape(returned, key)
+        ]
         if wrong:
             raise ValueError(
                 f"Expected {name} to return tensors like those it is given, but got {wrong} "
                 "missing, extra or of another shape"
             )
-        return dict(made)
+        return dict(returned)
 
     return call
 
@@ -142,17 +144,17 @@ def fused(optimizer: optim.Optimizer) -> optim.Optimizer:
 
 def state_of(optimizer: optim.Optimizer, leaves: Mapping[str, Tensor]) -> Params:
     """The optimiser's tensors by ``"key/parameter"``."""
-    found = {}
+    tensors = {}
     for name, leaf in leaves.items():
         for key, value in optimizer.state.get(leaf, {}).items():
             if isinstance(value, Tensor):
-                found[f"{key}/{name}"] = value.detach()
+                tensors[f"{key}/{name}"] = value.detach()
             elif value is not None:
                 raise TypeError(
                     f"Expected the optimizer's {key} to be a tensor, but got {value!r}: "
                     f"{type(optimizer).__name__} cannot be kept with keep_optimizer"
                 )
-    return found
+    return tensors
 
 
 def load_state(

@@ -177,8 +177,8 @@ def minimise(
             torch.clear_autocast_cache()  # it holds the parameters as they were
     history = torch.stack(losses).tolist() if losses else []
     ends = {name: value.detach() for name, value in local.items()}
-    kept = state_of(stepper, leaves) if keep else {}
-    return Trained(layout.turn(ends), history, layout.turn(kept))
+    optimizer_state = state_of(stepper, leaves) if keep else {}
+    return Trained(layout.turn(ends), history, layout.turn(optimizer_state))
 
 
 def check_scalar(value: Any) -> None:
@@ -243,8 +243,8 @@ def _gradient(method: Method, params: Params, graph: Graph, context: Any) -> Par
     wanted = {name: leaf for name, leaf in leaves.items() if leaf.requires_grad}
     with torch.enable_grad():
         loss = method.loss(leaves, graph, context)
-        found = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
-    return {name: grad for name, grad in zip(wanted, found, strict=True) if grad is not None}
+        gradients = torch.autograd.grad(loss, list(wanted.values()), allow_unused=True)
+    return {name: grad for name, grad in zip(wanted, gradients, strict=True) if grad is not None}
 
 
 @contextmanager

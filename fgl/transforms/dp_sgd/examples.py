@@ -94,16 +94,16 @@ def _like_row(
 ) -> Graph:
     x, y = torch.zeros(1, width, dtype=dtype), torch.zeros(1, dtype=of_y)
     none = torch.zeros(2, 0, dtype=torch.int64)
-    made = Graph(x, none, y=y, num_classes=classes).to(device)
-    _ = made.adj  # made here: under vmap it could not be
-    return made
+    row = Graph(x, none, y=y, num_classes=classes).to(device)
+    _ = row.adj  # made here: under vmap it could not be
+    return row
 
 
 def of_row(like: Graph, x: Tensor, y: Tensor) -> Graph:
     """A graph of one row; unchecked, so that it can be made under vmap."""
-    made = copy.copy(like)
-    made.__dict__.update(x=x[None], y=y[None])
-    return made
+    row = copy.copy(like)
+    row.__dict__.update(x=x[None], y=y[None])
+    return row
 
 
 def check_method(method: Method) -> None:
@@ -177,8 +177,8 @@ def check_alone(method: Method, graph: Graph, context: Any, examples: Tensor) ->
 def _elsewhere(method: Method) -> Params:
     """Parameters that are neither what a client starts from nor what it was sent."""
     torch.manual_seed(0)
-    made = {**method.initial(), **method.personal}
+    tensors = {**method.initial(), **method.personal}
     return {
         name: value + 0.1 * torch.randn_like(value) if value.is_floating_point() else value
-        for name, value in made.items()
+        for name, value in tensors.items()
     }

@@ -168,9 +168,9 @@ def _clipped_sum(
         return clipped_gradient(loss, free, (x.values, y.values), **how)
     total = {n: torch.zeros_like(value, dtype=torch.float64) for n, value in free.items()}
     for graph in context["graphs"]:
-        found = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))(
+        gradients = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))(
             free, graph
         )
-        exact = on_grid(clip(found, length=length), sigma=sigma)
+        exact = on_grid(clip(gradients, length=length), sigma=sigma)
         total = {name: total[name] + value for name, value in exact.items()}
     return total

@@ -79,11 +79,12 @@ class Batch(Loop):
         size = [graph.num_nodes for graph in self.clients.values()]
         slots = sum(len(group) * max(size[c] for c in group) for group in groups)
         self.padding = 1 - sum(size[c] for c in who) / slots if slots else 0.0
-        kept = self._cohorts  # those that this round does not use again would grow without bound
+        # Cohorts that this round does not use are dropped, or they would grow without bound.
+        old_cohorts = self._cohorts
         around = set(groups)
         self._cohorts = {
             members: cohort
-            for members, cohort in kept.items()
+            for members, cohort in old_cohorts.items()
             if any(set(members) <= set(group) for group in around)
         }
         return groups
@@ -99,13 +100,13 @@ class Batch(Loop):
         return [done for one in ready for done in super(Batch, self)._trained(index, [one])]
 
     def _minimised(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
-        made: dict[int, Trained] = {}
+        trained: dict[int, Trained] = {}
         for rows in _alike(self.method, ready):
             some = [ready[row] for row in rows]
             alone = len(some) == 1
             done = super()._minimised(index, some) if alone else self._together(index, some)
-            made.update(zip(rows, done, strict=True))
-        return [made[row] for row in range(len(ready))]
+            trained.update(zip(rows, done, strict=True))
+        return [trained[row] for row in range(len(ready))]
 
     def _together(self, index: int, ready: Sequence[Ready]) -> list[Trained]:
         if index != self._checked_in and index.bit_count() <= 1:  # a term may begin late
@@ -131,7 +132,7 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
 
     Where parts of the model are clients' own, parameters have the same shapes too.
     """
-    found: dict[Any, list[int]] = {}
+    by_kind: dict[Any, list[int]] = {}
     for row, one in enumerate(ready):
         keys: Any = ()
         if isinstance(one.context, Mapping):
@@ -140,24 +141,25 @@ def _alike(method: Method, ready: Sequence[Ready]) -> list[list[int]]:
                 for key, value in one.context.items()
             )
         shapes = [(name, value.shape) for name, value in one.params.items() if method.own]
-        found.setdefault((keys, tuple(shapes)), []).append(row)
-    return list(found.values())
+        by_kind.setdefault((keys, tuple(shapes)), []).append(row)
+    return list(by_kind.values())
 
 
 def _ages(states: Mapping[int, State]) -> dict[int, tuple[tuple[str, float], ...]]:
     """What kept optimisers hold and count: one serves a cohort, so all must agree."""
-    kept: dict[int, Any] = {client: state.get("optimizer", {}) for client, state in states.items()}
-    kept = {k: {} if isinstance(own, Tensor) else own for k, own in kept.items()}  # a method's own
+    kept_by: dict[int, Any] = {k: state.get("optimizer", {}) for k, state in states.items()}
+    # A method may keep a tensor of its own under this name.
+    optimizers = {k: {} if isinstance(own, Tensor) else own for k, own in kept_by.items()}
     counts = [
         value
-        for own in kept.values()
+        for own in optimizers.values()
         for path, value in own.items()
         if path.split("/")[0] in SCALARS
     ]
-    known = iter(to_host(*counts))
+    ages = iter(to_host(*counts))
     return {
         client: tuple(
-            (path, float(next(known)) if path.split("/")[0] in SCALARS else 0.0) for path in own
+            (path, float(next(ages)) if path.split("/")[0] in SCALARS else 0.0) for path in own
         )
-        for client, own in kept.items()
+        for client, own in optimizers.items()
     }

@@ -28,8 +28,8 @@ Part = Callable[[Member], Any]
 
 def _late(make: Callable[[], Part]) -> Part:
     """A part that is made when a loss asks for it."""
-    made = cache(make)
-    return lambda client: made()(client)
+    cached = cache(make)
+    return lambda client: cached()(client)
 
 
 class Cohort:
@@ -208,8 +208,10 @@ class Cohort:
                     f"Expected client {client}'s {name} to have keys {list(values[0])} as client "
                     f"{self.clients[0]}'s, but got {list(value)}{ONE_BY_ONE}"
                 )
-        made = {key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]}
-        return lambda client: {key: of(client) for key, of in made.items()}
+        stacks = {
+            key: self.stack(f"{name}[{key!r}]", [v[key] for v in values]) for key in values[0]
+        }
+        return lambda client: {key: of(client) for key, of in stacks.items()}
 
     def _padded(self, name: str, tensors: Sequence[Tensor]) -> Tensor:
         first = tensors[0]
@@ -283,9 +285,9 @@ class _Member(Graph):
         return mask.sum()
 
     def replace(self, **changes: Any) -> Graph:
-        known = {field.name for field in fields(Graph)}
+        names = {field.name for field in fields(Graph)}
         for name in changes:
-            if name not in known:
+            if name not in names:
                 raise TypeError(f"Expected a field of Graph, but got {name!r}")
             if name in ("edge_index", *EDGE_FIELDS, "edge_label_index", "batch", "backend"):
                 raise ValueError(f"Expected the edges to stay, but got {name}{ONE_BY_ONE}")

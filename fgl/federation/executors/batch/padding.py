@@ -88,10 +88,12 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
     with _aside(view), torch.no_grad(), exact:
         near = {name: _beside(p) if name in names else p for name, p in start.items()}
-        found = None
+        nearby = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
-            found = both(near)
-        at, ones, padded = found if found and found[1].isfinite().all() else both(start)
+            nearby = both(near)
+        if nearby is None or not nearby[1].isfinite().all():
+            nearby = both(start)
+        at, ones, padded = nearby
         for client, one, other in zip(clients, ones, padded, strict=True):
             if torch.allclose(other, one, rtol=1e-4, atol=1e-5, equal_nan=True):
                 continue

@@ -60,10 +60,10 @@ class View:
         if key not in self._parts:
             values = [context[key] for context in self.contexts]
             which = tuple(map(id, values))  # the values are held, so their ids stay theirs
-            known = self._known.get(which)
-            made = self.cohort.stack(f"context[{key!r}]", values) if known is None else known[1]
-            self._stacked[which] = values, made
-            self._parts[key] = made
+            cached = self._known.get(which)
+            stack = self.cohort.stack(f"context[{key!r}]", values) if cached is None else cached[1]
+            self._stacked[which] = values, stack
+            self._parts[key] = stack
         return self._parts[key]
 
     def context(self, client: Member) -> Any:
@@ -96,25 +96,25 @@ class View:
             return function(first, second, self.context(client))
 
         def all_at_once(first: Params, second: Params, context: Any) -> Params:
-            made: Params = self._mapped(name, one, first, second)
-            return made
+            changed: Params = self._mapped(name, one, first, second)
+            return changed
 
         return all_at_once
 
     def _mapped(self, name: str, function: Callable[..., Any], *trees: Params) -> Any:
         """A function of each client; what `vmap` cannot take is named, with the way out."""
-        known = self.cohort.known()
+        stacks = self.cohort.known()
         clients: list[Member] = []
 
         def one(index: Tensor, mask: Tensor | None, parts: list[Tensor], *own: Params) -> Any:
-            client = Member(index, {id(stack): p for stack, p in zip(known, parts, strict=True)})
+            client = Member(index, {id(stack): p for stack, p in zip(stacks, parts, strict=True)})
             clients.append(client)
             return function(client, mask, *own)
 
         dims = (0, None if self.mask is None else 0, 0, *[0] * len(trees))
         try:
             out = vmap(one, dims, randomness="different")(
-                self.cohort.index, self.mask, known, *trees
+                self.cohort.index, self.mask, stacks, *trees
             )
         except RuntimeError as error:
             text = str(error)

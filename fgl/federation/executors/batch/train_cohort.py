@@ -102,11 +102,11 @@ def train_cohort(
     with method.at(first), training(model, first.device, seeds[0]), heard as advance:
         for step in range(last + 1):
             done = [client for client, count in enumerate(plan.counts) if count == step]
-            kept = state_of(stepper, leaves) if done and how.keep_optimizer else {}
+            optimizer_state = state_of(stepper, leaves) if done and how.keep_optimizer else {}
             for client in done:
                 early = stacks if step < last else {}
                 early = {name: stack.detach()[client].clone() for name, stack in early.items()}
-                finished[client] = early, _own(kept, client)
+                finished[client] = early, _own(optimizer_state, client)
             if step < last:
                 view = view.at(*plan.at(step))
                 left = [client for client, count in enumerate(plan.counts) if count > step]
@@ -181,14 +181,14 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
         ValueError: if the optimiser is not element-wise, or has hooks: they would see all clients.
     """
     alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
-    made = how.optimizer(list(alone.values()))
-    _check_optimizer(made)
+    optimizer = how.optimizer(list(alone.values()))
+    _check_optimizer(optimizer)
     stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
     groups = [
         {**group, "params": [stacked[id(tensor)] for tensor in group["params"]]}
-        for group in made.param_groups
+        for group in optimizer.param_groups
     ]
-    kind: Any = type(made)
+    kind: Any = type(optimizer)
     return fused(kind(groups))
 
 
@@ -197,18 +197,19 @@ def check_optimizer(factory: OptimizerFactory) -> None:
     _check_optimizer(factory([torch.zeros(1, requires_grad=True)]))
 
 
-def _check_optimizer(made: optim.Optimizer) -> None:
-    if any(getattr(made, name) for name in HOOKS):
+def _check_optimizer(optimizer: optim.Optimizer) -> None:
+    if any(getattr(optimizer, name) for name in HOOKS):
         raise ValueError(
-            f"Expected the optimizer to have no hooks of its own, but got a {type(made).__name__} "
+            "Expected the optimizer to have no hooks of its own, "
+            f"but got a {type(optimizer).__name__} "
             "with some, which would see the tensors of all clients in one: Training's adjust and "
             f"settle change a step of each client{ONE_BY_ONE}"
         )
-    if type(made) not in ELEMENTWISE:
-        known = ", ".join(kind.__name__ for kind in ELEMENTWISE)
-        got = type(made).__name__
+    if type(optimizer) not in ELEMENTWISE:
+        names = ", ".join(kind.__name__ for kind in ELEMENTWISE)
+        got = type(optimizer).__name__
         raise ValueError(
-            f"Expected the optimizer to be element-wise ({known}), but got {got}{ONE_BY_ONE}"
+            f"Expected the optimizer to be element-wise ({names}), but got {got}{ONE_BY_ONE}"
         )
 
 

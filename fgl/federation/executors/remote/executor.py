@@ -103,14 +103,14 @@ class RemoteClients:
     ) -> Iterator[tuple[int, Answer]]:
         self._ask_again()
         first = not self._begun
-        found = self._ask("train", index, {client: outbox[client] for client in who})
+        answers = self._ask("train", index, {client: outbox[client] for client in who})
         if first and who and not self.nodes:
             raise RuntimeError(
                 f"Round {index}: Expected a client that can be asked, but got none: "
-                f"{of_whom({client: str(found[client]) for client in who})}"
+                f"{of_whom({client: str(answers[client]) for client in who})}"
             )
         for client in who:
-            yield client, self._answer(index, client, found[client])
+            yield client, self._answer(index, client, answers[client])
 
     def keep(self, index: int, accepted: Sequence[int]) -> None:
         for client in accepted:
@@ -122,19 +122,19 @@ class RemoteClients:
         if not self._begun:  # a run goes on with a round that it had not scored
             self._meet_all()
         sent = {client: outbox[client] for client in sorted(self._scoring)}
-        found: dict[int, dict[str, Value]] = {}
+        by_client: dict[int, dict[str, Value]] = {}
         for client, content in self._ask("evaluate", index, sent).items():
             try:
-                found[client] = replies.score(self._said(index, client, content), self.limits)
+                by_client[client] = replies.score(self._said(index, client, content), self.limits)
             except Exception as error:  # whoever cannot tell its score has none
                 self._warn(index, client, reason(error))
-        many = self.limits.too_many(found)
-        for client, score in found.items() if many else ():
-            found[client] = {name: value for name, value in score.items() if name not in many}
-            if len(found[client]) < len(score):
+        many = self.limits.too_many(by_client)
+        for client, score in by_client.items() if many else ():
+            by_client[client] = {name: value for name, value in score.items() if name not in many}
+            if len(by_client[client]) < len(score):
                 most = self.limits.metrics
                 self._warn(index, client, f"Expected {most} metrics of all clients, but got more")
-        return found
+        return by_client
 
     def _warn(self, index: int, client: int, why: str) -> None:
         warnings.warn(f"Round {index}, client {client}, score: {why}", stacklevel=3)
@@ -209,8 +209,8 @@ class RemoteClients:
                 del self._strangers[node]
         asked = {n: each for n, each in self._queries.items() if each[0] in self._there}
         self._queries = asked
-        known = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
-        new = {node: None for node in self._there if node not in known}
+        nodes = {*self.nodes.values(), *self._strangers, *(node for node, _ in asked.values())}
+        new = {node: None for node in self._there if node not in nodes}
         for node, number in self.post.push("query", new, self.post.timeout).items():
             self._queries[number] = node, now
 
@@ -281,8 +281,10 @@ class RemoteClients:
         if own:
             return shortened("its node is refused: " + "; ".join(own))
         if unknown:
-            told = list(dict.fromkeys(unknown))
-            return shortened("no node says that it is this client; refused are " + "; ".join(told))
+            reasons = list(dict.fromkeys(unknown))
+            return shortened(
+                "no node says that it is this client; refused are " + "; ".join(reasons)
+            )
         return "its node is not there"
 
     def _site(self, node: int) -> str:

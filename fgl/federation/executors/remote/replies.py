@@ -102,12 +102,12 @@ def table(note: Note, name: str) -> Mapping[str, Any]:
     """A dict, which travels as JSON."""
     value = _field(note, name)
     try:
-        found = json.loads(value) if isinstance(value, str) else None
+        parsed = json.loads(value) if isinstance(value, str) else None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        parsed = None
+    if not isinstance(parsed, dict):
         raise ValueError(f"Expected {name} to be a dict as JSON, but got {brief(value)}")
-    return found
+    return parsed
 
 
 def _field(note: Note, name: str) -> Any:

@@ -56,8 +56,8 @@ class StateFolder:
 
     def rounds(self, kind: str = "state") -> list[int]:
         names = [path.name for path in self.folder.glob(f"*.{kind}")]  # others' are left alone
-        found = [re.fullmatch(rf"round-(\d{{6,}})\.{kind}", name) for name in names]
-        return sorted(int(each[1]) for each in found if each)
+        matches = [re.fullmatch(rf"round-(\d{{6,}})\.{kind}", name) for name in names]
+        return sorted(int(each[1]) for each in matches if each)
 
     def drop(self, index: int, kind: str = "state") -> None:
         self._path(index, kind).unlink(missing_ok=True)
