@@ -14,7 +14,7 @@ from torch.func import functional_call, grad, vmap
 import fgl.nn
 from fgl.augment import drop_edges
 from fgl.nn import GAT, GCN, GATConv, GCNConv
-from fgl.nn.layers import dropout
+from fgl.nn.layers import dropout, shifted
 from fgl.sparse import SparseMatrix
 
 N, F, C = 12, 7, 3
@@ -306,6 +306,14 @@ def test_no_dropout_on_the_input() -> None:
 
 def test_dropout_is_by_default_half() -> None:
     assert GCN(F, 8, C).dropout == GAT(F, 8, C).dropout == 0.5
+
+
+@pytest.mark.parametrize("dtype", [torch.int16, torch.uint8])
+def test_random_bits_are_the_same_where_torch_has_no_view_under_vmap(dtype: torch.dtype) -> None:
+    """As in torch 2.10, the oldest that is supported."""
+    words = torch.randint(-(2**63), 2**63 - 1, (3, 9))
+    assert torch.equal(shifted(words[0], dtype), words[0].view(dtype))
+    assert torch.equal(vmap(lambda row: shifted(row, dtype))(words), words.view(dtype))
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.9, 1.0])

@@ -44,8 +44,22 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
         return x * 0
     # Sixteen random bits an entry: on a CPU a third of the time of `torch.rand`.
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // 4 + 1,), device=x.device)
-    bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+    bits = as_integers(words, torch.int16)[: x.numel()].view(x.shape)
     return x * ((bits >= int(p * 2**16) - 2**15) * scalar(1 / (1 - p), x.dtype, x.device))
+
+
+def as_integers(words: Tensor, dtype: torch.dtype) -> Tensor:
+    """The bytes of int64 words ``[n]`` as smaller integers, ``words.view(dtype)``."""
+    try:
+        return words.view(dtype)
+    except RuntimeError:  # torch 2.10 cannot do this under vmap
+        return shifted(words, dtype)
+
+
+def shifted(words: Tensor, dtype: torch.dtype) -> Tensor:
+    """The same as `as_integers` by arithmetic, which runs under every `vmap`."""
+    shifts = torch.arange(0, 64, 8 * dtype.itemsize, device=words.device)
+    return (words[:, None] >> shifts).to(dtype).flatten()
 
 
 def coarse_scale(x: Tensor, p: float) -> Tensor:
@@ -58,7 +72,7 @@ def coarse_scale(x: Tensor, p: float) -> Tensor:
         return dropout(torch.ones_like(x), p)
     each = 8 // bits  # entries a byte
     words = torch.randint(-(2**63), 2**63 - 1, (x.numel() // (8 * each) + 1,), device=x.device)
-    chosen = words.view(torch.uint8)[: -(-x.numel() // each)].int()
+    chosen = as_integers(words, torch.uint8)[: -(-x.numel() // each)].int()
     scale: Tensor = embedding(chosen, _scales(p, bits, x.dtype, x.device))
     return scale.flatten()[: x.numel()].view(x.shape)
 
