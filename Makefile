@@ -6,7 +6,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more conformance devices processors lint types docs serve site-check check clean
+.PHONY: help demo federation processes test more conformance devices processors lint types docs serve site-check dist check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -22,6 +22,7 @@ help:
 	@echo "make docs    build the documentation into site/"
 	@echo "make serve   show the documentation at http://127.0.0.1:8000, with its search"
 	@echo "make site-check  look at every page of site/ in Chromium, and follow every link"
+	@echo "make dist    build the sdist and the wheel, install the wheel in a clean environment, run it"
 	@echo "make check   test, lint, types and docs"
 	@echo "make clean   remove .venv and everything that was built"
 	@echo
@@ -79,6 +80,17 @@ serve: .venv/extra-docs
 
 site-check: docs
 	$(BIN)/python docs/site_check.py $(ARGS)
+
+# The wheel is built from the sdist. It is installed beside nothing else, and away from this folder.
+dist: .venv/extra-dist
+	rm -rf dist build out/dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv --clear out/dist
+	out/dist/bin/python -m pip install --quiet $(PIP_ARGS) -c constraints.txt "$$(ls dist/*.whl)[examples]"
+	cd out/dist && bin/python -c "import fgl, pathlib; \
+	  assert pathlib.Path(fgl.__file__).is_relative_to(pathlib.Path.cwd()), fgl.__file__; \
+	  assert pathlib.Path(fgl.__file__).with_name('py.typed').exists(); print('fgl', fgl.__version__)"
+	out/dist/bin/python examples/baseline.py fedavg louvain-nodes --dataset synthetic --rounds 2
 
 check: test lint types docs
 

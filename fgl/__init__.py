@@ -40,7 +40,7 @@ from .graph import Graph
 from .predict import predict
 from .sparse import SparseMatrix
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "Graph",

@@ -2,6 +2,7 @@
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 
 import fgl
@@ -28,3 +29,11 @@ def test_public_names_exist() -> None:
     for path in exported():
         room, name = path.rsplit(".", 1)
         assert hasattr(importlib.import_module(room), name), path
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    root = NAMES.parents[1]
+    cited = re.search(r"^version: (.+)$", (root / "CITATION.cff").read_text("utf-8"), re.M)
+    top = re.search(r"^## \[([\d.]+)\]", (root / "CHANGELOG.md").read_text("utf-8"), re.M)
+    assert cited and top
+    assert cited[1] == top[1] == fgl.__version__
