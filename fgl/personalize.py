@@ -1,4 +1,4 @@
-"""Personalization: the part of a model that travels, and mixing one's own with what is global."""
+"""Personalization: the part of a model that is sent, and mixing own and global models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Params = dict[str, Tensor]
 
 
 def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """The part of a model that travels: what lies under some names.
+    """The part of a model that is sent: the tensors of the named modules.
 
     ``part(params, "conv1", "conv_mu")`` has ``conv1.bias``, ``conv1.lin.weight``, ..., but not
     ``conv10.bias``; with no prefix it is the whole model. The `rest` stays with each client, as in
@@ -48,7 +48,7 @@ def part(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
 
 
 def rest(params: Mapping[str, Tensor], *prefixes: str) -> dict[str, Tensor]:
-    """What `part` leaves out: the tensors that lie under none of the names.
+    """The rest of the model, without `part`: the tensors of all other modules.
 
     Args:
         params: name to tensor.
@@ -206,7 +206,7 @@ def earth_mover(p: Tensor, q: Tensor) -> Tensor:
 
 
 def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
-    """How much of the global layers a client takes: ``lambda = (EMD(p, q) / 2)^gamma``.
+    """Share of the global layers in a client's model: ``lambda = (EMD(p, q) / 2)^gamma``.
 
     FedEgo, Eq. 15: the further a client's labels are from the global ones, the more it takes; a
     larger `gamma` takes less.
@@ -233,7 +233,7 @@ def mixing_coefficient(p: Tensor, q: Tensor, *, gamma: float = 0.5) -> Tensor:
 
 
 def emd_share(gamma: float = 0.5) -> Callable[[Tensor, Tensor], Tensor]:
-    """`mixing_coefficient` of this `gamma`, which is refused here, before a client asks.
+    """`mixing_coefficient` with a fixed `gamma`, which is checked at once.
 
     Raises:
         ValueError: if `gamma` is not above 0.
@@ -257,7 +257,7 @@ def adaptive_aggregation(
     max_adjust: int = 1,
     strict: bool = True,
 ) -> tuple[dict[str, Tensor], float, int]:
-    """Take the received model, or move it back towards one's own if it hurts (FedVGAE, Alg. 1).
+    """Take the received model, or mix it with the own one if it scores worse (FedVGAE, Alg. 1).
 
     ``theta = received``; while ``validate(theta) < last - delta``, at most `max_adjust` times,
     ``theta <- phi own + (1 - phi) theta``.

@@ -1,4 +1,4 @@
-"""Predictions: what a model says of a graph, whatever its forward reads of it."""
+"""Predictions: the output of a model for a graph, whatever fields its forward reads."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_g
 
 
 class Reads(NamedTuple):
-    """What a model's forward reads of a graph, by the names of its parameters.
+    """The fields of a graph that a model's forward reads, by the names of its parameters.
 
     Args:
-        edge_index: whether it reads edges as PyG's models do; else it gets `Graph.inputs` first.
-        names: what it gets by name, in order.
-        needed: those without a default.
-        strange: parameters without a default that no field of a graph has the name of.
-        alone: the name of the only parameter, where there is no other: a graph has two at least.
+        edge_index: whether it reads edges as PyG's models do; otherwise it gets `Graph.inputs`
+            first.
+        names: parameters that it gets by name, in order.
+        needed: the names without a default.
+        strange: parameters without a default whose names are no fields of a graph.
+        alone: the name of the parameter if there is only one, since at least two are needed.
 
     Example:
         >>> reads(fgl.nn.GCN(4, 8, 2)).names
@@ -45,7 +46,7 @@ _known: WeakKeyDictionary[nn.Module, Reads] = WeakKeyDictionary()
 
 
 def reads(model: nn.Module) -> Reads:
-    """What a model reads: ``forward(x, adj)`` is fgl's kind, one with ``edge_index`` PyG's.
+    """Find what a model reads: ``forward(x, adj)`` is fgl's kind, one with ``edge_index`` PyG's.
 
     Example:
         >>> class Net(torch.nn.Module):
@@ -106,7 +107,7 @@ _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing
 
 @contextmanager
 def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
-    """Meanwhile `predict` calls `own` where it is given `model`: a client's own architecture.
+    """A context in which `predict` calls a client's own architecture `own` in place of `model`.
 
     Example:
         >>> model, own = torch.nn.Linear(1, 1), torch.nn.Linear(2, 1)
@@ -122,7 +123,7 @@ def standing_in(model: nn.Module, own: nn.Module) -> Iterator[None]:
 
 
 def stand_in(model: nn.Module) -> nn.Module:
-    """What `predict` calls where it is given this model, which usually is the model.
+    """The module that `predict` calls for this model: usually the model itself.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -141,7 +142,7 @@ def predict(
     tie_weights: bool = True,
     **options: Any,
 ) -> Any:
-    """What a model says of a graph, with these parameters.
+    """The output of a model for a graph, with the given parameters.
 
     A forward gets what its parameters name. With ``edge_index`` it is called as PyG's models are:
     `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`, `edge_time`,
@@ -151,14 +152,14 @@ def predict(
     nodes with each other names `node_mask`: in a batch of clients, padding is no node.
 
     Args:
-        model: the architecture, or the one that stands for it: see `standing_in`.
+        model: the architecture, see also `standing_in`.
         params: its parameters and buffers, by name.
-        graph: what it reads.
+        graph: the graph.
         tie_weights: whether parameters that are tied in the model are tied here.
         options: passed on by name, such as ``return_embedding=True``.
 
     Returns:
-        What its forward returns.
+        The forward's output.
 
     Raises:
         ValueError: if the graph lacks what the forward names without a default.
@@ -190,7 +191,7 @@ def predict(
 def _called(
     call: Callable[..., Any], model: nn.Module, read: Reads, graph: Graph, options: dict[str, Any]
 ) -> Any:
-    """The model called with what it reads."""
+    """Call the model with the fields that it reads."""
     if not read.names:
         return call(graph.inputs, options)
     if not read.edge_index:
@@ -206,12 +207,12 @@ def _called(
 
 
 def check_reads(model: nn.Module, graph: Graph, outer: str) -> None:
-    """Raise unless a graph that everybody's model is asked about has what the model reads.
+    """Raise unless a common graph has the fields that the clients' model reads.
 
     Args:
-        model: of the clients.
-        graph: such as random probes.
-        outer: the name of the method that asks.
+        model: the clients' model.
+        graph: the common graph, such as random probes.
+        outer: the name of the method, for the error.
 
     Raises:
         ValueError: naming what is missing.

@@ -20,21 +20,21 @@ def shown(
     long: bool = False,
     bar_after: float = FIRST,
 ) -> Iterator[Callable[[int], object]]:
-    """Say how far some work is, if it takes more than ten seconds; else nothing.
+    """Show the progress of some work if it takes more than ten seconds.
 
-    In a terminal, where tqdm is installed, that is a bar; else a line after 10 seconds, 20, 40, and
-    so on. Work in one call, of which nothing can be heard on the way, is announced if it is `long`,
-    and its end too.
+    In a terminal with tqdm this is a bar, otherwise a line after 10 seconds, 20, 40, and so on.
+    Work in one call, without progress in between, is announced at its start and end if it is
+    `long`.
 
     Args:
-        what: the work, as it stands before the numbers.
-        total: of the units of work, if it is known.
-        unit: what is counted; ``"B"`` for bytes.
+        what: the work, as text before the numbers.
+        total: number of units of work, if known.
+        unit: the unit; ``"B"`` for bytes.
         long: whether the work is known to take long.
         bar_after: seconds before a bar appears.
 
     Yields:
-        A function to call with how many more units are done.
+        A function to call with the number of further units that are done.
 
     Example:
         >>> with shown("addition", total=3) as advance:  # too short to be shown
@@ -68,7 +68,7 @@ def shown(
 
 
 def _bar(stack: ExitStack, what: str, total: int | None, done: int, unit: str) -> Any:
-    """A bar of tqdm, closed with the stack; None where there is none or no terminal."""
+    """A bar of tqdm, closed with the stack; None without tqdm or a terminal."""
     if not sys.stderr.isatty():
         return None
     try:

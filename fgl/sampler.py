@@ -1,4 +1,4 @@
-"""Minibatches of nodes with sampled neighbours, each an ordinary graph that every model reads."""
+"""Minibatches of nodes with sampled neighbours, as ordinary graphs that every model reads."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOBODY = torch.iinfo(torch.int32).max
 
 
 class NeighbourSampler:
-    """Draws the neighbourhood of some nodes: so many neighbours a node, hop by hop.
+    """Draws the neighbourhood of some nodes: a given number of neighbours per node and hop.
 
     Neighbours (sources of a node's incoming edges) are drawn uniformly and without replacement; a
     node with no more than the fan-out keeps all of them. A node is expanded once, at the hop that
@@ -99,13 +99,13 @@ class NeighbourSampler:
         return self.unchecked(seeds, generator=generator)
 
     def unchecked(self, seeds: Tensor, *, generator: torch.Generator | None = None) -> Graph:
-        """The batch of seeds that are known to be nodes without repeats."""
+        """The batch of some seeds, without the check that they are distinct nodes."""
         return self.batch(*self.draw(seeds, generator), len(seeds))
 
     def draw(
         self, seeds: Tensor, generator: torch.Generator | None = None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What a batch is made of, unchecked.
+        """Draw the nodes and edges of a batch, without checks.
 
         Returns:
             The nodes, int32 ``[n]``; how many neighbours the first of them drew, int64; and of each
@@ -139,7 +139,7 @@ class NeighbourSampler:
         return torch.arange(start, stop, dtype=torch.int32, device=self._place.device)
 
     def _add(self, nodes: Tensor, known: int) -> Tensor:
-        """Those of some nodes that are new, once each, now numbered from `known` in this order."""
+        """The new ones among some nodes, once each, now numbered from `known` in this order."""
         number = self._numbers(known, known + len(nodes))
         where = nodes.long()
         self._place.scatter_reduce_(0, where, number, "amin")  # the first one, in any order
@@ -151,7 +151,7 @@ class NeighbourSampler:
     def batch(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor, num_seeds: int
     ) -> Graph:
-        """The graph of what was drawn; its features are gathered here."""
+        """The graph of the drawn nodes and edges; gathers the features."""
         whole, ids = self.graph, nodes.long()
         adj = self.matrix(nodes, counts, sources, entries)
         fields = {name: value.index_select(0, entries) for name, value in self.fields.items()}
@@ -177,7 +177,7 @@ class NeighbourSampler:
     def matrix(
         self, nodes: Tensor, counts: Tensor, sources: Tensor, entries: Tensor
     ) -> SampledMatrix:
-        """The adjacency of what was drawn."""
+        """The adjacency of the drawn edges."""
         size, last = len(nodes), len(counts) + 1
         crow = torch.zeros(size + 1, dtype=torch.int64, device=nodes.device)
         torch.cumsum(counts, 0, out=crow[1:last])
@@ -190,7 +190,7 @@ class NeighbourSampler:
 
     @cached_property
     def scale(self) -> tuple[Tensor, Tensor]:
-        """Of the whole graph's ``A + I``: one over the root of each row's sum, and the diagonal."""
+        """One over the root of each row's sum, and the diagonal, of the graph's ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             pattern = adj.pattern
@@ -243,7 +243,7 @@ class SampledMatrix(SparseMatrix):
 def drawn(
     begin: Tensor, degree: Tensor, fanout: int, generator: torch.Generator | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Distinct entries of some rows: `fanout` of each, or all of a row that has no more.
+    """Draw `fanout` distinct entries of each row, or all entries of a row that has fewer.
 
     Robert Floyd's algorithm for all rows at once, O(rows * fanout^2): the k-th draw is among the
     first ``degree - fanout + k + 1``, and where it was drawn before it is the last of these.
@@ -300,7 +300,7 @@ def _where_more(total: Tensor, more: Tensor) -> tuple[int, Tensor]:
 
 
 def check_fanouts(fanouts: Sequence[int]) -> tuple[int, ...]:
-    """Fan-outs as a tuple; refuse none of them, what is no integer, 0 and what is below -1.
+    """Fan-outs as a tuple; refuse an empty one, and entries other than -1 and positive integers.
 
     Example:
         >>> check_fanouts([10, -1])

@@ -1,4 +1,4 @@
-"""Targets: what the values of `y` are, what is minimised of them, and how it is measured."""
+"""Targets: the meaning of the values of `y`, with their loss and metrics."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ Metric = Callable[[Tensor, Tensor, Tensor | None], Any]
 
 @dataclass(frozen=True)
 class Target:
-    """What a model shall say of each example: the loss, the metrics, and which of these select.
+    """The kind of label that a model predicts: its loss, its metrics and the one that selects.
 
-    The first metric is that of validation, and selects the best round; tests are scored by all.
+    The first metric is the validation metric and selects the best round; tests use all metrics.
 
     Args:
-        loss: ``(output, y, mask) -> scalar``, what a client minimises.
+        loss: ``(output, y, mask) -> scalar``, the loss that a client minimises.
         metrics: name to ``(output, y, mask) -> number``, or a tensor as `fgl.metrics.rmse`,
-            `fgl.metrics.hit_counts` or `fgl.metrics.class_counts` return it; NaN where there is
+            `fgl.metrics.hit_counts` or `fgl.metrics.class_counts` return it; NaN if there is
             nothing to score.
-        lower: the names of the metrics of which less is better; kept as a frozenset.
+        lower: the names of the metrics for which smaller is better; stored as a frozenset.
 
     Raises:
         ValueError: without metrics, for a metric called ``"loss"``, or if `lower` has another name.
@@ -70,7 +70,7 @@ class Target:
 
     @property
     def select(self) -> str:
-        """What says which round is best, see `selected`."""
+        """The metric that decides which round is best, see `selected`."""
         return f"{'-' if self.first in self.lower else ''}val_{self.first}"
 
     def measure(
@@ -91,11 +91,11 @@ ANSWERS = Target(binary_cross_entropy, {"auc": mean_auc, "ap": mean_average_prec
 
 
 def checked_y(target: Target, y: Tensor | None) -> Tensor:
-    """What a target measures by, or an error that says what else `y` needs.
+    """The labels of a target; raises an error that says what they need.
 
     Args:
-        target: of the run.
-        y: of a graph.
+        target: the target of the run.
+        y: the labels of a graph.
 
     Returns:
         `y`.
@@ -122,7 +122,7 @@ def checked_y(target: Target, y: Tensor | None) -> Tensor:
 
 
 def of_clients(target: Target) -> Target:
-    """What single clients are tested by: of classes accuracy alone, since their nodes may be few.
+    """The target for single clients' tests: for classes accuracy only, since nodes may be few.
 
     Example:
         >>> list(of_clients(CLASSES).metrics), list(of_clients(ANSWERS).metrics)
@@ -134,14 +134,14 @@ def of_clients(target: Target) -> Target:
 
 
 def selected(metrics: Mapping[str, float], select: str) -> float:
-    """The metric that selects, so that more is better.
+    """The value of the metric that selects, with its sign so that larger is better.
 
     Args:
-        metrics: name to number.
-        select: a name; with a minus before it, such as ``"-val_rmse"``, where less is better.
+        metrics: numbers by name.
+        select: a name, with a minus before it if smaller is better, such as ``"-val_rmse"``.
 
     Returns:
-        The metric, or minus it; NaN where there is none of this name.
+        The metric, or minus the metric; NaN if no metric has this name.
 
     Example:
         >>> selected({"val_rmse": 0.5}, "-val_rmse"), selected({"val_auc": 0.5}, "val_auc")
@@ -152,7 +152,7 @@ def selected(metrics: Mapping[str, float], select: str) -> float:
 
 
 def less_is_better(name: str) -> bool:
-    """Whether a metric is one of those of which less is better everywhere: losses, rmse, mae.
+    """Whether smaller is better for a metric by its name: losses, rmse, mae.
 
     Example:
         >>> less_is_better("val_rmse"), less_is_better("test_loss"), less_is_better("-val_rmse")
@@ -163,7 +163,7 @@ def less_is_better(name: str) -> bool:
 
 
 def scored_alone(metrics: Mapping[str, float]) -> dict[str, float]:
-    """The metrics of a client without those that it has nothing to be scored on, which are NaN.
+    """The metrics of a client without NaN, which stands for metrics without examples.
 
     Example:
         >>> scored_alone({"test_rmse": 0.5, "test_r2": float("nan")})

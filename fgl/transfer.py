@@ -7,14 +7,14 @@ from torch import Tensor
 
 
 def to_host(*tensors: Tensor) -> list[Tensor]:
-    """The same numbers on the processor; those of a GPU in one copy, so that it waits once.
+    """Copy tensors to the processor; tensors of a GPU are copied together, so that it waits once.
 
     Args:
-        tensors: of any shapes and dtypes; integers of a GPU below 2^53 in size, since all travel
-            as float64.
+        tensors: tensors of any shapes and dtypes; a GPU's integers must be below 2^53 in size,
+            since all are copied as float64.
 
     Returns:
-        One tensor each, of the same shapes and dtypes.
+        The tensors, with the same shapes and dtypes.
 
     Example:
         >>> to_host(torch.tensor(3), torch.tensor([0.5, 1.5]))
@@ -32,7 +32,7 @@ def to_host(*tensors: Tensor) -> list[Tensor]:
 
 
 def to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """A tensor of the processor on a device; a GPU copies it while the processor goes on.
+    """Copy a tensor to a device; a GPU copies it while the processor continues.
 
     Example:
         >>> to_device(torch.ones(2), "cpu")

@@ -1,4 +1,4 @@
-"""Callbacks of a run: a progress bar, and the end after rounds without a better validation."""
+"""Callbacks of a run: a progress bar, and early stopping."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from ..federation import Result, Round, best_round
 
 
 def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
-    """A callback that shows a progress bar, where tqdm is installed; else it does nothing.
+    """A callback that shows a progress bar if tqdm is installed, and otherwise does nothing.
 
     Args:
-        num_rounds: of the whole run.
-        name: what stands before the bar.
+        num_rounds: number of rounds of the whole run.
+        name: text before the bar.
 
     Returns:
         A callback for `fgl.run`.
@@ -31,7 +31,7 @@ def progress(num_rounds: int, name: str) -> Callable[[Round, Result], None]:
 
 
 class Bar:
-    """A progress bar of tqdm, which is closed wherever the run ends."""
+    """A progress bar of tqdm, which is closed when the run ends, also by an error."""
 
     def __init__(self, tqdm: Any, num_rounds: int, name: str) -> None:
         self._make = partial(tqdm, desc=name, total=num_rounds, unit="round")
@@ -52,8 +52,8 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
     """A callback that ends a run after `patience` rounds without a better validation.
 
     Args:
-        patience: how many rounds it waits.
-        select: the metric that says which round is best, with a minus before it where less is
+        patience: number of rounds to wait for a better one.
+        select: the metric that decides which round is best, with a minus before it if smaller is
             better; see `fgl.experiment.best_round`.
 
     Returns:

@@ -34,7 +34,7 @@ def cli(
     argv: Sequence[str] | None = None,
     words: Sequence[str] = (),
 ) -> Any:
-    """Call `main` with what the command line says.
+    """Call `main` with the arguments that the command line gives.
 
     Flags are made from the types of its parameters: a dataclass is taken apart, whatever it is
     nested in, and ``weight_decay`` is ``--weight-decay``. What the flags mean is read from the
@@ -43,15 +43,15 @@ def cli(
     the arguments names the recipe (the file of `main`), the dataset and the other flags.
 
     Args:
-        main: a function with types; or several by name, of which the first word chooses one
-            (``task`` in the report's config). A parameter that one of them documents need not be
-            documented by the others.
-        presets: dataset to name of a flag to value; where `main` is several, by their names.
+        main: a function with type hints, or a dict of several; the first word of the command then
+            chooses one (``task`` in the report's config). A parameter needs documentation in one of
+            them only.
+        presets: values of flags by dataset and flag; if `main` is a dict, by its names first.
         argv: the command line, by default the program's.
         words: words of the command before `argv`, for the help.
 
     Returns:
-        What `main` returns; where ``--seeds`` says several, a list of what it returns for each.
+        The result of `main`; with several ``--seeds``, a list of the results.
 
     Raises:
         SystemExit: after ``--help``, and with code 2 for flags that make no sense.
@@ -100,14 +100,15 @@ def cli(
 
 
 def takes_options_of(builder: Main) -> Callable[[Main], Main]:
-    """A decorator: the ``**options`` of a `main` are the keyword-only parameters of `builder`.
+    """A decorator that gives a `main` the keyword-only parameters of `builder` as ``**options``.
 
     Args:
-        builder: of a method, such as `fgl.methods.fedprox`; its docstring's ``Args`` are the help.
-            What a `functools.partial` has decided is no option, nor is what is a function.
+        builder: builder of a method, such as `fgl.methods.fedprox`; the ``Args`` of its docstring
+            are the help. Arguments that a `functools.partial` has fixed, and functions, are no
+            options.
 
     Returns:
-        What marks a `main` for `cli`.
+        The decorator, which marks a `main` for `cli`.
 
     Example:
         >>> def damped(fedavg, *, rate: float = 0.5):
@@ -128,7 +129,7 @@ def takes_options_of(builder: Main) -> Callable[[Main], Main]:
 
 
 def defaults_of(main: Main, presets: Presets | None, dataset: str) -> dict[str, Any]:
-    """Name of a flag to its value where the command line says the dataset alone."""
+    """The value of each flag if the command line has the dataset only."""
     return flat(_usual(_parameters(main)[1], presets, dataset)[0])
 
 
@@ -188,7 +189,7 @@ def _parse(
 
 
 def _number(info: Any) -> Any:
-    """A rule of tyro: what is no number is refused in the words of this library."""
+    """A rule of tyro that refuses a text which is not a number, with this library's message."""
     from tyro.constructors import PrimitiveConstructorSpec
 
     if info.type not in (int, float):
@@ -275,12 +276,12 @@ def _leaves(settings: Any, *path: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def flat(settings: Any) -> dict[str, Any]:
-    """Name of a flag to its value."""
+    """The value of each flag, by name."""
     return {name: value for name, _, value in _leaves(settings)}
 
 
 def changed(settings: Any, values: Mapping[str, Any]) -> Any:
-    """The same with other values of flags, at whatever depth."""
+    """The same arguments with other values of some flags, also in nested dataclasses."""
     new = {
         name: changed(own, values) if dataclasses.is_dataclass(own) else values.get(name, own)
         for name, own in _members(settings).items()
@@ -299,7 +300,7 @@ def _published(settings: Any) -> Iterator[Presets]:
 def _usual(
     defaults: dict[str, Any], presets: Presets | None, dataset: str | None
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The arguments of a main where only the dataset is said, and the presets of all datasets.
+    """The arguments of a main if only the dataset is given, and the presets of all datasets.
 
     Presets are the values that published tables use; a recipe's own go before a setting's.
     """
@@ -347,7 +348,7 @@ def _is_the_commands(error: Exception) -> bool:
 
 
 def _refuse(program: str, error: Exception, flags: Mapping[str, Any]) -> NoReturn:
-    """Say what is wrong with which flag, and end with the code of a wrong command."""
+    """Print the wrong flag and the reason, and exit with the code of a wrong command."""
     said = str(error)
     subject = re.match(r"Expected ([\w-]+)", said)
     name = subject[1] if subject else ""

@@ -24,18 +24,18 @@ Reports = Mapping[str, Mapping[int, Mapping[str, Any]]]
 
 
 class Setting(Protocol):
-    """What makes a task for each seed, such as `fgl.tasks.Nodes`."""
+    """A setting that loads a task for each seed, such as `fgl.tasks.Nodes`."""
 
     def load(self, seed: int = 0) -> Task: ...
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """What several methods reached over seeds; it prints as a table.
+    """The results of several methods over seeds; it prints as a table.
 
     Args:
-        reports: method to seed to what was written of the run: see `fgl.experiment.report`, and
-            ``"seconds"`` and ``"bytes"``, one number a round.
+        reports: the report of each run, by method and seed: see `fgl.experiment.report`, with
+            ``"seconds"`` and ``"bytes"``, one number per round.
         metric: the metric that is compared.
         at: ``"best_val"``, in each run's round of the best validation, ``"last"`` or
             ``"mean_last5"``, where there is no validation.
@@ -84,7 +84,7 @@ class Comparison:
         return to_latex(self.lines, self.metric, self.at)
 
     def to_dict(self) -> dict[str, Any]:
-        """The table and all reports, of JSON's types but for NaN.
+        """The table and all reports as a dict with JSON's types, except for NaN.
 
         Returns:
             ``{"metric", "at", "lines", "reports"}``; a line has the fields of a row of the table.
@@ -107,26 +107,25 @@ def compare(
     callbacks: Callbacks | None = None,
     **how: Any,
 ) -> Comparison:
-    """Run each method with each seed, which draws data, partition, first model and training.
+    """Run each method with each seed, which decides data, partition, initial model and training.
 
     Args:
-        methods: name to a function that makes the method, of the task's FedAvg
-            (``fgl.methods.scaffold``), or of the whole task where its parameter is called `task`
-            (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). Such a function may also
-            return another task, whose FedAvg is run (``fgl.tasks.centralized``). All others are
-            compared with the first.
-        setting: what loads a task for each seed, such as ``fgl.tasks.Nodes(dataset="cora")``, or a
-            function ``seed -> task``.
-        num_rounds: rounds of each run.
-        seeds: of data, partition, initial model and training.
-        metric: what is compared; by default the test metric of what selects the best round.
-        at: ``"best_val"``, the test in the round of the best validation, ``"last"``, or
-            ``"mean_last5"`` for a task without a validation; default the first that there is.
+        methods: for each name a function that makes the method, from the task's FedAvg
+            (``fgl.methods.scaffold``), or from the whole task if its parameter is called `task`
+            (``lambda task: fgl.methods.fedprox(task.fedavg, mu=0.1)``). It may also return another
+            task, whose FedAvg is run (``fgl.tasks.centralized``). All methods are compared with the
+            first one.
+        setting: a setting that loads a task for each seed, such as
+            ``fgl.tasks.Nodes(dataset="cora")``, or a function ``seed -> task``.
+        num_rounds: number of rounds of each run.
+        seeds: seeds of data, partition, initial model and training.
+        metric: the metric to compare; default the test metric that belongs to the task's `select`.
+        at: the round to compare: ``"best_val"``, the round with the best validation, ``"last"``, or
+            ``"mean_last5"`` for a task without validation; default the first that exists.
         patience: stop a run after this number of rounds without a better validation.
-        checkpoint: a folder, in which each run has its own; a comparison that finds runs there goes
-            on from them.
-        callbacks: ``(name, seed) -> callbacks``, those of one run: a logger for each.
-        how: what else `fgl.run` takes, such as `participation`.
+        checkpoint: a folder with a subfolder for each run, from which the comparison resumes.
+        callbacks: ``(name, seed) -> callbacks``, the callbacks of one run, such as a logger.
+        how: further arguments of `fgl.run`, such as `participation`.
 
     Returns:
         The `Comparison`.
@@ -248,7 +247,7 @@ def _folders(methods: Iterable[str], checkpoint: Any) -> dict[str, Path] | None:
 
 
 def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) -> dict[str, Any]:
-    """What is kept of a run: no tensors."""
+    """The report of a run, without tensors."""
     where = {"dataset": "", "clients": len(task.clients), "rounds": num_rounds, "seed": seed}
     config = {**result.config, "method": repr(result.method)}
     made = written(result, recipe=name, **where, config=config, select=task.select)  # type: ignore[arg-type]
@@ -261,7 +260,7 @@ def _written(name: str, seed: int, result: Result, task: Task, num_rounds: int) 
 def _chosen(
     report: Mapping[str, Any], select: str, metric: str | None, at: str | None
 ) -> tuple[str, str]:
-    """What is compared, in which round: what is said, or what the task selects by."""
+    """The metric and the round to compare: as given, or by the task's `select`."""
     names = [name for name in report["metrics"] if "/" not in name]
     usual = select.removeprefix("-").removeprefix("val_")
     tests = [name for name in names if name.startswith("test_")]

@@ -22,9 +22,9 @@ PARTS = {
 class LiveBytes(TorchDispatchMode):
     """Counts the bytes of tensors that are made inside ``with LiveBytes() as count``.
 
-    A tensor counts from the operation that makes it until its memory is freed, once however many
-    views it has. What an operation needs for itself, inside, does not show. The same operations
-    give the same numbers on every machine.
+    A tensor counts from the operation that makes it until its memory is freed; its views do not
+    count again. Memory that an operation uses internally is not counted. The same operations give
+    the same numbers on every machine.
 
     Example:
         >>> with LiveBytes() as count:

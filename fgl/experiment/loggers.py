@@ -33,7 +33,7 @@ class TensorBoard:
         self.folder, self._make = os.fspath(folder), SummaryWriter
 
     def begin(self, result: Result) -> None:
-        """Open a file; rounds of an interrupted run that come again take the place of those."""
+        """Open a file; rounds that an interrupted run repeats replace the earlier ones."""
         self._writer = self._make(self.folder, purge_step=len(result.history) or None)
         self._writer.add_text("method", f"`{result.method}`")
 
@@ -50,8 +50,8 @@ class WandB:
     """A callback that logs to Weights & Biases.
 
     Args:
-        how: what `wandb.init` takes: ``project="fgl"``, ``mode="offline"``; ``id=...``
-            and ``resume="allow"`` for a run that goes on.
+        how: arguments of `wandb.init`, such as ``project="fgl"`` or ``mode="offline"``; to continue
+            a run ``id=...`` and ``resume="allow"``.
 
     Raises:
         ImportError: where wandb is not installed.
@@ -68,7 +68,7 @@ class WandB:
         self.how, self._wandb = how, wandb
 
     def begin(self, result: Result) -> None:
-        """Open a run, whose config is the result's."""
+        """Open a run with the result's config."""
         config = {**described(result), **self.how.get("config", {})}
         self._run = self._wandb.init(**{**self.how, "config": config})
 
@@ -81,11 +81,11 @@ class WandB:
 
 
 class MLflow:
-    """A callback that logs to MLflow, to where its tracking URI says.
+    """A callback that logs to MLflow's tracking URI.
 
     Args:
-        how: what `mlflow.start_run` takes: ``run_name="fedprox"``, ``run_id=...`` for a run that
-            goes on.
+        how: arguments of `mlflow.start_run`, such as ``run_name="fedprox"``; to continue a run
+            ``run_id=...``.
 
     Raises:
         ImportError: where mlflow is not installed.
@@ -102,7 +102,7 @@ class MLflow:
         self.how, self._mlflow = how, mlflow
 
     def begin(self, result: Result) -> None:
-        """Open a run, whose parameters are the result's config."""
+        """Open a run with the result's config as its parameters."""
         self._mlflow.start_run(**self.how)
         self._mlflow.log_params({name: _short(v) for name, v in described(result).items()})
 
@@ -138,7 +138,7 @@ class CSV:
 
 
 def numbers(record: Round) -> dict[str, float]:
-    """What is logged of a round: all numbers but its own and those that are NaN.
+    """The numbers of a round to log: all except its own number and NaN.
 
     Example:
         >>> sorted(numbers(Round(0, [0], metrics={"auc": 0.5})))
@@ -149,7 +149,7 @@ def numbers(record: Round) -> dict[str, float]:
 
 
 def described(result: Result) -> dict[str, Any]:
-    """What is logged of a run: its method's name and its config.
+    """The description of a run to log: its method's name and its config.
 
     Example:
         >>> described(Result({}, {}, {}, [], config={"dataset": "cora", "layers": []}))

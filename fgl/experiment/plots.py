@@ -21,7 +21,7 @@ Runs = Result | Sequence[Result]
 
 @dataclass(frozen=True)
 class Curve:
-    """What is drawn of one run: a number of each metric a round, and what else happened in it."""
+    """The data of one run to draw: each metric by round, the bytes and the dropped clients."""
 
     metrics: Mapping[str, Sequence[float | None]]
     bytes: Sequence[int]
@@ -29,7 +29,7 @@ class Curve:
     best: int | None
 
     def megabytes(self) -> list[float]:
-        """What was sent until the end of each round."""
+        """Megabytes sent until the end of each round."""
         return [total / 1e6 for total in itertools.accumulate(self.bytes)]
 
 
@@ -40,21 +40,22 @@ def plot(
     title: str = "",
     path: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Draw runs: each metric by round and by megabytes sent, and the clients that were dropped.
+    """Draw runs: each metric by round and by megabytes sent, and the dropped clients.
 
-    Several runs of one name are drawn as their mean, with a band of one standard deviation. A
-    single run has a dot at its round of the best validation. Runs that ended early are in the mean
-    of the rounds that they have.
+    Several runs with one name are drawn as their mean with a band of one standard deviation. A
+    single run has a dot at the round with the best validation. A run that ended early counts in the
+    means of its own rounds.
 
     Args:
-        what: a result; results by name, each one or several (one a seed); or a comparison.
-        metrics: their names; default a comparison's metric, or else those that begin with
+        what: a result, a dict with a result or a list of results (one per seed) for each name, or a
+            comparison.
+        metrics: names of the metrics; default the comparison's metric, or else all that begin with
             ``test_``, or else all of the first run. ``"train_loss"`` is `Round.loss`.
-        title: what stands above.
-        path: a file, whose ending says its format; default none is written.
+        title: title of the figure.
+        path: file to write; its ending decides the format. Default no file.
 
     Returns:
-        matplotlib's figure. It shows itself at the end of a notebook's cell.
+        The figure of matplotlib. A notebook shows it at the end of a cell.
 
     Raises:
         ImportError: where matplotlib is not installed.
@@ -113,7 +114,7 @@ def _pyplot() -> Any:
 
 
 def _curves(what: Any) -> dict[str, list[Curve]]:
-    """What is drawn, by the name that stands in the legend."""
+    """The curves to draw, by the name in the legend."""
     if isinstance(what, Comparison):
         return {
             name: [_of_report(report) for report in runs.values()]
@@ -153,7 +154,7 @@ def _of_report(report: Mapping[str, Any]) -> Curve:
 
 
 def _usual(names: Sequence[str]) -> list[str]:
-    """The metrics of tests, or else all but those of single clients and of training."""
+    """The test metrics, or else all metrics except single clients' and training's."""
     plain = [name for name in names if "/" not in name and not name.endswith("loss")]
     return [name for name in plain if name.startswith("test_")] or plain or ["train_loss"]
 
@@ -175,7 +176,7 @@ def _draw(by_round: Any, by_bytes: Any, name: str, runs: Sequence[Curve], metric
 
 
 def over(runs: Sequence[Sequence[float | None]]) -> tuple[list[float], list[float]]:
-    """Mean and deviation of each round, over the runs that have a number there.
+    """Mean and deviation of each round over the runs that have a value there.
 
     Example:
         >>> over([[1.0, None], [3.0, 5.0, 6.0]])

@@ -1,4 +1,4 @@
-"""Repetition of a command with several seeds: what is printed and written of all of them."""
+"""Repetition of a command with several seeds, with a common report and picture."""
 
 from __future__ import annotations
 
@@ -18,14 +18,15 @@ from .tables import mean_and_deviation, spread
 def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
     """Call a `main` once, or with each seed of the `Run` among its arguments.
 
-    Several seeds have a checkpoint folder each, ``seed-0`` and so on, and one report and picture.
+    With several seeds each has its own checkpoint folder, ``seed-0`` and so on. There is one report
+    and one picture of all.
 
     Args:
-        main: returns what its `Run` returned where there are several seeds.
-        arguments: of `main`.
+        main: the function; with several seeds it must return the result of its `Run`.
+        arguments: arguments of `main`.
 
     Returns:
-        What `main` returns; a list of it for several seeds.
+        The result of `main`; with several seeds a list of results.
 
     Raises:
         TypeError: where there are several seeds and `main` returns anything else.
@@ -59,14 +60,14 @@ def over_seeds(main: Callable[..., Any], arguments: Mapping[str, Any]) -> Any:
 
 
 def summed(reports: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Reports of several seeds as one: mean and deviation of each metric, and the reports.
+    """Join reports of several seeds: mean and deviation of each metric, and the reports.
 
     Args:
         reports: see `fgl.experiment.report`.
 
     Returns:
         ``{"seeds", "metrics", "runs"}``; a metric has a mean and a deviation for each way to choose
-        a round, without those of single clients.
+        a round. Metrics of single clients are left out.
 
     Example:
         >>> metrics = [{"auc": {"last": 0.5}}, {"auc": {"last": 0.7}}]

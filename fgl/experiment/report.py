@@ -1,4 +1,4 @@
-"""Reports: what is written of a run, and which of its rounds is the best."""
+"""Reports: the JSON record of a run, with its best round."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ def report(
     config: Mapping[str, Any],
     select: str = "val_accuracy",
 ) -> dict[str, Any]:
-    """What is written of a run.
+    """The report of a run, as a dict.
 
     Args:
-        result: of `fgl.run`.
-        recipe, dataset, clients, rounds, seed: what was run; they stand in the report as given.
+        result: the result of `fgl.run`.
+        recipe, dataset, clients, rounds, seed: description of the run, copied into the report.
         config: all other settings.
-        select: the metric whose largest value says which round is best, or with a minus before it
-            the one whose smallest does (see `best_round`); a name that no round has, such as "",
-            where there is no validation.
+        select: the metric whose largest value decides which round is best, or with a minus before
+            it the smallest (see `best_round`). Without validation a name that no round has, such as
+            "".
 
     Returns:
         ``recipe, dataset, clients, rounds, seed``; ``metrics``: each metric but losses at the last

@@ -1,4 +1,4 @@
-"""A run as a value: how many rounds, from which seed, saved and reported where."""
+"""A run as a value: number of rounds, seed, checkpoint folder and report file."""
 
 from __future__ import annotations
 
@@ -95,21 +95,21 @@ class Run:
         evaluate: Evaluate | None = None,
         watch: Watch | None = None,
     ) -> tuple[dict[str, Any], Result]:
-        """Run a method on a task, print what came out, and write the report.
+        """Run a method on a task, print the result, and write the report.
 
         Args:
-            method: what to run.
-            task: the clients, the scores and the metric that says which round is best.
-            recipe: the name of what is run, for the report; by default the command's.
-            dataset: the name of the dataset, for the report; by default the command's.
-            config: further settings, for the report and for a checkpoint to agree with; before the
-                flags of the command, if there is one.
-            evaluate: another scoring; by default the task's.
-            watch: what the server says of its own state, as for `fgl.run`.
+            method: the method to run.
+            task: the task, with clients, scores and the metric that decides which round is best.
+            recipe: the recipe's name for the report; default from the command line.
+            dataset: the dataset's name for the report; default from the command line.
+            config: further settings for the report, which must be equal when a checkpoint is
+                resumed. They come before the flags of the command, if there is one.
+            evaluate: the score; default the task's.
+            watch: metrics of the server's state, as for `fgl.run`.
 
         Returns:
-            The report (see `fgl.experiment.report`; ``bytes_before`` too where something was sent
-            before the first round, ``new_nodes`` where nodes were generated) and the `Result`.
+            The report (see `fgl.experiment.report`; with ``bytes_before`` if something was sent
+            before the first round, and ``new_nodes`` if nodes were generated) and the `Result`.
 
         Raises:
             ValueError: for `patience` on a task that has no validation, for several `seeds`, which
@@ -203,7 +203,7 @@ class Run:
 
 @contextmanager
 def command(origin: Mapping[str, Any]) -> Iterator[None]:
-    """Say to every `Run` inside what the command line says: ``recipe``, ``dataset``, ``config``."""
+    """A context that gives each `Run` the command line's ``recipe``, ``dataset`` and ``config``."""
     token = _ORIGIN.set(origin)
     try:
         yield
@@ -212,7 +212,7 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _room(made: Estimate, free: int | None) -> str:
-    """What is wrong with the memory, "" where nothing is."""
+    """A warning if the memory is too small, or ""."""
     if free is None or made.round <= free:
         return ""
     fitting = made.fitting(free)
@@ -240,7 +240,7 @@ def _check_file(name: str, path: Path) -> None:
 
 
 def try_writing(name: str, path: Path) -> None:
-    """Some systems say only when asked to write; a file that is there stays as it is."""
+    """Raise if the file cannot be written, by an attempt that leaves an existing file unchanged."""
     new = not path.exists()
     with check_disk(f"{name} to name a file that can be written, which {path} is not"):
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,18 +13,19 @@ from .report import DESCRIBED
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: what one method reached.
+    """A line of a table: the results of one method.
 
     Args:
-        method: its name.
-        mean, deviation: of the metric over seeds; the sample's standard deviation.
+        method: name of the method.
+        mean, deviation: mean and sample standard deviation of the metric over seeds.
         difference, error: the mean over seeds of the difference from the first method in the same
             seed, and its standard error.
-        bytes: all that was sent in a run, up and down, mean over seeds.
-        seconds: of all rounds of a run, mean over seeds.
-        seeds: how many there are.
+        bytes: bytes sent in a run, up and down, mean over seeds.
+        seconds: seconds of all rounds of a run, mean over seeds.
+        seeds: number of seeds.
 
-    A number that there is not is NaN: the deviation of one seed, the first method's difference.
+    Numbers that do not exist are NaN, such as the deviation of one seed or the first method's
+    difference.
 
     Example:
         >>> Line("FedAvg", 0.81, 0.01, seeds=5).mean
@@ -77,7 +78,7 @@ def lines(
 
 
 def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
-    """The mean and the sample's standard deviation; NaN where there are too few values.
+    """The mean and the sample standard deviation; NaN if there are too few values.
 
     Example:
         >>> mean_and_deviation([1.0, 3.0]), mean_and_deviation([2.0])
@@ -90,7 +91,7 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
 
 
 def to_text(table: Sequence[Line], metric: str, at: str) -> str:
-    """Plain text, in columns."""
+    """The table as plain text in columns."""
     rows = _cells(table, metric, at)
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     numbers = range(3, len(widths))  # MB, seconds and seeds stand to the right
@@ -153,7 +154,7 @@ def _cells(table: Sequence[Line], metric: str, at: str) -> list[list[str]]:
 
 
 def spread(mean: float, deviation: float, sign: str = "") -> str:
-    """A mean with what stands behind ±, if there is something.
+    """A mean with its deviation behind ±, if there is one.
 
     Example:
         >>> spread(0.5, 0.01), spread(0.5, float("nan"), "+")

@@ -1,4 +1,4 @@
-"""Words of a command: those before its flags, how flags are written, and what docstrings say."""
+"""Words of a command: the words before its flags, the flags, and their help from docstrings."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 def choose_names(
     about: str, argv: Sequence[str] | None = None, **tables: Mapping[str, Any]
 ) -> tuple[tuple[str, ...], list[str]]:
-    """The first words of a command line, one of each table.
+    """Read the first words of a command line, one from each table.
 
     Args:
-        about: what the program does, for ``--help``.
-        argv: the command line, by default the program's.
-        tables: what a word is called, to the words that there are, to things with a docstring,
-            whose first line is the help.
+        about: description of the program for ``--help``.
+        argv: the command line; default the program's.
+        tables: for each kind of word a dict from the possible words to objects with a docstring;
+            its first line is the help.
 
     Returns:
         The chosen words, and the rest of the command line.
@@ -55,12 +55,12 @@ def choose_names(
 
 
 def option(name: str) -> str:
-    """A flag as it is written."""
+    """A flag as one writes it, from a name."""
     return "--" + name.replace("_", "-")
 
 
 def written(name: str, value: Any) -> str:
-    """A flag with its value, as on a command line."""
+    """A flag with its value, as one writes them on a command line."""
     if isinstance(value, bool):
         return option(name if value else f"no_{name}")
     values = value if isinstance(value, list | tuple) else [value]
@@ -68,7 +68,7 @@ def written(name: str, value: Any) -> str:
 
 
 def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is printed below ``--help``: the flags that each dataset sets."""
+    """The text below ``--help``: the flags that each dataset sets."""
     if not any(presets.values()):
         return ""
     width = max(len(name) for name in presets)
@@ -79,14 +79,14 @@ def preset_table(presets: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def first_line(documented: Any) -> str:
-    """The first line of a docstring, of what a `functools.partial` calls too; "" without one."""
+    """The first line of a docstring, also through a `functools.partial`; "" without a docstring."""
     if isinstance(documented, functools.partial):
         documented = documented.func
     return _plain((inspect.getdoc(documented) or "").split("\n")[0])
 
 
 def sentence(name: str, sources: Sequence[Any]) -> str | None:
-    """What the first source that documents a parameter or a field says of it.
+    """The documentation of a parameter or field, from the first source that has it.
 
     Example:
         >>> sentence("lr", (fgl.methods.local, fgl.tasks.Local))
@@ -98,7 +98,7 @@ def sentence(name: str, sources: Sequence[Any]) -> str | None:
 
 @functools.cache
 def _sentences(source: Any) -> dict[str, str]:
-    """Each parameter of a function, or each field of a dataclass, to what it is for."""
+    """The documentation of each parameter of a function, or each field of a dataclass."""
     import docstring_parser  # comes with tyro
 
     texts: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Tasks: what is learned, from what data of which clients, scored how."""
+"""Tasks: the clients' data, the model and loss to learn, and the scores."""
 
 from .ego_nodes import EgoNodes, ego_node_task
 from .graph_scores import evaluate_graphs

@@ -1,4 +1,4 @@
-"""What own nodes and links share: disjoint clients with a variational encoder of their own."""
+"""Base of own nodes and links: disjoint clients with variational encoders of their own."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def noise(model: VGAE, graph: Graph) -> Ragged:
 def encoded(
     model: VGAE, params: Params, graph: Graph, context: Any, kl: float
 ) -> tuple[Tensor, Tensor]:
-    """The model's output, and the divergence's part of the loss."""
+    """The model's output, and the divergence term of the loss."""
     options = {"noise": context["noise"].values, "return_embedding": True}
     out, mu, log_sigma = functional_call(model, params, (graph.x, graph.adj), options)
     nodes = own_node_mask(graph, context)
@@ -46,15 +46,15 @@ def task_of(
     score_of: Callable[..., Score],
     select: str,
 ) -> Task:
-    """The task of clients that keep and are scored with the model that they trained.
+    """A task whose clients keep the model that they trained and are scored with it.
 
     Args:
         clients: the clients' graphs.
         model: the encoder.
-        loss: what a client minimises.
+        loss: the loss that a client minimises.
         train: local training.
-        score_of: ``(test=...) -> score``; `test` says whether test examples are scored too.
-        select: the metric of validation.
+        score_of: ``(test=...) -> score``; `test` decides whether test examples are scored too.
+        select: the validation metric.
     """
     method = weighed_by_nodes(fedavg(model, loss=loss, train=train))
     method = bounded(own_models(method, before=True), clients)
@@ -85,10 +85,10 @@ class Disjoint(Cut):
         check_weight(kl=self.kl)
 
     def graphs(self) -> tuple[Graph, bool]:
-        """The whole graph with the features that clients get, and whether these are degrees.
+        """The whole graph with the clients' features, and whether these are degrees.
 
-        Degrees would tell of the edges that are kept from a client. So each client counts them in
-        its own training edges.
+        Degrees of the whole graph would reveal edges that a client must not see. So each client
+        counts degrees in its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         of_degrees = self.features == "degree" or _has_degrees(graph)
@@ -96,7 +96,7 @@ class Disjoint(Cut):
         return data.normalize_features(graph) if normalized else graph, of_degrees
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
-        """The encoder for graphs like this one; with a classifier where there are classes."""
+        """The encoder for graphs like this one, with a classifier if there are classes."""
         sizes = graph.num_features, self.hidden, self.latent
         return self.seeded(seed, VGAE, *sizes, num_classes=num_classes, dropout=self.dropout)
 

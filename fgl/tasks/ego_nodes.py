@@ -44,15 +44,15 @@ def ego_node_task(
 ) -> Task:
     """Classify nodes by their sampled ego-graphs; every client starts from a model of its own.
 
-    A client keeps its optimiser's state, and the model that it trained; all weigh the same. It is
-    scored on its own test nodes and on a graph that nobody trained on.
+    A client keeps its optimiser's state and the model that it trained. All clients have equal
+    weights. A client is scored on its own test nodes and on a graph that no client trained on.
 
     Args:
         clients: graphs with labels and masks.
-        test: the common test graph, with labels; all its nodes count.
+        test: the common test graph with labels; all of its nodes are scored.
         model: reads trees and graphs.
-        optimizer: makes a `torch.optim` optimiser of a list of tensors.
-        epochs: passes in a round, each over a fifth of the client's nodes, drawn anew.
+        optimizer: function from a list of tensors to a `torch.optim` optimiser.
+        epochs: number of passes in a round, each over a newly drawn fifth of the client's nodes.
         batch_size: centres per step.
 
     Raises:
@@ -101,7 +101,7 @@ def ego_steps(
     batch_size: int,
     num_nodes: int | None = None,
 ) -> Iterator[Mapping[str, Ragged]]:
-    """What FedEgo's local steps see: per epoch a fifth of the client's nodes, training ones.
+    """FedEgo's local steps: in each epoch, training nodes as many as a fifth of the client's nodes.
 
     ``"trees"`` (int64 ``[b, size]``) point into ``"x"``, the features of the nodes that occur in
     them, so the first layer works on each node once; ``"labels"`` are one-hot, ``[b, C]``. All are
@@ -197,7 +197,7 @@ class EgoNodes(Setting):
         check_share(share=self.share, major_rate=self.major_rate)
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides who holds what and the initial model."""
+        """Load the task; `seed` decides the partition and the initial model."""
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}

@@ -34,18 +34,20 @@ def evaluate_graphs(
 ) -> Evaluate:
     """Score each client's model on its own test graphs.
 
-    Of class labels all clients at once, beside a control: it answers everything with the class that
-    most of a client's training graphs have, of equals the smallest. Of another target by the mean
-    over the clients that have the metric, and by the pooled one: of all clients' test graphs
-    together, each answered by its own client's model, or by the only one's (a centralized run).
+    Class labels are scored by accuracy, beside a control that always answers with the most frequent
+    class of a client's training graphs, the smallest one if classes tie. Another target is scored
+    by the mean over the clients that have the metric, and by the pooled metric: over all clients'
+    test graphs together, each with its own client's output (or the only client's, in a centralized
+    run).
 
     Args:
-        method: its model is called as ``model(*graph.inputs)`` and returns logits, or what the
-            target needs.
-        tests: a collection with labels per client; with a test mask only the graphs in it.
+        method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
+            the output that the target needs.
+        tests: one collection with labels per client; with a test mask only the graphs in it are
+            scored.
         clients: the clients' graphs, what they train on; with a validation mask, which only another
             target reads, what they are validated on.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
         ``(outbox, states) -> {"test_accuracy", "majority_accuracy"}``, means over clients; the

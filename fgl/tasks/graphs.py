@@ -32,16 +32,16 @@ def graph_task(
     target: Target = CLASSES,
     whole: Graph | None = None,
 ) -> Task:
-    """Classify graphs; a client is scored with the model that it deploys, on its own test graphs.
+    """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
 
     Of another target than class labels, the graphs in clients' validation masks select the round.
 
     Args:
-        clients: collections with labels, what clients train on.
+        clients: the clients' training graphs, collections with labels.
         tests: one collection with labels per client.
         model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
         train: local training.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
         whole: all clients' training graphs as one collection, for centralized training under
             another target than class labels.
 
@@ -99,7 +99,7 @@ class Graphs(Setting):
     def folds_of(self, seed: int = 0) -> tuple[list[Graph], list[Graph]]:
         """Every client's training graphs and test graphs.
 
-        `seed` decides the folds, and where `partition` is ``"dirichlet"`` also who holds what.
+        `seed` decides the folds, and with ``partition="dirichlet"`` also the partition.
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y

@@ -34,17 +34,17 @@ def link_task(
 ) -> Task:
     """Predict a client's links with a variational graph auto-encoder.
 
-    ``L = reconstruction + kl / n KL``; scores are those of a client's own held-out edges against
-    pairs without an edge. Otherwise as `own_node_task`.
+    ``L = reconstruction + kl / n KL``. A client's score compares its own held-out edges with pairs
+    without an edge. Otherwise as `own_node_task`.
 
     The sampled reconstruction is a mean over the pairs, and KL already a mean over the n nodes. So
     the sum that the paper prints for the divergence is divided by n twice; ``kl=n`` divides it
     once. Kipf and Welling's public code has the same two divisions.
 
     Args:
-        splits: one per client; its graph has the training edges alone.
+        splits: one per client; its graph has the training edges only.
         model: without a classifier.
-        train: local training; in each of its steps noise and negative edges are drawn anew.
+        train: local training; each step draws new noise and new negative edges.
         kl: weight of the divergence, at least 0.
         recon: which pairs are reconstructed.
 
@@ -112,11 +112,11 @@ def link_task(
 class Links(Disjoint):
     """Links of disjoint clients, 5 % of them to validate, 10 % for the test; FedVGAE's protocol.
 
-    By default these are drawn on the whole graph, and the clients are made of the training edges
-    alone: no held-out edge has a say in who holds which node. A client is scored on the held-out
-    edges between its own nodes. Those between clients are lost, as training edges between clients
-    are. They are a larger share of the held-out edges than of the training edges, for communities
-    are found in the latter; so a client has less than 5 and 10 %, and some have none at all.
+    By default held-out edges are drawn from the whole graph first, and the partition uses the
+    training edges only, so no held-out edge influences which client holds a node. A client is
+    scored on the held-out edges between its own nodes. Edges between clients are lost. More of the
+    held-out edges than of the training edges are lost, since communities are found in the latter.
+    So a client has less than 5 % and 10 %, and some clients have none.
 
     Example:
         >>> task = Links(clients=3, partition="random", hidden=8).load(seed=0)

@@ -1,4 +1,4 @@
-"""FedSage+: generators of neighbours are trained, clients' graphs mended, then FedAvg as usual."""
+"""FedSage+: train generators of neighbours, add their nodes to clients' graphs, then run FedAvg."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def generator_task(
     weights: tuple[float, float, float] = (1.0, 1.0, 1.0),
     seed: int = 0,
 ) -> Task:
-    """Learn to generate the neighbours that nodes miss, from some that are hidden (FedSage+).
+    """Learn to generate missing neighbours of nodes, from nodes that are hidden (FedSage+).
 
     ``L = a SmoothL1(c, m) + b greedy + c' CE`` over the training nodes (Eqs. 5 to 7): the predicted
     count of missing neighbours, their features, and the labels on the graph with the generated
@@ -167,7 +167,7 @@ def mend(
         seed: of the noise.
 
     Returns:
-        The graph with new nodes after its own, which are in no mask; features become dense.
+        The graph with the new nodes after its own; they are in no mask, and features are dense.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -218,7 +218,7 @@ def mended(
     gen_judged: Literal["missing", "all"] = "missing",
     gen_reads: Literal["impaired", "whole"] = "impaired",
 ) -> Task:
-    """FedSage+: the same task, after generators have given the graphs their missing neighbours.
+    """FedSage+: the same task on graphs to which generators have added missing neighbours.
 
     Every client trains a generator of its own, first alone, then with a new optimiser and the
     others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without

@@ -1,4 +1,4 @@
-"""Molecules of several companies: a number, or answers of yes and no, of every molecule."""
+"""Molecules of several companies: predict a number, or answers of yes and no, per molecule."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KINDS |= dict.fromkeys(["tox21", "bace", "clintox"], "answers")
 
 @setting
 class Molecules(Setting):
-    """Molecules of several companies, of which each has rings of its own, or a random share.
+    """Molecules of several companies; each has its own ring systems, or a random share.
 
     80 % of the molecules train, 10 % validate and 10 % are tested. ``"synthetic"`` is
     `fgl.data.small_molecules`.
@@ -137,7 +137,7 @@ class Molecules(Setting):
 
 
 def split_each(graph: Graph, parts: Sequence[Tensor], *, seed: int = 0) -> Graph:
-    """The collection, in which 80 % of each part at random train and 10 % validate.
+    """The collection with random masks: 80 % of each part train and 10 % validate.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)

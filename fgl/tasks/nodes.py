@@ -27,14 +27,15 @@ def node_task(
     *,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify the nodes of clients, or what else the target says; scored on the whole graph.
+    """Classify the nodes of clients, or predict another target; scored on the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
-        clients: graphs with labels, and a training mask where not all nodes train.
-        model: called as ``model(graph.x, graph.adj)``, returns logits, or what the target needs.
+        clients: graphs with labels, and a training mask unless all nodes train.
+        model: called as ``model(graph.x, graph.adj)``, returns logits, or the output that the
+            target needs.
         train: local training.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
         >>> whole = fgl.data.split(fgl.data.load("synthetic"), "random")

@@ -36,18 +36,18 @@ def overlapping_node_task(
     l2: float = 0.0,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify nodes that several clients hold; a client weighs as many as it has nodes.
+    """Classify nodes that several clients hold; a client's weight is its number of nodes.
 
     Models are scored on the union of the clients' graphs, and on each client's own test nodes.
 
     Args:
-        union: of the clients' graphs, with labels and masks.
+        union: the union of the clients' graphs, with labels and masks.
         clients: graphs with labels, masks and `node_id`.
         model: called as ``model(graph.x, graph.adj)``, returns logits; its first matrix is
             ``convs.0.lin.weight`` where `l2` is not 0.
         train: local training.
         l2: weight of half the squared norm of that matrix in the loss.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -128,7 +128,7 @@ class OverlappingNodes(Setting):
             ) from None
 
     def load(self, seed: int = 0) -> Task:
-        """The task; `seed` decides who holds what, a drawn split and the initial model."""
+        """Load the task; `seed` decides the partition, a drawn split and the initial model."""
         graph = data.normalize_features(data.load(self.dataset))
         if self.per_class is not None or graph.train_mask is None:
             count = 20 if self.per_class is None else self.per_class

@@ -1,4 +1,4 @@
-"""Pairs of nodes of disjoint clients: what an edge will say, or where the next ones will be."""
+"""Pairs of nodes of disjoint clients: predict the labels of edges, or future edges."""
 
 from __future__ import annotations
 
@@ -47,21 +47,21 @@ def pair_task(
 ) -> Task:
     """Answer for pairs of nodes; each client is scored on its own pairs.
 
-    The model reads `edge_label_index` and says a row for each pair: how two nodes make an answer is
-    its own affair, and may depend on the direction. `fgl.data.split_by_time` makes such graphs.
+    The model reads `edge_label_index` and returns a row for each pair; the answer may depend on the
+    direction. `fgl.data.split_by_time` makes such graphs.
 
-    With `negatives` it learns where edges are. Then in each local step, for each training pair that
-    is an edge, another one is drawn that is none, with the same source; and once for each pair that
-    validates or tests (`fgl.data.with_negatives`). They are drawn among the nodes that are known in
-    the pair's window, and nothing that comes later is looked at.
+    With `negatives` the model learns to predict edges. In each local step, for each training pair
+    that is an edge, a pair with the same source that is not an edge is drawn. For validation and
+    test pairs this is done once (`fgl.data.with_negatives`). Targets are drawn among the nodes that
+    are known in the pair's time window; later edges are not used.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
-        model: reads `edge_label_index`; one number a pair with `fgl.targets.ANSWERS`.
+        model: reads `edge_label_index`; returns one number per pair with `fgl.targets.ANSWERS`.
         train: local training.
-        target: what the values of ``graph.y`` are; default answers, 1 for yes and 0 for no.
-        negatives: whether pairs that are no edge are drawn.
-        seed: of those that validate and test.
+        target: meaning of the values of ``graph.y``; default answers, 1 for yes and 0 for no.
+        negatives: whether to draw pairs that are not edges.
+        seed: seed of the negatives for validation and test.
 
     Raises:
         ValueError: if a client has no pairs; with `negatives` if its `y` is not 0 or 1, local
@@ -139,8 +139,8 @@ def _among_negatives(model: nn.Module) -> Loss:
 class Pairs(Cut):
     """Pairs of one directed graph, cut into disjoint clients: the sign of a rating, or links.
 
-    The clients are made of the edges that are messages alone: no pair that is asked for has a say
-    in who holds which node. A pair of two clients is lost.
+    The partition uses only the edges that are messages, so no pair to predict influences which
+    client holds a node. A pair between two clients is lost.
 
     Example:
         >>> task = Pairs(clients=3, partition="random", hidden=8).load(seed=0)

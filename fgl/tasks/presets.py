@@ -34,8 +34,8 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting as a published method needs it.
 
-    FedSage is FedAvg of the task with a GraphSAGE, and FedGCN is FedAvg of the task whose clients
-    have summed their neighbours' features across all borders: neither adds anything else.
+    FedSage is FedAvg on the task with a GraphSAGE network. FedGCN is FedAvg on the task whose
+    clients have summed their neighbours' features across all borders.
 
     Args:
         method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
@@ -55,13 +55,13 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 
 def fedgcn(fedavg: Method) -> Method:
-    """FedGCN: FedAvg, after clients have summed their neighbours' features across all borders.
+    """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
 
     Args:
         fedavg: of a task whose network reads these sums; see `preset`.
 
     Returns:
-        `fedavg`: a run with the method's name is what the name says.
+        `fedavg`; it checks that the network is FedGCN's.
 
     Raises:
         ValueError: for another network.
@@ -79,7 +79,7 @@ def fedgcn(fedavg: Method) -> Method:
 
 
 def fedsage(fedavg: Method) -> Method:
-    """FedSage: FedAvg of a GraphSAGE, nothing else.
+    """FedSage: FedAvg of a GraphSAGE network.
 
     Args:
         fedavg: of a task whose network it is; see `preset`.

@@ -45,11 +45,11 @@ def sampled_node_task(
     block_size: int = 65536,
     target: Target = CLASSES,
 ) -> Task:
-    """Classify the nodes of clients; a local step sees some of them, with sampled neighbours.
+    """Classify the nodes of clients; each local step uses a minibatch with sampled neighbours.
 
-    The loss is FedAvg's: that of the target on the training nodes of the graph at hand, which are
-    the seeds of a batch (`NeighbourSampler`). So a method whose loss adds a term sees the same
-    batch. Scores are of all neighbours, on the whole graph.
+    The loss is FedAvg's, the target's loss on the training nodes of a batch, which are its seeds
+    (`NeighbourSampler`). So a method whose loss adds a term sees the same batch. Scores use all
+    neighbours, on the whole graph.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
@@ -59,9 +59,9 @@ def sampled_node_task(
         optimizer: makes a `torch.optim` optimiser of a list of tensors.
         fanouts: neighbours drawn per node, hop by hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
-        batch_size: training nodes per step; the last one is kept however small.
+        batch_size: training nodes per step; the last batch is kept, even if it is small.
         block_size: nodes per block of inference, see `logits_in_blocks`.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Raises:
         ValueError: if a number is out of range.
@@ -96,10 +96,10 @@ def sampled_node_task(
 def sampled_steps(
     sampler: NeighbourSampler, context: Any, *, epochs: int = 1, batch_size: int = 1024
 ) -> Steps:
-    """Shuffled minibatches of a graph's training nodes, each with neighbours drawn anew.
+    """Shuffled minibatches of a graph's training nodes, each with newly drawn neighbours.
 
-    The order of the nodes and one seed come from torch's global generator, now. A step draws with a
-    generator of its own, when it is asked for: one batch is in memory at a time.
+    The order of the nodes and one seed are drawn from torch's global generator at the call. A step
+    draws from its own generator when it is needed, so one batch is in memory at a time.
 
     Args:
         sampler: of the client's graph.

@@ -41,18 +41,19 @@ def node_scores(
     logits_of: Callable[..., Any] = predict,
     target: Target = CLASSES,
 ) -> Score:
-    """How well a model does on a client's own nodes, or on the graphs of its collection.
+    """A score of a model on a client's own nodes, or on the graphs of its collection.
 
     Args:
-        model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
-        test: whether to score the test nodes too; a method that validates has no business there.
+        model: called as ``model(*graph.inputs)``, returns logits, or the output that the target
+            needs.
+        test: whether to score the test nodes too; False for a method that only validates.
         logits_of: ``(model, params, graph) -> logits``; default the model's forward on all of it.
-        target: what the values of ``graph.y`` are; default class labels.
+        target: meaning of the values of ``graph.y``; default class labels.
 
     Returns:
         ``(params, graph) -> {"val_accuracy", "test_accuracy"}``, with `fgl.targets.REGRESSION`
-        ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``; without what there is nothing to score
-        by: a mask is missing or empty, or no answer known.
+        ``{"val_rmse", "test_rmse", "test_mae", "test_r2"}``. A metric is left out if its mask is
+        missing or empty, or if no answer is known.
 
     Example:
         >>> mask = torch.tensor([True, False])
@@ -79,7 +80,7 @@ def node_scores(
 
 
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
-    """How well a model tells a client's held-out edges from pairs without an edge.
+    """A score of how well a model separates a client's held-out edges from pairs without an edge.
 
     Args:
         model: called as ``model(graph.x, graph.adj)``, returns embeddings; inner products decode.
@@ -142,9 +143,9 @@ def _split_like(graph: Graph, splits: Sequence[EdgeSplit]) -> EdgeSplit:
 
 
 def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
-    """A client's own validation: one metric of its score, NaN where it has nothing to score on.
+    """A client's own validation: one metric of its score, NaN if it has no validation examples.
 
-    More is better: of ``"-val_rmse"`` it is minus the metric.
+    Larger is better: for ``"-val_rmse"`` it is minus the metric.
     """
 
     def validate(params: Params, graph: Graph) -> float:
@@ -155,13 +156,13 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
 
 
 def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Evaluate:
-    """Score each client with the model that it deploys, and with what its last round started from.
+    """Score each client with the model that it deploys, and with the start of its last round.
 
-    A method may keep the latter in its clients' states, as ``"adopted"``.
+    A method may keep that start in its clients' states as ``"adopted"``.
 
     Args:
         score: ``(params, graph) -> metrics``, such as `link_scores` or `node_scores`.
-        method: what deploys.
+        method: the method with `deploy`.
         clients: the clients' graphs.
 
     Returns:
@@ -203,7 +204,7 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
 
 
 def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evaluate:
-    """Score each client's model on its own test nodes and on a graph that nobody trained on.
+    """Score each client's model on its own test nodes and on a graph that no client trained on.
 
     Micro-F1, which is accuracy where a node has one label. A client that has never taken part has
     no model of its own yet, and is not scored.
@@ -211,7 +212,7 @@ def evaluate_ego(method: Method, clients: Sequence[Graph], test: Graph) -> Evalu
     Args:
         method: its model is called as ``model(graph.x, graph.adj)``.
         clients: the clients' graphs, with labels and masks.
-        test: the common test graph; all its nodes count.
+        test: the common test graph; all of its nodes are scored.
 
     Returns:
         ``(outbox, states) -> {"local_f1", "global_f1", "val_f1", "val_loss"}``, means over the

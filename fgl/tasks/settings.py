@@ -25,7 +25,7 @@ LAST = ("local", "device", "sparse")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def declares(kind: type[Kind]) -> type[Kind]:
-    """A base of settings: it only declares fields, which `setting` collects."""
+    """Mark a base class of settings, which only declares fields for `setting`."""
     return kind
 
 
@@ -55,7 +55,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
 
 @declares
 class Setting:
-    """What every task asks for."""
+    """Fields of the settings of all tasks."""
 
     dataset: str = "synthetic"
     """A known dataset, or the name of a folder under FGL_DATA."""
@@ -77,14 +77,14 @@ class Setting:
         check_share(dropout=self.dropout)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
-        """A network on the device, whose first parameters `seed` decides."""
+        """A network on the device; `seed` decides its initial parameters."""
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             return make(*sizes, **how).to(self.device)
 
 
 def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-    """`random_partition` that has nothing to do with a random split of the same seed."""
+    """`random_partition`, independent of a random split with the same seed."""
     return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
 
 
@@ -99,7 +99,7 @@ PARTITIONS: dict[str, Any] = {
 
 @declares
 class Cut(Setting):
-    """What tasks ask for whose clients are cut from one graph."""
+    """Fields of the settings whose clients are parts of one graph."""
 
     clients: int = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"

@@ -1,4 +1,4 @@
-"""Structure as features: what a model of two channels reads beside the features of a node."""
+"""Structure as features: columns that a model with two channels reads beside a node's features."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..sparse import SparseMatrix
 def with_structure(graph: Graph) -> Graph:
     """The graph, or the collection, with its `structure_encoding` as 32 more columns of features.
 
-    Features become dense. The encodings are those of the graph's own edges: a client's tell nothing
-    of what is cut off from it.
+    Features become dense. The encodings use the graph's own edges only, so a client's reveal
+    nothing about edges to other clients.
 
     Args:
         graph: a graph, or a collection, of which each graph is encoded alone.

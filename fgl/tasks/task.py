@@ -1,4 +1,4 @@
-"""Tasks: what is learned, from what, how it is scored, and how much a client weighs in it."""
+"""Tasks: clients, their FedAvg, their scores and their weights."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 @dataclass(frozen=True)
 class Task:
-    """A learning problem of a federation: its clients, the FedAvg that solves it, its scores.
+    """A learning problem of a federation: its clients, its FedAvg and its scores.
 
     Args:
         clients: the clients' graphs.
-        fedavg: model, loss and local training of this task; a method is made of it.
+        fedavg: FedAvg with the task's model, loss and local training; methods are made from it.
         scores: ``(method, clients) -> evaluate``, see `evaluate`.
-        select: the metric whose largest value says which round is best, or with a minus before it
-            the one whose smallest does, ``"-val_rmse"``; "" where the protocol has no validation.
+        select: the metric whose largest value decides which round is best, or with a minus before
+            it the smallest, ``"-val_rmse"``; "" if the protocol has no validation.
         validate: ``(params, graph) -> score``, a client's own validation of a model, larger is
-            better; NaN where it has nothing to validate on.
-        whole: what centralized training sees; default nothing.
-        bytes_before: what all clients sent and were sent before the first round.
-        new_nodes: how many nodes were generated for all clients; None where none were asked for.
+            better; NaN if it has no validation examples.
+        whole: the graph for centralized training; default none.
+        bytes_before: bytes that were sent to and from all clients before the first round.
+        new_nodes: number of nodes that were generated for all clients; None without a generator.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)
@@ -49,12 +49,12 @@ class Task:
     new_nodes: int | None = None
 
     def evaluate(self, method: Method) -> Evaluate:
-        """How a method is scored: ``(outbox, client_states) -> metrics``."""
+        """The score of a method, a function ``(outbox, client_states) -> metrics``."""
         return self.scores(method, self.clients)
 
 
 def centralized(task: Task) -> Task:
-    """Centralized training: one client has the data of all.
+    """Centralized training: the task with one client, which has the data of all.
 
     The task is scored as before.
 
@@ -73,16 +73,16 @@ def centralized(task: Task) -> Task:
 
 
 def own_node_mask(graph: Graph, context: Any) -> Tensor:
-    """Which nodes are a client's own, bool ``[num_nodes]``: all but generated ones and padding.
+    """Mask of a client's own nodes, bool ``[num_nodes]``: all except generated nodes and padding.
 
-    Where nodes were generated (`fgl.tasks.mended`) the context says so, in ``"own_nodes"``.
+    If nodes were generated (`fgl.tasks.mended`), the context has the mask as ``"own_nodes"``.
     """
     return context["own_nodes"].values if "own_nodes" in context else graph.node_mask
 
 
 @layer
 def weighed_by_nodes(fedavg: Method) -> Method:
-    """The method, in which a client weighs as much as it has nodes."""
+    """The method with each client weighted by its number of nodes."""
     return replace(fedavg, send=_send_by_nodes)
 
 
@@ -94,7 +94,7 @@ def _send_by_nodes(
 
 @layer
 def weighed_equally(fedavg: Method) -> Method:
-    """The method, in which all clients weigh the same."""
+    """The method with equal weights of all clients."""
     return replace(fedavg, send=_send_equally, accept=accept_equally)
 
 
@@ -105,9 +105,9 @@ def _send_equally(
 
 
 def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
-    """The method, in which nobody can say more examples than the largest client has.
+    """The method, which refuses an upload that reports more examples than the largest client has.
 
-    An example is a node; a graph where clients hold collections, a pair where these have answers.
+    Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
     """
     return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
 
@@ -145,12 +145,12 @@ class Local:
             )
 
     def optimizer_factory(self) -> partial[Any]:
-        """What makes the optimizer of a list of tensors."""
+        """The function from a list of tensors to the optimizer."""
         options = {"lr": self.lr, "weight_decay": self.weight_decay}
         if self.optimizer == "sgd":
             options["momentum"] = self.momentum
         return partial(OPTIMIZERS[self.optimizer], **options)
 
     def training(self) -> Training:
-        """What trains on all of a client's graph in each step."""
+        """The `Training` with all of a client's graph in each step."""
         return Training(self.optimizer_factory(), num_steps=self.steps)

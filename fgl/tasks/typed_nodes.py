@@ -1,4 +1,4 @@
-"""Nodes of typed graphs, cut into clients that share the nodes which everybody knows."""
+"""Nodes of typed graphs, divided among clients that share publicly known nodes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ CONFERENCE = 2  # the type of nodes that clients share
 
 @setting
 class TypedNodes(Cut):
-    """Authors' areas, in papers, authors and conferences that are cut into clients.
+    """Predict authors' areas; papers, authors and conferences are divided among clients.
 
-    A cut gives each conference to one client, and takes it from the papers of all others. So the
-    clients may share them: each knows the conferences of its own papers.
+    A partition gives each conference to one client, so papers of other clients lose it. Therefore
+    clients may share conferences: each knows the conferences of its own papers.
 
     Example:
         >>> task = TypedNodes(clients=3, hidden=8).load(seed=0)
