@@ -1,4 +1,4 @@
-"""Checks of what one is given: numbers in bounds, choices, lengths, devices, places on disk."""
+"""Checks of arguments: numbers in bounds, choices, lengths, devices, places on disk."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def check_number(
     below: float = math.inf,
     integer: bool = False,
 ) -> None:
-    """Refuse what is no finite number between the bounds.
+    """Raise unless a value is a finite number between the bounds.
 
     Args:
         name: what the value is called in the message.
         value: what was given; True is no number.
         at_least, above, at_most, below: the bounds; `above` and `below` are themselves outside.
-        integer: whether it must be an integer; 3.0 is none.
+        integer: whether it must be an integer; 3.0 does not count as one.
 
     Raises:
         TypeError: if `value` is no number, or no integer where it must be one.
@@ -64,7 +64,7 @@ def check_number(
 
 
 def check_weight(**values: Any) -> None:
-    """Refuse what is no finite number of at least 0.
+    """Raise unless each value is a finite number of at least 0.
 
     Args:
         values: each by its name.
@@ -82,7 +82,7 @@ def check_weight(**values: Any) -> None:
 
 
 def check_share(**values: Any) -> None:
-    """Refuse what is no number from 0 to 1.
+    """Raise unless each value is a number from 0 to 1.
 
     Args:
         values: each by its name.
@@ -100,7 +100,7 @@ def check_share(**values: Any) -> None:
 
 
 def check_count(**values: Any) -> None:
-    """Refuse what is no integer of at least 1.
+    """Raise unless each value is an integer of at least 1.
 
     Args:
         values: each by its name.
@@ -118,7 +118,7 @@ def check_count(**values: Any) -> None:
 
 
 def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
-    """Refuse what is not one of the choices.
+    """Raise unless a value is one of the choices.
 
     Args:
         name: what the value is called in the message.
@@ -126,7 +126,7 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
         choices: the values that there are.
 
     Raises:
-        ValueError: if `value` is none of them.
+        ValueError: if `value` is not one of them.
 
     Example:
         >>> check_choice("optimizer", "sgd", ("sgd", "adam"))
@@ -140,10 +140,10 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
 
 
 def check_length(length: int, **tensors: torch.Tensor | None) -> None:
-    """Refuse a tensor that has not one entry for each of so many rows.
+    """Raise unless each tensor has the given number of rows.
 
     Args:
-        length: how many rows.
+        length: the number of rows.
         tensors: each by its name; None is no tensor.
 
     Raises:
@@ -212,7 +212,7 @@ def check_rows(name: str, rows: Tensor, shape: str = "k, *") -> None:
 
 
 def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int]) -> None:
-    """Refuse a tensor of another type, shape or layout: who reads its bytes reads them in one way.
+    """Raise if a tensor's type, shape or layout differ, before its bytes are read.
 
     Raises:
         ValueError: saying what it must be.
@@ -231,11 +231,11 @@ def check_kind(name: str, value: Tensor, dtype: torch.dtype, shape: Sequence[int
 
 @contextmanager
 def check_disk(wanted: str, hint: str = "") -> Iterator[None]:
-    """Say in one sentence what the system refuses inside; an OSError without a number says it.
+    """A context that turns an error of the system into an OSError of one sentence.
 
     Args:
-        wanted: what was to be, such as "a.json to be written".
-        hint: what stands at the end.
+        wanted: the aim, such as "a.json to be written".
+        hint: the end of the sentence.
 
     Raises:
         OSError: as the one inside.
@@ -295,7 +295,7 @@ def as_columns(
 
 
 def install(extra: str) -> str:
-    """How an extra is installed, for an error that misses what is in it.
+    """The command that installs an extra, for errors about a missing package.
 
     Example:
         >>> install("private")

@@ -37,8 +37,8 @@ class NeighbourSampler:
       neighbour of a node counts ``degree / drawn`` times: an unbiased estimate of the whole row.
       An edge view of a batch (`fgl.augment`) has the degrees of its own edges instead.
 
-    With as many hops as a model has layers and all neighbours, the logits of the seeds are those of
-    the whole graph.
+    With as many hops as a model has layers and all neighbours, the logits of the seeds equal the
+    whole graph's.
 
     Args:
         graph: one graph, whose nodes are few enough for int32.

@@ -1,4 +1,4 @@
-"""Aggregates: what a server makes of its clients' tensors, stacked as ``[K, ...]``.
+"""Aggregates: functions of the clients' tensors, stacked as ``[K, ...]``.
 
 The bits of a result depend on values alone: not on where tensors lie in memory, on whether they are
 stacked or listed, on the processor or on its threads.

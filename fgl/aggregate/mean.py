@@ -29,7 +29,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
         Name to ``[...]``, of the stack's dtypes; the same bits for a stack and for a list.
 
     Raises:
-        TypeError: if tensors are complex, or those of a list have several dtypes.
+        TypeError: if tensors are complex, or the tensors of a list have several dtypes.
         ValueError: if a weight is negative or not finite, if all are zero, if `weight` does not
             have one entry per client, or the tensors of a list have several shapes.
 
@@ -68,7 +68,7 @@ def mean(stack: Mapping[str, Tensor | Sequence[Tensor]], weight: Tensor) -> dict
 
 
 def exact(value: Tensor) -> torch.dtype:
-    """What is computed in: among bfloat16s the thousandth client would count nothing."""
+    """The dtype to compute in; in bfloat16 the thousandth client would add nothing to a sum."""
     if value.is_complex():
         raise TypeError(f"Expected the clients' tensors to be real, but got {value.dtype}")
     if not value.is_floating_point():
@@ -79,7 +79,7 @@ def exact(value: Tensor) -> torch.dtype:
 def folded(total: Tensor) -> Tensor:
     """The sum over the first dimension, its second half added to its first until one is left.
 
-    Overwrites what it is given; the middle one of an odd number waits.
+    Overwrites its argument; of an odd number the middle one is added last.
     """
     rows = len(total)
     while rows > 2:

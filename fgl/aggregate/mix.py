@@ -17,8 +17,8 @@ def mix(stack: Mapping[str, Tensor], matrix: Any, *, self_weight: float = 0.0) -
     """Each client's mix of all clients: ``out_i = rho x_i + (1 - rho) sum_j A_ij x_j``.
 
     A and x are first rounded to grids so coarse that their product in float64 rounds nothing: its
-    bits are the same in any order. What is lost is about ``2^-24 sum_j |A_ij| max |x_j|`` for
-    float32, and ``2^-52`` of it for float64: a client that A leaves out costs none.
+    bits are the same in any order. The error is about ``2^-24 sum_j |A_ij| max |x_j|`` for float32,
+    and ``2^-52`` of it for float64: a client that A leaves out costs none.
 
     Args:
         stack: name to ``[K, ...]``, e.g. the clients' updates; integers are mixed and rounded. A
@@ -112,7 +112,7 @@ def _mixed(flat: Tensor, others: Tensor, own: float, sparse: bool) -> Tensor:
 
 
 def _size(value: Tensor, dim: int) -> Tensor:
-    """The largest magnitude along a dimension; what is not finite does not count."""
+    """The largest finite magnitude along a dimension."""
     value = value.detach()
     size = torch.maximum(value.amax(dim), -value.amin(dim))
     if value.is_cuda or not float(size.max()) < inf:  # nor is NaN; a GPU is not waited for

@@ -72,14 +72,14 @@ def marginal_parameters(flat: Tensor) -> Tensor:
 def pooled_features(flat: Tensor, *, width: int | None = 100, l2: bool = True) -> Tensor:
     """About 100 numbers per client: means of consecutive parameters, centred, of length 1.
 
-    Windows of ``max(1, P // width)`` parameters do not overlap; what is left over at the end is not
-    used. A client whose features are the clients' mean, up to rounding, has the row 0.
+    Windows of ``max(1, P // width)`` parameters do not overlap; the remaining ones at the end are
+    not used. A client whose features are the clients' mean, up to rounding, has the row 0.
 
     Args:
         flat: float ``[k, P]``, one client's flattened parameters per row.
         width: about how many numbers to keep; None keeps all.
         l2: divide each row by its length. ``width=None, l2=False`` is the paper's form,
-            `marginal_parameters`; the default is that of the public code.
+            `marginal_parameters`; the default is the public code's form.
 
     Returns:
         float ``[k, P // (P // width)]``.

@@ -44,13 +44,12 @@ def load(
     ogbn-arxiv and ogbn-products.
 
     Edges are undirected, without self-loops and repeats; directed in a heterophilous graph whose
-    name ends with ``_directed``. Features are as stored, not
-    row-normalised, but those of cora_full are made 0 and 1, as in PyG.
-    Where the files have none (polblogs), they are the degree, one-hot, 64 wide, the last column for
-    63 and above. Masks are None, but for the files that hold a public split. For Planetoid these
-    are 20 training nodes per class, 500 for validation, 1000 for test; Wiki-CS has twenty
-    splits, a heterophilous graph the ten official ones: see `split`. CiteSeer's 15 ids without a
-    row get zero features and class 0, as in PyG, and are in no mask.
+    name ends with ``_directed``. Features are as stored, not row-normalised, except cora_full's,
+    which become 0 and 1 as in PyG. Where the files have none (polblogs), they are the degree,
+    one-hot, 64 wide, the last column for 63 and above. Masks are None, but for the files that hold
+    a public split. For Planetoid these are 20 training nodes per class, 500 for validation, 1000
+    for test; Wiki-CS has twenty splits, a heterophilous graph the ten official ones: see `split`.
+    CiteSeer's 15 ids without a row get zero features and class 0, as in PyG, and are in no mask.
 
     Args:
         name: the dataset.
@@ -103,8 +102,7 @@ def load_graphs(
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats. Molecules are those of `load_molecules`, with numbers for
-    classes.
+    without self-loops and repeats. Molecules are as in `load_molecules`, with numbers for classes.
 
     Args:
         name: the collection.
@@ -229,7 +227,7 @@ def _read(
 
 
 def _accepting(read: Reader[Content], name: str, options: Mapping[str, Any]) -> Reader[Content]:
-    """The reader, if it takes what it shall be told."""
+    """The reader, if it accepts these options."""
     unknown = [option for option in options if option not in inspect.signature(read).parameters]
     if unknown:
         raise ValueError(

@@ -21,7 +21,7 @@ def map_features(graph: Graph, path: str | os.PathLike[str]) -> Graph:
 
     The values are the same, so are all results. The file holds the rows as they are, nothing else;
     it must stay while the graph is used; a file of that name that is mapped already stays with who
-    uses it. What is written to `x` does not reach the file.
+    uses it. Changes of `x` do not reach the file.
 
     Args:
         graph: with dense features on the CPU.

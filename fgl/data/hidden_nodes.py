@@ -19,8 +19,8 @@ class HiddenNodes(NamedTuple):
     Args:
         graph: of the n nodes that stay.
         missing: int64 ``[n]``, how many hidden neighbours each has.
-        features: float ``[n, width, num_features]``, those of its first hidden neighbours, then
-            zeros.
+        features: float ``[n, width, num_features]``, the features of its first hidden neighbours,
+            then zeros.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0, 1], [1, 0]]))
@@ -40,7 +40,7 @@ def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
     Args:
         graph: features may be sparse.
         nodes: int64 ``[m]``, without repeats.
-        width: so many missing neighbours of a node are kept.
+        width: largest number of missing neighbours that are kept for a node.
 
     Raises:
         TypeError, ValueError: if `nodes` are no nodes of the graph.

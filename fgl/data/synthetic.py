@@ -239,7 +239,7 @@ def small_molecules(
 ) -> tuple[list[Graph], Tensor, list[str]]:
     """Made-up molecules: a ring, or none, with a chain, and a number that atoms and bonds decide.
 
-    The columns of features are those of ``torch_geometric.utils.from_smiles``, of which the atomic
+    The columns of features are as in ``torch_geometric.utils.from_smiles``, of which the atomic
     number, the degree and whether an atom is in a ring are set, and the bonds' type. The number is
     0.3 for every atom, minus 1 for a nitrogen, minus 1.5 for an oxygen, plus 1 for a double bond.
 

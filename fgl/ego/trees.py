@@ -53,7 +53,7 @@ def levels(fanouts: Sequence[int]) -> list[int]:
 
 
 class EgoSampler:
-    """Samples ego-graphs of a fixed shape: every node has exactly so many sampled neighbours.
+    """Samples ego-graphs of a fixed shape: each node has a fixed number of sampled neighbours.
 
     Neighbours (sources of a node's incoming edges) are drawn uniformly and with replacement, one
     gather on the neighbour table per hop; a repeated edge counts as often as it is there, one of
@@ -133,7 +133,7 @@ def training_trees(
     Args:
         graph: without a training mask all nodes count.
         fanouts: see `EgoSampler`.
-        shuffle: whether they come in a random order; else in that of the nodes.
+        shuffle: whether they come in a random order; otherwise in the order of the nodes.
 
     Example:
         >>> graph = fgl.Graph(torch.ones(4, 1), torch.tensor([[1, 2], [0, 1]]))
@@ -307,7 +307,7 @@ def check_steps(epochs: int, batch_size: int) -> None:
 
 
 def check_float(value: object, name: str) -> None:
-    """Refuse what is no dense floating-point tensor.
+    """Raise unless a value is a dense floating-point tensor.
 
     Example:
         >>> check_float(torch.tensor([1]), "values")

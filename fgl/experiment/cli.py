@@ -57,7 +57,7 @@ def cli(
         SystemExit: after ``--help``, and with code 2 for flags that make no sense.
         ImportError: where tyro is not installed.
         TypeError: where two flags have the same name, or one has neither a type nor a default.
-        ValueError: for a preset that names what is no flag, or has a value that is refused.
+        ValueError: for a preset with an unknown flag, or with a value that is refused.
 
     Example:
         >>> def main(run: fgl.experiment.Run = fgl.experiment.Run(), mu: float = 0.1):
@@ -154,7 +154,7 @@ def _parse(
 
     @registry.struct_rule
     def rule(info: Any) -> StructConstructorSpec | None:
-        """The flags of `main` make its arguments, those of a dataclass make a dataclass."""
+        """The flags of `main` make its arguments, the flags of a dataclass make a dataclass."""
 
         def build(**values: Any) -> Any:
             try:

@@ -292,7 +292,7 @@ class Graph(Facts):
         """Graphs without `batch` as one collection; `y` and the masks among `given` are per graph.
 
         Features (dense), edges and fields of both are kept, the graphs' own labels and masks are
-        not. Where only some have weights, those of the others are 1.
+        not. If only some have weights, the others' weights are 1.
 
         Raises:
             ValueError: if there is no graph, one has no nodes, their features differ in width, or

@@ -25,7 +25,7 @@ class Facts:
     edge_label_index: Tensor | None
 
     def __repr__(self) -> str:
-        """The shapes of what it has, as PyG writes them."""
+        """The shapes of the graph's fields, as PyG writes them."""
         values = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}  # type: ignore[arg-type]
         shown = {name: value for name, value in values.items() if name != "backend"}
         said = (

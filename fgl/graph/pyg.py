@@ -1,4 +1,4 @@
-"""PyG's `Data` and `Batch`: what a `Graph` reads of them, by name, and what it refuses."""
+"""PyG's `Data` and `Batch`: the fields that a `Graph` reads and the ones that it refuses."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
 
 
 def _answers(data: Any, given: dict[str, Any]) -> Tensor | None:
-    """Labels ``[n]`` or numbers; those of pairs of nodes are called ``edge_label`` in PyG."""
+    """Labels ``[n]`` or numbers; labels of pairs of nodes are called ``edge_label`` in PyG."""
     y: Tensor | None = given.get("y")
     of_pairs = getattr(data, "edge_label", None)
     if of_pairs is not None and y is not None:

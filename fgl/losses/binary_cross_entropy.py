@@ -17,10 +17,10 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``, s being
     the logistic function and K the entries of masked rows whose answer is not NaN; 0, with a
-    gradient, where there is none.
+    gradient, if there is none.
 
     Args:
-        output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, what a model says of n examples.
+        output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, from 0 to 1, NaN where unknown.
         mask: bool or float weights ``[n]``; default all rows.
 

@@ -54,7 +54,7 @@ def cross_entropy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
 
 
 def _shifted(logits: Tensor, target: Tensor) -> Tensor:
-    """Logits less that of the label: their `logsumexp` is the loss, exact where it is small.
+    """Logits minus the label's logit: their `logsumexp` is the loss, exact even if it is small.
 
     For a few classes a third of the time of `log_softmax`.
     """

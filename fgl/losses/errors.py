@@ -15,7 +15,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     answer is not NaN; 0, with a gradient, where there is none.
 
     Args:
-        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, what a model says of n examples.
+        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN where unknown.
         mask: bool or float weights ``[n]``; default all rows.
 

@@ -1,4 +1,4 @@
-"""Means of what is known: answers are NaN where nobody knows them."""
+"""Means over known answers; unknown ones are NaN."""
 
 from __future__ import annotations
 

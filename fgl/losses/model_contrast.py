@@ -21,10 +21,10 @@ def model_contrast(
 ) -> Tensor:
     """Pull embeddings to the received model's, push them from one's own earlier ones (FedVGAE).
 
-    ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and
-    ``p_qu = exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the
-    received model's embeddings and zp those of a queue of this client's earlier models. With an
-    empty queue it is 0.
+    ``-mean_u log(g_u / (g_u + sum_q p_qu))`` with ``g_u = exp(cos(z_u, zg_u) / tau)`` and ``p_qu =
+    exp(cos(z_u, zp_qu) / tau)`` (FedVGAE, Eq. 10; MOON, Eq. 3), where zg are the received model's
+    embeddings and zp the embeddings of a queue of this client's earlier models. With an empty queue
+    it is 0.
 
     Args:
         z: float ``[n, d]``, of the model being trained.

@@ -1,7 +1,7 @@
 """Contrast between two sets of embeddings of the same nodes.
 
-One client's similarities exist a block of rows at a time. Under `vmap`, those of many small clients
-are one masked tensor.
+One client's similarities are computed one block of rows at a time. Under `vmap`, the similarities
+of many small clients are one masked tensor.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def node_contrast(
         block: largest number of similarities held at a time.
 
     Returns:
-        Scalar: mean over the anchors that have a positive; 0, with a gradient, if there is none.
+        Scalar: mean over the anchors that have a positive; 0, with a gradient, if no anchor has.
         Rows of length zero have similarity 0 to everything and get no gradient.
 
     Raises:
@@ -334,7 +334,7 @@ def _batch_of_one(
 
 
 def _taking_part(mask: Tensor) -> Tensor:
-    """Node indices ``[K, m]``, those of the mask first; m is what the largest client needs."""
+    """Node indices ``[K, m]``, masked nodes first; m is the number of the largest client's."""
     width = mask.shape[1] if mask.is_cuda else int(mask.sum(1).max())
     order = mask.to(torch.uint8).argsort(dim=1, descending=True, stable=True)
     return order[:, :width]

@@ -1,4 +1,4 @@
-"""Bayesian personalised ranking: what somebody chose scores above what nobody showed them."""
+"""Bayesian personalised ranking: chosen items should score above items that were not chosen."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .weighted_mean import weighted_mean
 
 
 def ranking(positive: Tensor, negative: Tensor, *, mask: Tensor | None = None) -> Tensor:
-    """Mean over pairs of scores of how far a chosen item is from standing above another (BPR).
+    """Mean loss over pairs of a chosen item and another one, whose score should be lower (BPR).
 
     ``-1/(n k) sum_i sum_j log sigma(p_i - n_ij)``
 
     Args:
-        positive: float ``[n]``, scores p of what was chosen.
-        negative: float ``[n]`` or ``[n, k]``, scores of what was not, for the same rows.
+        positive: float ``[n]``, the scores p of the chosen items.
+        negative: float ``[n]`` or ``[n, k]``, the scores of items that were not, for the same rows.
         mask: bool ``[n]``, the rows that count; default all.
 
     Returns:

@@ -22,7 +22,7 @@ def sampled_reconstruction(
     mask: Tensor | None = None,
     negative_mask: Tensor | None = None,
 ) -> Tensor:
-    """Sampled reconstruction: the edges, and as many pairs that are none (FedVGAE, Eq. 7).
+    """Sampled reconstruction: the edges, and the same number of other pairs (FedVGAE, Eq. 7).
 
     ``(sum_edges softplus(-z_u . z_v) + sum_negatives softplus(z_u . z_v)) / (edges + negatives)``,
     the mean binary cross-entropy of the logits. O(num_edges d) time, nothing of size n x n.

@@ -1,4 +1,4 @@
-"""Means over what counts, and the weights that a mask stands for."""
+"""Weighted means, and the weights that a mask stands for."""
 
 from __future__ import annotations
 

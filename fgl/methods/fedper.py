@@ -68,7 +68,7 @@ def fedper(
 
 
 def others(names: Collection[str], common: Collection[str]) -> list[str]:
-    """The outermost modules that hold nothing of what is common.
+    """The outermost modules without a common tensor.
 
     Args:
         names: of all tensors.

@@ -183,8 +183,8 @@ def gcfl_plus(
         first_round: how many rounds pass before the first split.
         seq_length: how many rounds are compared, at least 1.
         standardize: whether to divide each sequence by its standard deviation.
-        sequence: what is compared: the lengths of the updates, or of the gradients at their ends,
-            which a client sends as ``"gradient_norm"``.
+        sequence: the sequences to compare: the lengths of the updates, or of the gradients at their
+            ends, which a client sends as ``"gradient_norm"``.
 
     Raises:
         TypeError: if a number is none.

@@ -1,4 +1,4 @@
-"""MOON: embeddings near those of the received model, far from those of one's own earlier ones."""
+"""MOON: embeddings close to the received model's, and far from the client's earlier models'."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def moon(
     Args:
         fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
             all nodes at once.
-        contrast: weight of the term, at least 0; with 0 there is none.
+        contrast: weight of the term, at least 0; 0 turns it off.
         temperature: of the contrast, above 0.
         queue: how many of a client's earlier models are pushed away, at least 1.
 

@@ -126,7 +126,7 @@ def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool)
 
 
 def with_models(fedavg: Method, own: Collection[str], models: Models) -> Method:
-    """The method, whose clients have models of their own: what is not common stays with them.
+    """The method for clients with models of their own, which keep all parts that are not common.
 
     Example:
         >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2), torch.nn.Linear(2, 2))

@@ -36,7 +36,7 @@ def ring(fedavg: Method) -> Method:
 
 
 def average_neighbours(inbox: Inbox, state: State) -> tuple[dict[int, Message], State]:
-    """The mean of every client's own model and those of its neighbours on the ring.
+    """The mean of each client's own model and its neighbours' models on the ring.
 
     Returns:
         ``{"model": mean, "num_clients": how many went into it}`` for every client that is here.

@@ -130,7 +130,7 @@ def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) ->
     """The mean over a client's local steps of the loss's gradient at the same `params`.
 
     Returns:
-        Name to gradient of what is trained; zeros where there is no step.
+        The gradient of each trained tensor, by name; zeros without a step.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([0, 1]))

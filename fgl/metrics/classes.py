@@ -1,4 +1,4 @@
-"""Metrics of classes: accuracy, macro F1, and what they are counted from."""
+"""Metrics of classes: accuracy, macro F1, and their counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def accuracy(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 
 def hit_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What `accuracy` is made of, on the device: how many are right, and how many there are.
+    """The counts behind `accuracy`, on the device: right answers, and all answers.
 
     Args:
         logits, y, mask: as for `accuracy`.
@@ -105,7 +105,7 @@ def macro_f1(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> float:
 
 
 def class_counts(logits: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
-    """What `macro_f1` is made of, on the device.
+    """The counts behind `macro_f1`, on the device.
 
     Args:
         logits, y, mask: as for `macro_f1`.

@@ -1,4 +1,4 @@
-"""What can be scored: masked rows, and of these the answers that are known."""
+"""The entries that can be scored: known answers of masked rows."""
 
 from __future__ import annotations
 

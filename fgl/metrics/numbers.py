@@ -15,13 +15,13 @@ def rmse(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
     rows whose answer to task j is not NaN, T the tasks that have one.
 
     Args:
-        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, what a model says of n examples.
+        output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
         y: float ``[n]`` or ``[n, t]``, NaN where unknown.
         mask: bool ``[n]``; default all rows.
 
     Returns:
-        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite where a model
-        says NaN of what is known, and NaN where nothing is known.
+        A float64 scalar where `output` is, so that nobody waits for a GPU; infinite if the output
+        is NaN at a known answer, and NaN if no answer is known.
 
     Raises:
         TypeError: if `y` is not floating point, or `mask` not bool.
@@ -102,5 +102,5 @@ def _errors(output: Tensor, y: Tensor, mask: Tensor | None) -> tuple[Tensor, Ten
 
 
 def _mean_of(each: Tensor, scored: Tensor) -> Tensor:
-    """The mean over the tasks that can be scored; NaN where there is none."""
+    """The mean over the tasks that can be scored; NaN without such a task."""
     return torch.where(scored, each, 0.0).sum() / scored.sum()

@@ -38,7 +38,7 @@ class Embedded(nn.Module):
 
     @property
     def reads_like(self) -> nn.Module:
-        """The model whose forward says what is read of a graph."""
+        """The model whose forward decides which fields of a graph are read."""
         return self.model
 
     def forward(self, *args: Any, return_embedding: bool = False, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Observation of a model: what it computes while a loss calls it."""
+"""Observation of a model: inner results that it computes while a loss calls it."""
 
 from __future__ import annotations
 

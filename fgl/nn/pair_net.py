@@ -76,7 +76,7 @@ class PairNet(nn.Module):
         return out
 
     def _means(self, adj: SparseMatrix, edge_attr: Tensor | None) -> list[SparseMatrix]:
-        """The operators, those of edges into a node first."""
+        """The operators; edges into a node come first."""
         got = 0 if edge_attr is None else edge_attr.shape[1]
         if got != self.edge_dim:
             raise ValueError(f"Expected edge_attr to have {self.edge_dim} columns, but got {got}")

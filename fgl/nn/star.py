@@ -21,7 +21,7 @@ class Star(nn.Module):
     ``x W + b``, each with the s of the depth before. Then ``[h || s] W_j + b_j``, summed over each
     graph's nodes, and ``dropout(relu(g W' + b')) W'' + b''``.
 
-    What is under the names of `STRUCTURE` is the structure channel.
+    The part under the names of `STRUCTURE` is the structure channel.
 
     Args:
         in_channels: number of node features, without the encodings.

@@ -1,4 +1,4 @@
-"""Privacy: bounds on a client's change, noise and what it is worth, sums that hide uploads."""
+"""Privacy: bounds on a client's change, noise and its epsilon, and sums that hide uploads."""
 
 from . import masks, signatures
 from .accountant import ORDERS, epsilon, noise_for

@@ -1,4 +1,4 @@
-"""The accountant: the epsilon that noise is worth after so many rounds, by its privacy loss."""
+"""The accountant: the epsilon of noise after a number of rounds, by its privacy loss."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def epsilon(
     sample_rate: float = 1.0,
     orders: Sequence[float] | None = None,
 ) -> float:
-    """The epsilon of the Gaussian mechanism, so many times, at a delta.
+    """Epsilon after `rounds` uses of the Gaussian mechanism, for a given delta.
 
     Without sampling it is exact: the epsilon of one Gaussian mechanism with
     ``noise_multiplier / sqrt(rounds)`` (Balle and Wang 2018, Theorem 8). With a `sample_rate` the
@@ -123,7 +123,7 @@ def _of_losses(noise_multiplier: float) -> Any:
 
 
 def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float = 1.0) -> float:
-    """The noise multiplier that gives an epsilon after so many rounds: the inverse of `epsilon`.
+    """The noise multiplier that gives an epsilon after `rounds` uses: the inverse of `epsilon`.
 
     Args:
         epsilon: to stay at or just below, above 0.

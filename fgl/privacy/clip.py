@@ -39,7 +39,7 @@ def length_of(update: Mapping[str, Tensor]) -> Tensor:
 def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
     """The update, shortened where it is too long: ``u min(1, length / ||u||)``.
 
-    The length is that of all tensors together. It holds for the result in its own dtype: what is
+    The length is over all tensors together. It holds for the result in its own dtype: what is
     shortened is made shorter by a rounding. An update with an entry that is not finite becomes
     zeros, since no factor bounds it.
 
@@ -48,7 +48,7 @@ def clip(update: Mapping[str, Tensor], *, length: float) -> dict[str, Tensor]:
         length: the bound, above 0.
 
     Returns:
-        Name to tensor, of the same dtypes; what is short enough is the very same.
+        Tensors by name, of the same dtypes; an update that is short enough is returned itself.
 
     Raises:
         TypeError: if a tensor is not in floating point.

@@ -1,4 +1,4 @@
-"""The epsilon of several mechanisms together, such as those of all runs that one site was in."""
+"""The epsilon of several mechanisms together, such as all runs that one site took part in."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
 
 
 def wrapped_sum(words: Iterable[Tensor], *, minus: Iterable[Tensor] = ()) -> Tensor:
-    """The sum of int64 tensors modulo 2^64, less that of others.
+    """The sum of int64 tensors modulo 2^64, minus the sum of others.
 
     Example:
         >>> wrapped_sum([torch.tensor([2**63 - 1]), torch.tensor([1])])

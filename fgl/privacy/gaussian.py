@@ -34,7 +34,7 @@ def gaussian(
 
     The entries are first rounded towards 0, and the noise to the nearest, to multiples of a power
     of two below ``sigma / 2^20``; the sum of the two is exact. So the last bits of a float tell
-    nothing of what lies under the noise (Mironov 2012): the result is that of the ideal mechanism,
+    nothing of what lies under the noise (Mironov 2012): the result equals the ideal mechanism's,
     rounded. What remains is that one entry's noise is made of 64 random bits, so that it ends at
     9.1 sigma. How long the computation takes is not hidden.
 
@@ -176,7 +176,7 @@ def seed_from_system(device: torch.device) -> None:
 
 
 def _bits(count: int, unprotected: torch.Generator | None) -> Any:
-    """So many times 64 random bits, uint64 ``[count]``."""
+    """The given number of 64-bit random words, uint64 ``[count]``."""
     if unprotected is None:
         return np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     halves = torch.randint(2**32, (2 * count,), generator=unprotected, device=unprotected.device)

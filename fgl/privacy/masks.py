@@ -1,7 +1,7 @@
 """The secure sum's parts: keys, masks, shares and sealed letters, of bytes and tensors.
 
-Nothing here is cryptography of our own. X25519, HKDF-SHA256, ChaCha20 and ChaCha20-Poly1305 are
-those of `cryptography`; Shamir's sharing is that of `pycryptodome` (Flower uses it too).
+Nothing here is cryptography of our own. X25519, HKDF-SHA256, ChaCha20 and ChaCha20-Poly1305 come
+from `cryptography`, Shamir's sharing from `pycryptodome` (Flower uses it too).
 
 The clients of an exchange stand in a list; a client's place in it is its row. A client has two
 pairs of keys (one to seal letters with, one to make masks with) and the seed of a mask of its own.
@@ -64,7 +64,7 @@ def agreed_key(secret: bytes, public: bytes, about: bytes) -> bytes:
 
 
 def mask(seed: bytes, count: int) -> Tensor:
-    """So many words of ChaCha20's stream.
+    """The given number of words of ChaCha20's stream.
 
     Returns:
         int64 ``[count]``, uniform modulo 2^64 to who does not know the seed.
@@ -89,7 +89,7 @@ def letters(
         keys: uint8 ``[n, 64]``, the public keys of all.
         threshold: how many shares give a secret back.
         about: what the letters are bound to; who knows something else cannot open them.
-        draw: gives so many random bytes.
+        draw: function from a number to that many random bytes.
 
     Returns:
         uint8 ``[n, 92]``, one letter for each; one for itself is among them.
@@ -259,7 +259,7 @@ def unmasked(
     Args:
         total: int64 ``[P]``, the sum of what `masked` made, over those who sent.
         keys, sent, about: as in `revealed`.
-        secrets: those of `told_secrets`, by row.
+        secrets: the secrets from `told_secrets`, by row.
 
     Returns:
         int64 ``[P]``.

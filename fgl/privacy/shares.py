@@ -1,6 +1,6 @@
 """Shares of a secret, and the secret behind them where some are false.
 
-Shamir's sharing is that of `pycryptodome`.
+Shamir's sharing comes from `pycryptodome`.
 """
 
 from __future__ import annotations

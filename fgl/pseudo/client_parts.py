@@ -23,7 +23,7 @@ def part_of(
 
     Args:
         node_id: int64 ``[n]``, the client's global ids.
-        labels: int64 ``[num_nodes]``, -1 where there is none; or nothing.
+        labels: int64 ``[num_nodes]``, -1 for nodes without one; or nothing.
         similar: the pseudo graph ``[num_nodes, num_nodes]``; or nothing.
 
     Returns:
@@ -48,11 +48,11 @@ def unpacked(
     Args:
         message: with or without a part (see `part_of`); one for another number of nodes is left
             out, with a warning.
-        graph: the client's; what is in its `y` are labels.
+        graph: the client's graph; its `y` has labels.
 
     Returns:
-        The message without the part; labels int64 ``[num_nodes]``, -1 where there is none; the
-        pseudo graph ``[num_nodes, num_nodes]``, empty where there is none.
+        The message without the part; labels int64 ``[num_nodes]``, -1 for nodes without one; the
+        pseudo graph ``[num_nodes, num_nodes]``, empty if it has none.
 
     Raises:
         TypeError: if `y` is numbers.

@@ -143,7 +143,7 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
         mask: bool ``[N]``, which nodes may count: those that do not train.
 
     Returns:
-        A mean over nodes; 0 where there is none.
+        A mean over nodes; 0 without a node.
 
     Example:
         >>> labels, mask = torch.tensor([0, -1]), torch.ones(2, dtype=torch.bool)

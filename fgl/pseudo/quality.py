@@ -21,7 +21,7 @@ def describe(
     """How much of the pseudo labels and the pseudo graph that clients hold is right.
 
     Args:
-        labels: pseudo labels ``[N_k]`` per client, -1 where there is none; may be empty.
+        labels: pseudo labels ``[N_k]`` per client, -1 for nodes without one; may be empty.
         edges: local row, local column, weight ``[E_k]`` per client; may be empty.
         node_id: the clients' global ids ``[N_k]``.
         y: true labels ``[N]`` by global id.

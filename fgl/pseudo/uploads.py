@@ -115,7 +115,7 @@ def nodes_of(uploads: Mapping[int, Mapping[str, Any]], state: Mapping[str, Any])
     """What a server remembers for `upload_check`: which nodes each client has.
 
     Args:
-        uploads: client to what it sent, ``node_id`` among it.
+        uploads: the clients' messages, with ``node_id``.
         state: the server's, of the round before.
 
     Example:

@@ -90,4 +90,4 @@ class _Bound:
         self.kwargs = kwargs
 
     def apply_defaults(self) -> None:
-        """There are none."""
+        """An empty mapping."""

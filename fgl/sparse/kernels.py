@@ -1,4 +1,4 @@
-"""Kernels of two backends: torch's own for CSR, and those of torch-sparse and torch-scatter."""
+"""Kernels of two backends: torch's own for CSR, and torch-sparse's with torch-scatter."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def backend(name: str) -> Backend:
 
     Raises:
         ValueError: for an unknown name.
-        ImportError: if what it needs is not installed.
+        ImportError: if its packages are not installed.
     """
     if name not in KINDS:
         raise ValueError(f"Expected backend to be one of {list(KINDS)}, but got {name!r}")

@@ -30,7 +30,7 @@ class SparseMatrix:
         value: float ``[nnz]``, one per entry in row-major order; ``None`` means all ones.
 
     Raises:
-        TypeError: if `pattern` is none (a scipy matrix: `from_scipy`).
+        TypeError: if `pattern` is not a pattern (a scipy matrix: `from_scipy`).
         ValueError: if `value` does not have one number per entry.
 
     Example:

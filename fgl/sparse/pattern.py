@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @contextmanager
 def outside(*of: Tensor | None) -> Iterator[None]:
-    """Outside inference mode and torch.func's transforms, for what is made once and kept.
+    """A context outside inference mode and torch.func's transforms, for tensors that are kept.
 
     What ``torch.func.grad`` makes is of its level alone, and of no use to whoever comes later.
 

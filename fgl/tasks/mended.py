@@ -61,7 +61,7 @@ def generator_task(
         train: local training; noise and dropout are drawn anew in each step.
         share: of a client's validation nodes that are hidden.
         weights: a, b and c'.
-        seed: decides what is hidden.
+        seed: decides the hidden nodes.
 
     Returns:
         A task that is scored by ``count_error``, the mean difference of the counts over all nodes,
@@ -231,7 +231,7 @@ def mended(
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
-        seed: of what is hidden, and of the generators.
+        seed: seed of the hidden nodes and of the generators.
         gen_epochs: epochs of the generators with the others' gradients, three rounds each.
         gen_local_epochs: epochs of the generators before, alone.
         gen_hide: share of a client's validation nodes that are hidden, for a generator to learn.

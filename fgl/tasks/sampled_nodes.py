@@ -131,7 +131,7 @@ def sampled_steps(
 class SampledNodes(Cut):
     """Nodes of clients that are cut from one graph, in minibatches with sampled neighbours.
 
-    Partition, split and scores are those of `Nodes`.
+    Partition, split and scores are as in `Nodes`.
 
     Example:
         >>> task = SampledNodes(clients=3, hidden=8, batch_size=64).load(seed=0)

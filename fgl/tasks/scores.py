@@ -90,10 +90,10 @@ def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = T
     Returns:
         ``(params, graph) -> {"val_auc", "val_ap", "auc", "ap"}``, the last two on the test pairs;
         without the names of pairs that lack edges or negatives, so none for a client that only
-        trains; NaN where a model's scores are, as those of one that has diverged.
+        trains; NaN if the model's scores are NaN, as after divergence.
 
     Raises:
-        ValueError: when called, if the graph is that of no split.
+        ValueError: when called, if no split has this graph.
 
     Example:
         >>> split = fgl.data.edge_split(fgl.data.load("synthetic"))

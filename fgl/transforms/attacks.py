@@ -108,7 +108,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
     """Every attacker's update times a factor: -1 turns its sign, -10 drives the model away.
 
     Args:
-        factor: by which what it changed is multiplied.
+        factor: factor of its change.
 
     Example:
         >>> sent, came = {"model": {"w": torch.tensor(1.0)}}, {"model": {"w": torch.tensor(3.0)}}
@@ -196,7 +196,7 @@ def little_is_enough(z: float = 1.5) -> Attack:
 
 
 def heavy(num_examples: float = 1e9) -> Attack:
-    """Every attacker says that it has so many examples.
+    """Every attacker claims to have `num_examples` examples.
 
     Args:
         num_examples: the lie, at least 0.

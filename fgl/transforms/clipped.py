@@ -20,9 +20,9 @@ COVERED = ("model", "num_examples")
 def clipped(method: Method, *, length: float) -> Method:
     """The method whose clients send ``sent + clip(model - sent)``, and all weigh the same.
 
-    The length is that of the trained tensors together, from the model that the server sent. A
-    buffer, such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"``
-    says 1: a client's number is data too, though it still stands beside the message for a history
+    The length is over the trained tensors together, from the model that the server sent. A buffer,
+    such as a mean of batch normalisation, goes back as it was sent. ``"num_examples"`` says 1: a
+    client's number is data too, though it still stands beside the message for a history
     (`Method.silent`). It protects nothing alone; noise needs it.
 
     Args:

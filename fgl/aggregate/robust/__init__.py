@@ -1,4 +1,4 @@
-"""Robust means: what a server makes of its clients when some of them may be hostile.
+"""Robust means: aggregates that withstand some hostile clients.
 
 Each takes what `fgl.aggregate.mean` takes, a name to ``[K, ...]``, without NaN, and gives a name to
 ``[...]``. None looks at weights: a number of examples is what a client says of itself. Several need

@@ -47,9 +47,9 @@ def centred_clipping(
     centre: Mapping[str, Tensor] | None = None,
     steps: int = 3,
 ) -> dict[str, Tensor]:
-    """The mean of what is clipped around a moving centre (centred clipping).
+    """The mean of vectors that are clipped around a moving centre (centred clipping).
 
-    ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, so many times.
+    ``v <- v + mean_k (x_k - v) min(1, radius / ||x_k - v||)``, repeated `steps` times.
 
     A bad client moves v by at most ``radius / K`` in a step. What it costs: clients that are
     farther from the centre than the radius are slowed down, be they honest or not.
@@ -91,7 +91,7 @@ def _clipped(
     centre: Mapping[str, Tensor] | None,
     steps: int,
 ) -> dict[str, Tensor]:
-    """``v + mean_k share_k (x_k - v)``, so many times."""
+    """``v + mean_k share_k (x_k - v)``, repeated `steps` times."""
     if radius is not None:
         check_number(name, radius, above=0)
     whole, clients = stacked(stack)

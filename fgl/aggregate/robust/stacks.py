@@ -28,7 +28,7 @@ def stacked(stack: Stack) -> tuple[dict[str, Tensor], int]:
     """Name to ``[K, ...]``, and K.
 
     Raises:
-        TypeError: if a tensor is complex, or those of a list have several dtypes.
+        TypeError: if a tensor is complex, or the tensors of a list have several dtypes.
         ValueError: if there is no tensor, no client, or the numbers of clients differ.
     """
     if not stack:
@@ -63,7 +63,7 @@ def check_minority(bad: int, clients: int) -> None:
 
 
 def in_order(value: Tensor) -> Tensor:
-    """Each entry of ``[K, ...]`` in ascending order over the clients, in what it is computed in."""
+    """Each entry of ``[K, ...]`` in ascending order over the clients, in the dtype of the sum."""
     return (value.to(exact(value)) + 0.0).sort(0).values  # -0.0 and 0.0 would be a tie of two bits
 
 

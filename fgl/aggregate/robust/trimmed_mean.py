@@ -1,4 +1,4 @@
-"""The mean of what is left when the extremes of each entry are left out."""
+"""The trimmed mean: each entry's mean without its extremes."""
 
 from __future__ import annotations
 

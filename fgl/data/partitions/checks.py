@@ -30,5 +30,5 @@ def check_labels(y: Any) -> None:
 
 
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:
-    """Announce a partition of more than so many edges: it is one call, and takes long."""
+    """Announce a partition of a graph with many edges, since the single call takes long."""
     return shown(f"{what} of {num_edges:,} edges", long=num_edges > many)

@@ -74,10 +74,10 @@ def dirichlet_partition(
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
     """Examples dealt as GPFL's public code deals them: its own draw, of seed 0.
 
-    The rule is that of `dirichlet_partition` with ``cap=0.95``, drawn from numpy's legacy generator
-    in the public code's order: all mixes; then, until everybody has enough, a client among *all*
-    of them, again if it has no room, and a class by inverting the mix's cumulative sum, again if
-    the class is used up. So the clients are those behind the paper's Table 2.
+    The rule is the one of `dirichlet_partition` with ``cap=0.95``, drawn from numpy's legacy
+    generator in the public code's order: all mixes; then, until everybody has enough, a client
+    among *all* of them, again if it has no room, and a class by inverting the mix's cumulative sum,
+    again if the class is used up. So the clients are those behind the paper's Table 2.
 
     What the public code leaves open: it would draw for hours where the classes that are left have
     next to nothing of a client's mix (less than 1e-4); here they are equally likely then. Of two

@@ -94,7 +94,7 @@ def leiden_partition(
         num_clients: number of clients; each gets at least one node.
         delta: slack of the sizes, at least 0.
         resolution: at least 0; above 1 for more and smaller communities.
-        iterations: of the algorithm, at least 1; it is called again with what it found.
+        iterations: of the algorithm, at least 1; each iteration starts from the last one's result.
         seed: of Leiden.
 
     Returns:

@@ -16,7 +16,7 @@ from ...sparse import SparseMatrix
 
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
-    """A scipy csr_matrix, its indices checked: those of a file may point anywhere."""
+    """A scipy csr_matrix with checked indices, since a file's may point anywhere."""
     from scipy.sparse import csr_matrix
 
     try:

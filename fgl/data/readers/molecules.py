@@ -83,7 +83,7 @@ def read_molecules(folder: Path, name: str, *, parse: Parse | None = None) -> Mo
 
 
 def _graph(text: str, parse: Parse) -> Graph | None:
-    """A molecule; None where the string is none."""
+    """A molecule; None if the string does not describe one."""
     try:
         data = parse(text)
     except ValueError:  # an atom or a bond that PyG has no number for

@@ -1,4 +1,4 @@
-"""Readers of numpy's archives: gnn-benchmark's, those of the heterophilous graphs, GraphSAINT's."""
+"""Readers of numpy's archives: gnn-benchmark's, the heterophilous graphs', GraphSAINT's."""
 
 from __future__ import annotations
 

@@ -22,8 +22,8 @@ KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
     """The graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
 
-    The graph is undirected, without self-loops and repeats. `val_mask` is that of ``val_masks``;
-    the nodes of ``stopping_masks`` are in no mask. The test nodes are those of every split.
+    The graph is undirected, without self-loops and repeats. `val_mask` is from ``val_masks``; the
+    nodes of ``stopping_masks`` are in no mask. The test nodes are the same in every split.
 
     Args:
         folder: the folder with ``data.json``.

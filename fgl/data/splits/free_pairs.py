@@ -38,7 +38,7 @@ class FreePairs:
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """So many of them, as `negative_edges` draws them."""
+        """The given number of pairs, as `negative_edges` draws them."""
         if num < 0 or num > self.count * (num if replacement else 1):
             raise ValueError(
                 f"Expected num to be in [0, {self.count}], the pairs of {self.num_nodes} nodes "

@@ -62,7 +62,7 @@ def class_capped_split(
         graph: with labels.
         train_per_class: by default ``floor(0.6 num_nodes / num_classes)``.
         num_val: by default ``round(0.2 num_nodes)``.
-        num_test: at most so many test nodes; default all that are left.
+        num_test: largest number of test nodes; default all remaining nodes.
         seed: of the random choice.
 
     Returns:

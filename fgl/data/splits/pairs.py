@@ -173,7 +173,7 @@ def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
 
 
 def checked_answers(graph: Graph) -> Tensor:
-    """`y` of pairs: 1 for those that are an edge, 0 for those that are none."""
+    """`y` of pairs: 1 for pairs that are an edge, 0 for other pairs."""
     y = graph.y
     if graph.edge_label_index is None or y is None:
         raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")

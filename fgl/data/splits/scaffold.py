@@ -1,4 +1,4 @@
-"""Split of molecules by scaffold: what is tested has rings that nobody trained on."""
+"""Split of molecules by scaffold: ring systems of test molecules are new to training."""
 
 from __future__ import annotations
 

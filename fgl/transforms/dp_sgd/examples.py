@@ -175,7 +175,7 @@ def check_alone(method: Method, graph: Graph, context: Any, examples: Tensor) ->
 
 
 def _elsewhere(method: Method) -> Params:
-    """Parameters that are neither what a client starts from nor what it was sent."""
+    """Parameters that differ from a client's initial ones and from the ones that it was sent."""
     torch.manual_seed(0)
     tensors = {**method.initial(), **method.personal}
     return {
