@@ -48,7 +48,7 @@ def logits_in_blocks(
         model: one of these, or any that returns a row for each node, such as PyG's.
         params: its parameters and buffers, by name.
         graph: one graph.
-        block_size: nodes per block; a graph that has no more is computed as a whole.
+        block_size: nodes per block; a graph with at most this many nodes is computed as a whole.
         hops: how far a node looks: as many as the model has layers; one more where a layer reads
             its neighbours' degrees, as PyG's GCNConv does. A stack of convolutions needs none.
 

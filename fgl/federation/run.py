@@ -150,13 +150,13 @@ def run(
         raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     guarded = checked(method)
     result = _first(method, place.num_clients, start)
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if checkpoint is not None:
-        known = identity(method, seed, participation, dropouts, config)
-        known |= {"refuse_copies": True} if limits.refuse_copies else {}
-        known |= {**place.identity(method), "start": start and digest(start)}
+        values = identity(method, seed, participation, dropouts, config)
+        values |= {"refuse_copies": True} if limits.refuse_copies else {}
+        values |= {**place.identity(method), "start": start and digest(start)}
     with ExitStack() as stack:
-        folder = stack.enter_context(opened(checkpoint, known))
+        folder = stack.enter_context(opened(checkpoint, values))
         stack.enter_context(memory_kept())
         if folder is not None:
             saved = folder.load(_device(method, place))

@@ -159,7 +159,7 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
     high = whole
     while _spent(noise_multiplier=high / 2, **how) <= epsilon:
         high /= 2
-    found: float = accounting.calibrate_dp_mechanism(
+    multiplier: float = accounting.calibrate_dp_mechanism(
         lambda: _of_losses(high),
         lambda noise: accounting.SelfComposedDpEvent(_event(noise, sample_rate), rounds),
         epsilon,
@@ -167,9 +167,9 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
         accounting.ExplicitBracketInterval(high / 2, high),
         tol=5e-4 * high / 2,
     )
-    while _spent(noise_multiplier=found, **how) > epsilon:  # on a grid of its own
-        found *= 1 + 1e-4
-    return found
+    while _spent(noise_multiplier=multiplier, **how) > epsilon:  # on a grid of its own
+        multiplier *= 1 + 1e-4
+    return multiplier
 
 
 _spent = epsilon  # `noise_for` has an argument of this name

@@ -154,7 +154,7 @@ def mend(
     seen: Graph | None = None,
     seed: int = 0,
 ) -> Graph:
-    """A graph with the neighbours that a generator says its nodes miss, each joined to its node.
+    """Add the neighbours to a graph that a generator predicts, each joined to its node.
 
     Dropout is off; the public code never switches it off.
 
@@ -222,9 +222,9 @@ def mended(
 
     Every client trains a generator of its own, first alone, then with a new optimiser and the
     others' gradients (`fgl.methods.fedsage_plus`). What the generator makes of the graph without
-    its hidden nodes is joined to the graph that has them. The new nodes count in no weight of a
-    client, no divergence, and no number of local steps. A warning says so where no client gets one:
-    then the task is as before.
+    its hidden nodes is joined to the graph that has them. The new nodes do not count in a client's
+    weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
+    so and the task is unchanged.
 
     Defaults are the public code's (src/utils/config.py). See `fgl.nn.NeighbourGenerator` and `mend`
     for what differs; and its clients weigh the same, which is `fgl.tasks.weighed_equally`.

@@ -39,9 +39,9 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
     Args:
         method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
-            ``"fedstar"``; any other needs nothing.
-        kind: of setting, such as `Nodes`.
-        values: of other fields.
+            ``"fedstar"``; any other method needs no preset.
+        kind: class of the setting, such as `Nodes`.
+        values: values of other fields.
 
     Example:
         >>> task = preset("fedgcn", fgl.tasks.Nodes, clients=3, hidden=8).load(seed=0)

@@ -53,10 +53,10 @@ def sampled_node_task(
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask.
-        clients: graphs with labels, and a training mask where not all nodes train.
+        clients: graphs with labels, and a training mask unless all nodes train.
         model: returns a row of logits for each node; a node looks at most one hop farther than
             `fanouts`, which is checked where a graph has more nodes than a block.
-        optimizer: makes a `torch.optim` optimiser of a list of tensors.
+        optimizer: function from a list of tensors to a `torch.optim` optimiser.
         fanouts: neighbours drawn per node, hop by hop; -1 means all.
         epochs: passes over a client's training nodes in a round.
         batch_size: training nodes per step; the last batch is kept, even if it is small.

@@ -66,14 +66,14 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         inner = _without_left(state, parts)
         message, new = method.send(params, context, inner, graph)
-        out, kept = dict(message), dict(new)
+        out, new_state = dict(message), dict(new)
         for part in [part for part in parts if part in message]:
             named, left = _encoded(
                 code, part, out.pop(part), context["received"], state.get(_left(part), {}), template
             )
             out |= named
-            kept |= {_left(part): left} if left else {}
-        return out, kept
+            new_state |= {_left(part): left} if left else {}
+        return out, new_state
 
     def decoded(message: Message, sent: Message) -> Message:
         return _decoded(code, message, sent, parts, template)
@@ -83,8 +83,8 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         whole = {client: decoded(inbox[client], inbox.sent.get(client, {})) for client in inbox}
-        made = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
-        return method.aggregate(made, state)
+        decoded_inbox = Inbox(whole, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+        return method.aggregate(decoded_inbox, state)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.deploy(message, _without_left(state, parts), graph)
@@ -117,14 +117,14 @@ def _encoded(
     sent, columns = received.get(part, {}), [f"{part}_{key}" for key in code.keys]
     plain = {name: t for name, t in value.items() if not t.is_floating_point()}
     out: Message = {column: {} for column in columns} | ({part: plain} if plain else {})
-    kept: Params = {}
+    rests: Params = {}
     for name in [name for name in value if name not in plain]:
         difference = value[name] - sent[name] if name in sent else value[name]
         tensors, rest = code.encode(difference, left.get(name))
         for column, tensor in zip(columns, tensors, strict=True):
             out[column][name] = tensor
-        kept |= {} if rest is None else {name: rest}
-    return out, kept
+        rests |= {} if rest is None else {name: rest}
+    return out, rests
 
 
 def _decoded(

@@ -57,26 +57,26 @@ def rounded_downloads(
     def whole(message: Message) -> Message:
         if "rounded" not in message:
             return message
-        found = {name: t.to(own[name]) for name, t in message["rounded"].items()}
-        found |= message.get("model", {})
+        params = {name: t.to(own[name]) for name, t in message["rounded"].items()}
+        params |= message.get("model", {})
         others = {key: value for key, value in message.items() if key != "rounded"}
-        return {**others, "model": {name: found[name] for name in own if name in found}}
+        return {**others, "model": {name: params[name] for name in own if name in params}}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return method.receive(whole(message), state, graph)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        known = {id(message): whole(message) for message in inbox.sent.values()}
-        sent = {client: known[id(message)] for client, message in inbox.sent.items()}
+        wholes = {id(message): whole(message) for message in inbox.sent.values()}
+        sent = {client: wholes[id(message)] for client, message in inbox.sent.items()}
         heard = Inbox(dict(inbox), inbox.num_clients, sent, inbox.round, inbox.asked)
         outbox, new = method.aggregate(heard, state)
-        made: dict[int, Message] = {}
+        packed_by_id: dict[int, Message] = {}
 
         def once(message: Message) -> Message:
-            if id(message) not in made:  # one message for several clients stays one
-                made[id(message)] = packed(message)
-            return made[id(message)]
+            if id(message) not in packed_by_id:  # one message for several clients stays one
+                packed_by_id[id(message)] = packed(message)
+            return packed_by_id[id(message)]
 
         return changed_messages(outbox, once), new
 

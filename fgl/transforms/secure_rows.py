@@ -78,11 +78,11 @@ def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
         lost = {client for each in result.history for client in each.dropped}
         if lost or "num_clients" not in result.outbox[0]:
             raise ValueError(f"Expected sums over all clients, but got none of {sorted(lost)}")
-        told = []
+        sums = []
         for client, (own, mine) in enumerate(zip(graphs, rows, strict=True)):
             params = method.deploy(result.outbox[client], result.client_states[client], own)
-            told.append(params["rows"][mine])
-        return told, sum(each.bytes_up + each.bytes_down for each in result.history)
+            sums.append(params["rows"][mine])
+        return sums, sum(each.bytes_up + each.bytes_down for each in result.history)
 
     return total
 

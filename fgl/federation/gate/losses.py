@@ -28,18 +28,18 @@ def mean_loss(losses: Mapping[int, Sequence[float]]) -> tuple[float, dict[int, s
         >>> mean_loss({0: [0.5], 1: [math.inf]})
         (0.5, {1: 'a loss that is not finite'})
     """
-    told = {client: values for client, values in losses.items() if values}
+    reported = {client: values for client, values in losses.items() if values}
     odd = {
         client: "a loss that is not finite"
-        for client, values in told.items()
+        for client, values in reported.items()
         if not all(map(math.isfinite, values))
     }
-    each = {c: sum(value / len(v) for value in v) for c, v in told.items() if c not in odd}
+    each = {c: sum(value / len(v) for value in v) for c, v in reported.items() if c not in odd}
     if not each:
         return math.nan, odd
     median = statistics.median_high(map(abs, each.values()))
     for client, value in each.items():
         if abs(value) > FARTHEST * max(median, 1.0):
             odd[client] = f"a mean loss of {value:.3g}, where the median client has {median:.3g}"
-    kept = [value for client, value in each.items() if client not in odd]
-    return sum(kept) / len(kept), dict(sorted(odd.items()))
+    usual = [value for client, value in each.items() if client not in odd]
+    return sum(usual) / len(usual), dict(sorted(odd.items()))

@@ -67,19 +67,19 @@ def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P,
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in given.items() if key != place}
         settings, call = _settings(signature, rest, place), _call(signature, rest)
-        made = builder(*args, **kwargs)
-        if not isinstance(made, Method):
-            got = type(made).__name__
+        built = builder(*args, **kwargs)
+        if not isinstance(built, Method):
+            got = type(built).__name__
             raise TypeError(f"Expected {name} to return a Method, but got {got}")
         outer = method.made_of if method else ()
         if sealed and method:
             check_seals(method)
-        start = len(outer) if made.layers[: len(outer)] == outer else 0
-        if method and not start and made.layers[: len(method.layers)] == method.layers:
+        start = len(outer) if built.layers[: len(outer)] == outer else 0
+        if method and not start and built.layers[: len(method.layers)] == method.layers:
             start = len(method.layers)
-        left = {key: getattr(made, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
-        new = Layer(name, settings, call, sealed, left, made.layers[start:])
-        return replace(made, layers=(*outer, new))
+        left = {key: getattr(built, key) for key in {*FUNCTIONS, "train", "model", *sealed}}
+        new = Layer(name, settings, call, sealed, left, built.layers[start:])
+        return replace(built, layers=(*outer, new))
 
     return build
 

@@ -87,15 +87,15 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     """
 
     check_untied(model)
-    known: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
+    shapes_of: dict[nn.Module, tuple[list[str], dict[str, torch.Size]]] = {}
 
     def loss(params: Params, graph: Graph, context: Message) -> Tensor:
         # A method whose model was replaced may still have this loss, which has the first model.
         called = stand_in(model)
-        if called not in known:  # a lazy layer has no shapes before
+        if called not in shapes_of:  # a lazy layer has no shapes before
             shapes = {name: t.shape for name, t in called.state_dict().items()}
-            known[called] = [name for name, _ in called.named_parameters()], shapes
-        names, shapes = known[called]
+            shapes_of[called] = [name for name, _ in called.named_parameters()], shapes
+        names, shapes = shapes_of[called]
         missing = [name for name in names if name not in params]
         others = [name for name, tensor in params.items() if shapes.get(name) != tensor.shape]
         if missing or others:

@@ -188,11 +188,17 @@ def answer(
     ledger.check(costs)
     before = _marks(shelf)
     with _loop(method, graph, note, shelf) as loop:
-        ((_, made),) = loop.train(note.round, {note.client: message}, [note.client])
+        ((_, client_answer),) = loop.train(note.round, {note.client: message}, [note.client])
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.onward if name in state}
-    reply = _Reply(asked, bool(state), made.losses, made.num_examples, pack(made.message or {}))
+    reply = _Reply(
+        asked,
+        bool(state),
+        client_answer.losses,
+        client_answer.num_examples,
+        pack(client_answer.message or {}),
+    )
     with shelf.alone():
         if _marks(shelf) != before:  # another process of this site was quicker
             other = _kept(shelf, note, asked)
@@ -208,7 +214,7 @@ def answer(
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
-    return made, bool(state)
+    return client_answer, bool(state)
 
 
 class _Reply(NamedTuple):
