@@ -360,3 +360,56 @@ def test_fedsage_plus_is_the_public_code() -> None:
         assert {v: int(n) for v, n in enumerate(got) if n} == {v: n for v, n in want if n}
         differ += int((count.round() != count.floor()).sum())
     assert differ
+
+
+# GraphFL
+
+
+class Smooth(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = fgl.nn.GCNConv(FEATURES, 5), fgl.nn.GCNConv(5, CLASSES)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.conv2(torch.tanh(self.conv1(x, adj)), adj)
+
+
+def published_graphfl(first: Params, rounds: int, adapt_steps: int, adapt_lr: float) -> Params:
+    """LocalUpdate_GCN.forward of gnn_ml_update_nonIID.py, round by round."""
+
+    def on(p: Params, own: fgl.Graph, mask: Any) -> Tensor:
+        a = operator(own)
+        h = torch.tanh(a @ (own.x @ p["conv1.lin.weight"].T) + p["conv1.bias"])  # type: ignore[operator]
+        logits = a @ (h @ p["conv2.lin.weight"].T) + p["conv2.bias"]
+        return cross_entropy(logits[mask], own.y[mask])  # type: ignore[index]
+
+    shared = {name: value.clone().requires_grad_() for name, value in first.items()}
+    for _ in range(rounds):
+        adam = torch.optim.Adam(shared.values(), lr=0.02, weight_decay=5e-4)
+        adam.zero_grad()
+        for own in CLIENTS:
+            fast = {name: value.detach().requires_grad_() for name, value in shared.items()}
+            for _step in range(adapt_steps):
+                grads = torch.autograd.grad(on(fast, own, own.train_mask), list(fast.values()))
+                fast = {
+                    name: (value - adapt_lr * grad).detach().requires_grad_()
+                    for (name, value), grad in zip(fast.items(), grads, strict=True)
+                }
+            query = torch.autograd.grad(on(fast, own, own.val_mask), list(fast.values()))
+            for leaf, grad in zip(shared.values(), query, strict=True):
+                leaf.grad = grad / len(CLIENTS) + (0 if leaf.grad is None else leaf.grad)
+        adam.step()
+    return {name: value.detach() for name, value in shared.items()}
+
+
+def test_graphfls_meta_step_is_the_public_code() -> None:
+    """First order, all clients alike, a new Adam with weight decay in each round."""
+    one_step = Training(partial(torch.optim.SGD, lr=1.0), num_steps=1)
+    fedavg = fgl.fedavg(drawn(Smooth), train=one_step)
+    inner = fgl.methods.graphfl(fedavg, adapt_steps=3, adapt_lr=0.1, query="validation")
+    method = fgl.methods.fedopt(
+        inner, rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4,
+        bias_correction=True, anew=True,
+    )  # fmt: skip
+    result = fgl.run(method, CLIENTS, num_rounds=3)
+    agree(result.outbox[0]["model"], published_graphfl(fedavg.initial(), 3, 3, 0.1))  # type: ignore[arg-type]
