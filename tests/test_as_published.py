@@ -413,3 +413,37 @@ def test_graphfls_meta_step_is_the_public_code() -> None:
     )  # fmt: skip
     result = fgl.run(method, CLIENTS, num_rounds=3)
     agree(result.outbox[0]["model"], published_graphfl(fedavg.initial(), 3, 3, 0.1))  # type: ignore[arg-type]
+
+
+# HeurFedAMP
+
+
+def published_heurfedamp(first: Params, rounds: int) -> list[Params]:
+    """pytorch/fedamp.py and pytorch/fedamp/utils.py of pFedGraph."""
+    models, clouds = [dict(first) for _ in CLIENTS], [dict(first) for _ in CLIENTS]
+    for index in range(rounds):
+        for k, own in enumerate(CLIENTS):
+
+            def loss(p: Params, own: Any = own, cloud: Any = clouds[k], t: int = index) -> Tensor:
+                h = torch.tanh(operator(own) @ (own.x @ p["conv1.lin.weight"].T) + p["conv1.bias"])
+                logits = operator(own) @ (h @ p["conv2.lin.weight"].T) + p["conv2.bias"]
+                total = on_training_nodes(logits, own)
+                return total + (t > 0) * 0.5 * sum((p[n] - cloud[n]).square().sum() for n in p)
+
+            for _ in range(STEPS):
+                models[k] = descend(models[k], loss)
+        far = [torch.cat([(m[n] - first[n]).flatten() for n in first]) for m in models]
+        for i in range(len(CLIENTS)):
+            row = torch.stack([(10 * torch.cosine_similarity(far[i], f, 0)).exp() for f in far])
+            row[i] = 0
+            row = 0.7 * row / row.sum()
+            row[i] = 0.3
+            clouds[i] = {n: sum(row[j] * m[n] for j, m in enumerate(models)) for n in first}  # type: ignore[misc]
+    return models
+
+
+def test_heurfedamp_is_the_public_code() -> None:
+    fedavg = fgl.fedavg(drawn(Smooth), train=SGD)
+    states = fgl.run(fgl.methods.heurfedamp(fedavg), CLIENTS, num_rounds=3).client_states
+    for k, want in enumerate(published_heurfedamp(fedavg.initial(), 3)):
+        agree(states[k]["model"], want)
