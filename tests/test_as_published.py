@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as changed
 from functools import partial
 from typing import Any
 
@@ -12,8 +13,11 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import fgl
+from fgl import tasks
 from fgl.federation import Training
-from fgl.methods import fedpub, proxy_graph
+from fgl.methods import fedpub, fedsage_plus, proxy_graph
+from fgl.tasks.mended import _hide
+from fgl.tasks.task import weighed_equally
 
 LR, DECAY, STEPS = 0.1, 0.01, 2
 SGD = Training(partial(torch.optim.SGD, lr=LR, weight_decay=DECAY), num_steps=STEPS)
@@ -216,8 +220,6 @@ def published_fedselect(first: Params, rounds: int, *, top: float, cap: float, e
 
 def test_fedselect_is_the_public_code() -> None:
     """Passes within each epoch, local statistics, how many are chosen, until the cap is passed."""
-    from fgl.tasks.task import weighed_equally
-
     fedavg = weighed_equally(fgl.fedavg(drawn(Normalised), train=SGD))
     how: Any = {"top": 0.3, "cap": 0.5, "every": 2}
     method = fgl.methods.fedselect(fedavg, **how)
@@ -321,12 +323,6 @@ def published_generators(net: Any, impaired: Any, whole: Any, epochs: int) -> li
 
 def test_fedsage_plus_is_the_public_code() -> None:
     """Counts are cut, the feature generator learns alone, the cross term, what is mended."""
-    from dataclasses import replace as changed
-
-    from fgl import tasks
-    from fgl.methods import fedsage_plus
-    from fgl.tasks.mended import _hide
-
     make = partial(fgl.nn.NeighbourGenerator, FEATURES, 6, CLASSES, latent=4, widths=(5, 6))
     net = drawn_once(drawn(make))
     with torch.no_grad():
@@ -447,3 +443,26 @@ def test_heurfedamp_is_the_public_code() -> None:
     states = fgl.run(fgl.methods.heurfedamp(fedavg), CLIENTS, num_rounds=3).client_states
     for k, want in enumerate(published_heurfedamp(fedavg.initial(), 3)):
         agree(states[k]["model"], want)
+
+
+# FedSage, FedGCN
+
+
+@pytest.mark.parametrize("name", ["fedsage", "fedgcn"])
+def test_clients_can_weigh_the_same(name: str) -> None:
+    """As train_fedSage of src/fedsage.py and src/server_class.py of FedGCN have it."""
+    kind = {"fedsage": fgl.nn.SAGE, "fedgcn": partial(fgl.nn.GCN, summed=True)}[name]
+    net = drawn(lambda: kind(FEATURES, 4, CLASSES, dropout=0.0))
+    fedavg, sent = fgl.fedavg(net, train=SGD), []
+    build = getattr(fgl.tasks, name)
+
+    def send(params: Any, *given: Any) -> Any:
+        sent.append(params)
+        return build(fedavg, equal=True).send(params, *given)
+
+    method = changed(build(fedavg, equal=True), send=send)
+    got = fgl.run(method, CLIENTS, num_rounds=1).outbox[0]["model"]
+    agree(got, {n: sum(each[n] for each in sent) / len(sent) for n in sent[0]})  # type: ignore[arg-type]
+    plain = fgl.run(build(fedavg), CLIENTS, num_rounds=1).outbox[0]["model"]
+    want = fgl.run(fedavg, CLIENTS, num_rounds=1).outbox[0]["model"]
+    agree(plain, want)  # type: ignore[arg-type]
