@@ -27,7 +27,7 @@ Params = dict[str, Tensor]
 
 def agree(got: Any, want: Any) -> None:
     """Tensors of the same names that differ by rounding alone."""
-    torch.testing.assert_close(dict(got), dict(want), rtol=0, atol=1e-11)
+    torch.testing.assert_close(dict(got), dict(want), rtol=0, atol=1e-12)
 
 
 def drawn(make: Any) -> Any:
