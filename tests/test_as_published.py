@@ -16,7 +16,7 @@ import fgl
 from fgl import tasks
 from fgl.federation import Training
 from fgl.methods import fedpub, fedsage_plus, proxy_graph
-from fgl.tasks.mended import _hide
+from fgl.tasks.mended import _hide, mend
 from fgl.tasks.task import weighed_equally
 
 LR, DECAY, STEPS = 0.1, 0.01, 2
@@ -343,7 +343,7 @@ def test_fedsage_plus_is_the_public_code() -> None:
     differ = 0
     for k, own in enumerate(whole):
         agree(result.client_states[k]["model"], models[k])
-        made = tasks.mend(net, models[k], own, seen=task.clients[k])
+        made = mend(net, models[k], own, seen=task.clients[k])
         count, _, _ = torch.func.functional_call(
             net.eval(),
             models[k],

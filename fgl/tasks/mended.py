@@ -228,7 +228,8 @@ def mended(
     then the task is as before.
 
     Defaults are the public code's (src/utils/config.py), but for `equal`, as in `fedsage`; see also
-    `fgl.nn.NeighbourGenerator` and `mend` for what differs.
+    `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the public code calls no
+    `eval()` there.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
