@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import networkx
@@ -216,6 +217,30 @@ def test_the_mean_of_the_channel_is_weighted_by_examples() -> None:
     for name, value in result.outbox[0]["model"].items():
         each = [result.client_states[k]["model"][name] for k in range(K)]
         close(value, sum(w * v for w, v in zip(weight, each, strict=True)) / sum(weight))
+
+
+def test_every_client_draws_its_own_feature_channel() -> None:
+    """And takes the common structure channel, in its first round; then it goes on with its own."""
+    method, made = case("fedstar", "star nodes", dropout=0.0, dtype=F64)
+    starts: list[Any] = []
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        starts.append(context["start"])
+        return method.send(params, context, state, own)
+
+    states = fgl.run(replace(method, send=send), made.clients, num_rounds=1).client_states
+    fgl.run(replace(method, send=send), made.clients, num_rounds=2)
+    first, second = starts[:K], starts[-K:]
+    for name, value in method.initial().items():
+        structure, bias = name.startswith("structure_"), name.endswith("bias")
+        for k in range(K):
+            assert same(first[k][name], value) is structure
+            assert structure or same(second[k][name], states[k]["model"][name])  # type: ignore[index]
+            assert structure or bias or not same(first[k][name], first[k - 1][name])
+            spread = (value.std(), first[k][name].std())
+            assert structure or bias or 0.5 < float(spread[0] / spread[1]) < 2
+    plain = fgl.run(fedstar(made.fedavg, draw=False), made.clients, num_rounds=1)
+    assert not same(plain.client_states[0]["model"], states[0]["model"])
 
 
 def test_settings_choose_the_network() -> None:

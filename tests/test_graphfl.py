@@ -80,14 +80,15 @@ def slopes(
 @pytest.mark.parametrize("query", ["half", "all", "validation"])
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
-    method = graphfl(smooth(), adapt_steps=steps, adapt_lr=0.5, query=query)
+    how: Any = {"adapt_steps": steps, "adapt_lr": 0.5, "query": query}
+    method = graphfl(smooth(), **how, second_order=True)
     seen, context = first_step(method, own())
     for seed in range(5):
         want, got = slopes(method, method.initial(), seen, context, seed=seed, eps=1e-4)
         assert abs(float(got)) > 1e-3
         close(got, want, atol=1e-8)
     if steps:
-        first = graphfl(smooth(), adapt_steps=steps, adapt_lr=0.5, query=query, second_order=False)
+        first = graphfl(smooth(), **how)
         one, two = (gradient(m, m.initial(), seen, context) for m in (method, first))
         assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
 
@@ -100,7 +101,7 @@ def test_the_gradient_is_of_second_order_on_any_task(task: str, query: Any) -> N
     At a ReLU's kink the adapted loss jumps, so the differences are of small steps.
     """
     made = known(task, 0.0, F64)
-    method = graphfl(made.fedavg, adapt_steps=2, adapt_lr=0.1, query=query)
+    method = graphfl(made.fedavg, adapt_steps=2, adapt_lr=0.1, query=query, second_order=True)
     seen, context = first_step(method, made.clients[2])
     generator = torch.Generator().manual_seed(1)
     params = {
@@ -135,7 +136,7 @@ def test_training_steps_along_this_gradient() -> None:
 def test_without_adaptation_it_is_fedavg() -> None:
     clients = [each.replace(x=each.x.to(F64)) for each in graphs()]
     base = smooth(replace(SGD, num_steps=3))
-    method = graphfl(base, adapt_steps=0, query="all")
+    method = graphfl(base, adapt_steps=0, query="all", equal=False)
     got, want = (fgl.run(each, clients, num_rounds=3) for each in (method, base))
     close(got.outbox[0], want.outbox[0], atol=1e-12)
 

@@ -144,6 +144,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "own-models up num_examples": ONE_OF_ALL,
     "scaffold up num_examples": "whether the client has a training example: 1 or 0; the true "
     "number stands beside the message",
+    "graphfl up num_examples": "whether the client has a training example: 1 or 0; the true "
+    "number stands beside the message",
     "clipped up num_examples": ONE_OF_ALL,
     "local-gaussian up num_examples": "nothing, it is 1",
     "per-example-gaussian up num_examples": "nothing, it is 1",
@@ -151,7 +153,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up gradient_norm": "how far the client is from done",
     "up shift": "a gradient at a model that the server knows: as much as the model tells",
     "up own": "which weights moved most: in the first layer they name features",
-    "up embedding": "the mean answer to a known graph: a fingerprint of the model",
+    "up embedding": "the mean embedding of a known graph: a fingerprint of the model",
     "up answers": "the answers to known graphs: a fingerprint of the model",
     "fedhgn up coefficients": "how the client's relations mix the shared matrices",
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
@@ -200,6 +202,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down pull": "the sum of what others sent as gradients",
     "down made": "what the others sent as made",
     "down count": "what the others sent as count",
+    "down missing": "what the others sent as missing",
     "down owners": "how many clients took part",
     "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
     "scaled",

@@ -66,7 +66,8 @@ def heurfedamp(
 
     ``xi_ii`` is given, the others share the rest as ``exp(scale cos(theta_i - theta_0, theta_j -
     theta_0))``; the penalty is ``lambda / 2 ||theta - u_i||^2``. The optimiser starts anew in every
-    round, as in that public code.
+    round, and a client's first round has no penalty, as in that public code. (There it is the
+    federation's first round, which a client that comes later cannot know of.)
 
     Args:
         fedavg: what clients train and send; its server averages.
@@ -82,7 +83,7 @@ def heurfedamp(
         False
 
     Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form is that of
-    https://github.com/MediaBrain-SJTU/pFedGraph
+    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py)
     """
     check_number("own", own, at_least=0, at_most=1)
     check_number("scale", scale, at_least=0)
@@ -93,11 +94,13 @@ def heurfedamp(
         return softmax_attention(similarity(rows, centre=False), scale=scale, own=own)
 
     afresh = replace(fedavg.train, keep_optimizer=False)
-    return passing(replace(fedavg, train=afresh), attention, weight=penalty)
+    return passing(replace(fedavg, train=afresh), attention, weight=penalty, at_first=False)
 
 
 @layer
-def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
+def passing(
+    fedavg: Method, attention: Attention, *, weight: float, at_first: bool = True
+) -> Method:
     """Every client keeps its own model, held near the mix that an attention makes for it.
 
     Args:
@@ -105,6 +108,7 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         attention: of the clients' models ``[K, P]`` less the initial one, gives the weights
             ``[K, K]`` of the mixes.
         weight: of ``1/2 ||theta - u_i||^2`` in the loss.
+        at_first: whether a client is held near its start in its first round, which has no mix yet.
 
     Example:
         >>> alone = passing(fgl.fedavg(torch.nn.Linear(1, 1)), lambda rows: torch.eye(len(rows)),
@@ -118,11 +122,12 @@ def passing(fedavg: Method, attention: Attention, *, weight: float) -> Method:
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
         sent = message["model"] if own else {}  # at first none: held near its start
-        cloud = {**params, **sent}
-        return params, {**context, "cloud": cloud, "received": cloud}
+        cloud, held = {**params, **sent}, torch.tensor(at_first or bool(own))
+        return params, {**context, "cloud": cloud, "received": cloud, "held": held}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
-        return fedavg.loss(params, graph, context) + weight * proximal(params, context["cloud"])
+        near: Tensor = context["held"] * weight * proximal(params, context["cloud"])
+        return fedavg.loss(params, graph, context) + near
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)

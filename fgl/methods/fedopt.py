@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from ..aggregate import server_step
-from ..checks import check_choice, check_weight
+from ..checks import check_choice, check_number, check_weight
 from ..federation import Inbox, Message, Method, State, changed_messages, layer, refuse
 
 
@@ -18,8 +18,11 @@ def fedopt(
     rule: Literal["sgd", "adam", "yogi", "adagrad"] = "sgd",
     server_lr: float = 0.5,
     momentum: float | None = None,
+    beta2: float = 0.99,
     tau: float = 1e-3,
+    weight_decay: float = 0.0,
     bias_correction: bool = False,
+    anew: bool = False,
 ) -> Method:
     """FedAvg with a server optimiser: a step on ``D = mean - theta`` (FedOpt, Algorithm 2).
 
@@ -31,8 +34,11 @@ def fedopt(
         rule: the optimiser; ``"sgd"`` without momentum is damped FedAvg.
         server_lr: its learning rate, at least 0.
         momentum: decay of the first moment; default 0 with ``"sgd"``, else 0.9.
+        beta2: decay of the second moment, in [0, 1); torch's Adam has 0.999.
         tau: adaptivity, Adam's epsilon, at least 0.
+        weight_decay: what of theta is taken off D, at least 0.
         bias_correction: of the moments of ``"adam"``, as in Adam's own paper.
+        anew: whether the moments start anew in each round.
 
     Raises:
         ValueError: if a rate is out of range or the rule unknown, or `fedavg` is a `gcfl`; when
@@ -48,12 +54,13 @@ def fedopt(
     check_weight(server_lr=server_lr)
     if momentum is None:
         momentum = 0.0 if rule == "sgd" else 0.9
-    check_weight(momentum=momentum, tau=tau)
+    check_weight(momentum=momentum, tau=tau, weight_decay=weight_decay)
+    check_number("beta2", beta2, at_least=0, below=1)
     if bias_correction and rule != "adam":
         raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
     why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
     refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", why)
-    how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "tau": tau}
+    how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "beta2": beta2, "tau": tau}
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}
 
@@ -66,11 +73,13 @@ def fedopt(
             raise ValueError(
                 "Expected the server to send everybody the same model, but got one for each"
             )
-        moments: Any = {key: state[key] for key in ("m", "v", "t") if key in state}
+        kept = () if anew else ("m", "v", "t")
+        moments: Any = {key: state[key] for key in kept if key in state}
         before = state["model"]
         # what travels, at first the whole model
         old = {name: before[name] for name in target if name not in buffers}
-        stepped, moments = server_step(old, target, moments, **how)
+        decayed = {name: target[name] - weight_decay * old[name] for name in old}
+        stepped, moments = server_step(old, decayed if weight_decay else target, moments, **how)
         model = {**target, **stepped}
         moved = changed_messages(outbox, lambda message: {**message, "model": model})
         return moved, {**made, "model": model, **moments}

@@ -4,26 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import torch
 
 from ..federation import Message, Method, Params, State, layer
 from ..graph import Graph
 from ..nn import Star
+from ..personalize import part
 from .fedper import fedper
+from .own_models import drawn
 
 
 @layer
-def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE) -> Method:
+def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: bool = True) -> Method:
     """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
 
-    A client uses its own model with the structure channel that it is sent.
+    Every client draws its own feature channel in its first round. It uses its own model with the
+    structure channel that it is sent.
 
     Args:
         fedavg: what clients train, and how they are weighted; its model is a `fgl.nn.Star`, or has
             the layers of `shared`.
         shared: names of the modules that travel.
+        draw: whether clients draw what does not travel; else all start from the common model.
 
     Raises:
-        TypeError: if `shared` is a string.
+        TypeError: if `shared` is a string, or a module that would be drawn cannot be, see `drawn`.
         ValueError: if the model has no such layer, or `shared` names none.
 
     Example:
@@ -34,7 +41,7 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE) -> Method
         ['structure_pre.weight', 'structure_pre.bias', 'structure_convs.0.bias',
          'structure_convs.0.lin.weight']
 
-    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009
+    Source: Tan et al. 2023, https://arxiv.org/abs/2211.13009; yuetan031/FedStar
     """
     if shared == Star.STRUCTURE and not hasattr(fedavg.model, "structure_pre"):
         raise ValueError(
@@ -42,8 +49,17 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE) -> Method
             f"a task), but got {type(fedavg.model).__name__}"
         )
     method = fedper(fedavg, shared=shared)
+    if draw:
+        with torch.random.fork_rng([]):
+            drawn(fedavg.model, but=shared)  # raises where it cannot be drawn
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        if draw and "model" not in state:
+            own = drawn(fedavg.model, but=shared)
+            message = {**message, "model": {**own, **part(message["model"], *shared)}}
+        return method.receive(message, state, graph)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return method.receive(message, state, graph)[0]
 
-    return replace(method, deploy=deploy)
+    return replace(method, receive=receive, deploy=deploy)

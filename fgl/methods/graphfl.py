@@ -38,19 +38,22 @@ def graphfl(
     adapt_steps: int = 10,
     adapt_lr: float = 0.01,
     query: Query = "half",
-    second_order: bool = True,
+    second_order: bool = False,
+    equal: bool = True,
 ) -> Method:
     """FedAvg of the loss after steps on own examples: ``L_query(theta - a grad L_support - ...)``.
 
     Each of the task's local steps is an episode: from the model a client takes `adapt_steps` steps
     of gradient descent on its support set, and the local optimiser steps on the gradient of the
-    query set's loss through all of them (MAML; GraphFL, Algorithm 1). The server's part is that of
-    `fedavg`. A client uses the model after such steps on all of its training examples, in
-    evaluation mode, minibatch by minibatch where the task draws them (always the same ones).
+    query set's loss after them (MAML; GraphFL, Algorithm 1). A client uses the model after such
+    steps on all of its training examples, in evaluation mode, minibatch by minibatch where the task
+    draws them (always the same ones).
 
-    The paper's single meta-step of Adam at the server, rate 0.02, is ``fedopt(graphfl(...),
-    rule="adam", server_lr=0.02, tau=1e-8, bias_correction=True)`` of a task with one local step of
-    SGD.
+    The public code's meta-step, a new Adam with weight decay in each round, is
+    ``fedopt(graphfl(...), rule="adam", server_lr=0.02, beta2=0.999, tau=1e-8, weight_decay=5e-4,
+    bias_correction=True, anew=True)`` of a task with one local step of SGD at rate 1. The code then
+    lets clients fine-tune the new model, and goes on from the mean of that. Here the server keeps
+    the model that is good to adapt from, which a mean of adapted ones is not.
 
     Args:
         fedavg: its loss is the one adapted to.
@@ -61,7 +64,10 @@ def graphfl(
             ``"all"``: both are all of them. ``"validation"``: all training nodes are the support
             set and the validation nodes the query set; then a score on the validation nodes is one
             of training data.
-        second_order: whether the gradient goes through the adaptation's gradients.
+        second_order: whether the gradient goes through the adaptation's gradients, as in MAML; the
+            public code takes the query loss's gradient at the adapted model.
+        equal: whether all clients with an example weigh the same, as in the public code; else they
+            weigh as in `fedavg`.
 
     Raises:
         ValueError: if a number or `query` is out of range, the model has a batch norm with running
@@ -75,8 +81,8 @@ def graphfl(
         >>> int(context["support"]["train_mask"].values.sum())
         2
 
-    Source: Wang et al. 2022, https://arxiv.org/abs/2012.04187; Finn et al. 2017, MAML,
-    https://arxiv.org/abs/1703.03400
+    Source: Wang et al. 2022, https://arxiv.org/abs/2012.04187; binghuiwang/GraphFL; Finn et
+    al. 2017, MAML, https://arxiv.org/abs/1703.03400
     """
     check_number("adapt_steps", adapt_steps, at_least=0, integer=True)
     check_weight(adapt_lr=adapt_lr)
@@ -110,6 +116,11 @@ def graphfl(
         last = side(graph, context, False) if query == "half" else (graph, context)
         return fedavg.loss(params, *last)
 
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        examples: Any = message["num_examples"]
+        return {**message, "num_examples": (examples > 0).long()}, kept
+
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         params = fedavg.deploy(message, state, graph)
         start, context = fedavg.receive(message, state, graph)
@@ -123,7 +134,8 @@ def graphfl(
         return {name: value.detach() for name, value in params.items()}
 
     train = replace(fedavg.train, num_steps=None, batches=batches)
-    return replace(fedavg, loss=loss, deploy=deploy, train=train)
+    method = replace(fedavg, loss=loss, deploy=deploy, train=train)
+    return replace(method, send=send, max_examples=min(1, fedavg.max_examples)) if equal else method
 
 
 def _check_model(fedavg: Method) -> None:

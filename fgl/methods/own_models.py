@@ -174,11 +174,12 @@ def same(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
     return one.keys() == other.keys() and all(one[name].equal(other[name]) for name in one)
 
 
-def drawn(model: nn.Module) -> Params:
+def drawn(model: nn.Module, *, but: Collection[str] = ()) -> Params:
     """Initial parameters drawn anew, from torch's global generator.
 
     Args:
         model: the architecture; its modules have `reset_parameters`, or it has that itself.
+        but: names of modules that stay as they are.
 
     Raises:
         TypeError: if a module has parameters and no `reset_parameters`: it would stay as it is.
@@ -189,8 +190,10 @@ def drawn(model: nn.Module) -> Params:
         False
     """
     fresh = copy.deepcopy(model)
-    whole = hasattr(fresh, "reset_parameters")
-    for module in [fresh] if whole else fresh.modules():
+    whole = not but and hasattr(fresh, "reset_parameters")
+    stay = tuple(f"{each}." for each in but)
+    modules = [module for name, module in fresh.named_modules() if not f"{name}.".startswith(stay)]
+    for module in [fresh] if whole else modules:
         reset: Any = getattr(module, "reset_parameters", None)
         if reset is not None:
             reset()

@@ -37,7 +37,7 @@ from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
-from .task import Task, bounded
+from .task import Task, bounded, weighed_equally
 
 
 def generator_task(
@@ -217,6 +217,7 @@ def mended(
     gen_learns: Literal["features", "all"] = "features",
     gen_judged: Literal["missing", "all"] = "missing",
     gen_reads: Literal["impaired", "whole"] = "impaired",
+    equal: bool = False,
 ) -> Task:
     """FedSage+: the same task on graphs to which generators have added missing neighbours.
 
@@ -226,8 +227,9 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py). See `fgl.nn.NeighbourGenerator` and `mend`
-    for what differs; and its clients weigh the same, which is `fgl.tasks.weighed_equally`.
+    Defaults are the public code's (src/utils/config.py), but for `equal`, as in `fedsage`; see also
+    `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the public code calls no
+    `eval()` there.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
@@ -245,6 +247,7 @@ def mended(
         gen_judged: which generated neighbours others judge, those of nodes that miss some or all.
         gen_reads: what a generator reads when its graph is mended, the graph without the hidden
             nodes, or the whole one.
+        equal: whether all clients of the task weigh the same, as in the public code.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -297,7 +300,8 @@ def mended(
             "stays as it is",
             stacklevel=2,
         )
-    counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
+    base = weighed_equally(task.fedavg) if equal else task.fedavg
+    counted = _counting(base, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
     return replace(task, clients=clients, fedavg=counted, bytes_before=sent, new_nodes=new)
 

@@ -10,6 +10,7 @@ from .graphs import Graphs
 from .nodes import Nodes
 from .settings import Setting
 from .subgraph_nodes import SubgraphNodes
+from .task import weighed_equally
 from .typed_nodes import TypedNodes
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -54,11 +55,15 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     return kind(**{**NEEDS.get(method, {}).get(kind, {}), **values})
 
 
-def fedgcn(fedavg: Method) -> Method:
+def fedgcn(fedavg: Method, *, equal: bool = False) -> Method:
     """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
+
+    The public code weighs all clients the same (`equal`). Here weights are the task's, so that a
+    comparison with FedAvg is one of the sums alone.
 
     Args:
         fedavg: of a task whose network reads these sums; see `preset`.
+        equal: whether all clients weigh the same.
 
     Returns:
         `fedavg`; it checks that the network is FedGCN's.
@@ -71,18 +76,23 @@ def fedgcn(fedavg: Method) -> Method:
         Traceback (most recent call last):
         ValueError: Expected fedavg to train a GCN on sums (model gcn, hops 1 or 2), but got a GCN
 
-    Source: Yao et al. 2022, https://arxiv.org/abs/2201.12433
+    Source: Yao et al. 2022, https://arxiv.org/abs/2201.12433; yh-yao/FedGCN (src/server_class.py)
     """
     model = fedavg.model
     fits = isinstance(model, GCN) and model.summed
-    return _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
+    fitting = _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
+    return weighed_equally(fitting) if equal else fitting
 
 
-def fedsage(fedavg: Method) -> Method:
+def fedsage(fedavg: Method, *, equal: bool = False) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
+
+    The public code (zkhku/fedsage, src/fedsage.py) weighs all clients the same (`equal`). Here
+    weights are the task's, so that a comparison with FedAvg is one of two networks alone.
 
     Args:
         fedavg: of a task whose network it is; see `preset`.
+        equal: whether all clients weigh the same.
 
     Returns:
         `fedavg`.
@@ -97,7 +107,8 @@ def fedsage(fedavg: Method) -> Method:
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    return _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
+    fitting = _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
+    return weighed_equally(fitting) if equal else fitting
 
 
 def _of_network(fedavg: Method, fits: bool, wanted: str) -> Method:
