@@ -45,9 +45,11 @@ from fgl.methods import (
     own_models,
     pfedgraph,
     proxy_graph,
+    retrained,
     ring,
     scaffold,
     uniform,
+    unlearned,
 )
 from fgl.tasks import Task
 from fgl.tasks.mended import mend
@@ -600,6 +602,13 @@ ROWS: dict[str, Row] = {
     ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
+    "retrained": Row(
+        lambda t: retrained(t.fedavg, client=1), (*ANY, "gat", *BROUGHT), by_place=True, first=NODES
+    ),
+    "unlearned": Row(
+        lambda t: unlearned(t.fedavg, client=2, at=1), (*ANY, "gat", *BROUGHT), by_place=True,
+        by_examples=False, first=NODES,
+    ),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

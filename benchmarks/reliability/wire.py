@@ -53,6 +53,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux",
+    "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -104,6 +105,8 @@ STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_ste
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
+    "retrained": {"client": 1},
+    "unlearned": {"client": 1, "at": 1},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 
@@ -187,6 +190,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down classes": "which classes somebody has",
     "down num_examples": "how many training examples the clients have together",
     "down gradient": "the mean gradient of all clients, by their examples",
+    "down forget": "whether it is this client that is to be forgotten",
+    "down radius": "how far the common model is from random ones, or a setting",
     "down num_clients": "how many clients took part",
     "down control": "the mean gradient of all clients",
     "down direction": "where the other clients' models differ from the own one",

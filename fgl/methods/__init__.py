@@ -26,6 +26,7 @@ from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
 from .scaffold import scaffold
+from .unlearning import retrained, unlearned
 
 __all__ = [
     "adaptive_fedprox",
@@ -58,7 +59,9 @@ __all__ = [
     "pfedgraph",
     "proxy_graph",
     "random_neighbours",
+    "retrained",
     "ring",
     "scaffold",
     "uniform",
+    "unlearned",
 ]
