@@ -17,6 +17,7 @@ from .fedselect import fedselect
 from .fedstar import fedstar
 from .fedtad import fedtad, node_generator
 from .fedtgp import fedtgp
+from .fggp import fggp
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -47,6 +48,7 @@ __all__ = [
     "fedstar",
     "fedtad",
     "fedtgp",
+    "fggp",
     "gcfl",
     "gcfl_plus",
     "graphfl",
