@@ -35,6 +35,7 @@ from fgl.methods import (
     fedselect,
     fedstar,
     fedtgp,
+    fggp,
     gcfl,
     gcfl_plus,
     graphfl,
@@ -45,9 +46,11 @@ from fgl.methods import (
     own_models,
     pfedgraph,
     proxy_graph,
+    retrained,
     ring,
     scaffold,
     uniform,
+    unlearned,
 )
 from fgl.tasks import Task
 from fgl.tasks.mended import mend
@@ -600,6 +603,17 @@ ROWS: dict[str, Row] = {
     ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
+    "fggp": Row(
+        lambda t: fggp(t.fedavg, every=2), ("nodes", "overlapping"), draws=True, by_examples=False,
+        first=NODES,
+    ),
+    "retrained": Row(
+        lambda t: retrained(t.fedavg, client=1), (*ANY, "gat", *BROUGHT), by_place=True, first=NODES
+    ),
+    "unlearned": Row(
+        lambda t: unlearned(t.fedavg, client=2, at=1), (*ANY, "gat", *BROUGHT), by_place=True,
+        by_examples=False, first=NODES,
+    ),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),
     "fgssl still": Row(

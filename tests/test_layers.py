@@ -272,6 +272,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "clipped": {"length": 1.0},
     "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
     "central_gaussian": {"length": 1.0, "noise_multiplier": 1.0},
+    "retrained": {"client": 1},
+    "unlearned": {"client": 1, "at": 2},
     "robust": {"rule": fgl.aggregate.robust.median},
     "attacked": {"attackers": [1], "attack": transforms.scaled_updates()},
     "secure_sum": {"threshold": 4, "signed": transforms.Signatures({0: bytes(32)})},

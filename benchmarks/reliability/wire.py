@@ -52,7 +52,8 @@ NAMES = {  # as they are written, where not as they are called
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
     "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
-    "fedtad": "FedTAD", "fedaux": "FedAux",
+    "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
+    "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -104,6 +105,8 @@ STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_ste
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
+    "retrained": {"client": 1},
+    "unlearned": {"client": 1, "at": 1},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 
@@ -159,6 +162,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
     "up prototypes": "the mean embedding of each class's training nodes; of a single node its own",
     "up classes": "which classes the client has, " + EXACT,
+    "up augmentor": "as the model: which features the client's nodes have",
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",
     "up confidence": "about how many edges the client has, and how sure the model is of its nodes",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
@@ -189,6 +193,9 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down classes": "which classes somebody has",
     "down num_examples": "how many training examples the clients have together",
     "down gradient": "the mean gradient of all clients, by their examples",
+    "down augmentor": "what all clients know together of edges",
+    "down forget": "whether it is this client that is to be forgotten",
+    "down radius": "how far the common model is from random ones, or a setting",
     "down num_clients": "how many clients took part",
     "down control": "the mean gradient of all clients",
     "down direction": "where the other clients' models differ from the own one",

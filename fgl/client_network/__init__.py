@@ -17,6 +17,7 @@ from .features import (
     pooled_features,
     probe_graphs,
 )
+from .finch import finch, nearest_rows
 from .min_cut import min_cut
 from .network import (
     discretise,
@@ -32,6 +33,7 @@ __all__ = [
     "distance_attention",
     "dtw_distances",
     "encode",
+    "finch",
     "flat_parameters",
     "functional_embedding",
     "init_encoder",
@@ -40,6 +42,7 @@ __all__ = [
     "link_loss",
     "link_probability",
     "min_cut",
+    "nearest_rows",
     "normalize_rows",
     "pooled_features",
     "probe_graphs",

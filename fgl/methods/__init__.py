@@ -17,6 +17,7 @@ from .fedselect import fedselect
 from .fedstar import fedstar
 from .fedtad import fedtad, node_generator
 from .fedtgp import fedtgp
+from .fggp import fggp
 from .gcfl import gcfl, gcfl_plus
 from .graphfl import graphfl
 from .local import local
@@ -26,6 +27,7 @@ from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
 from .scaffold import scaffold
+from .unlearning import retrained, unlearned
 
 __all__ = [
     "adaptive_fedprox",
@@ -46,6 +48,7 @@ __all__ = [
     "fedstar",
     "fedtad",
     "fedtgp",
+    "fggp",
     "gcfl",
     "gcfl_plus",
     "graphfl",
@@ -58,7 +61,9 @@ __all__ = [
     "pfedgraph",
     "proxy_graph",
     "random_neighbours",
+    "retrained",
     "ring",
     "scaffold",
     "uniform",
+    "unlearned",
 ]

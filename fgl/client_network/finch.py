@@ -1,0 +1,69 @@
+"""FINCH: clusters of rows by their first neighbours, without a number of clusters."""
+
+from __future__ import annotations
+
+import torch
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from ..losses.unit_rows import unit_rows
+
+
+def finch(rows: Tensor) -> Tensor:
+    """Clusters of rows by first neighbours: the coarsest partition that is not a single cluster.
+
+    Args:
+        rows: float ``[n, d]``, n at least 1.
+
+    Returns:
+        int64 ``[n]``, a cluster for each.
+
+    Example:
+        >>> finch(torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.0, 1.0], [0.1, 1.0]]))
+        tensor([0, 0, 1, 1])
+
+    Source: Sarfraz et al. 2019, https://arxiv.org/abs/1902.11266
+    """
+    found = linked(rows)
+    while True:
+        size = int(found.max()) + 1
+        if size == 1:
+            return found
+        centres = torch.stack([rows[found == c].mean(0) for c in range(size)])
+        coarser = linked(centres)[found]
+        left = int(coarser.max()) + 1
+        if left == 1 or left == size:
+            return found
+        found = coarser
+        if size - left == 1:
+            return found
+
+
+def linked(rows: Tensor) -> Tensor:
+    """Clusters of rows that are joined by first neighbours, or have the same one.
+
+    Example:
+        >>> linked(torch.tensor([[1.0, 0.0], [1.0, 0.1]]))
+        tensor([0, 0])
+    """
+    if len(rows) == 1:
+        return torch.zeros(1, dtype=torch.int64, device=rows.device)
+    near = nearest_rows(rows, 1)[:, 0].cpu().numpy()
+    ones = torch.ones(len(near)).numpy()
+    edges = csr_matrix((ones, (range(len(near)), near)), shape=(len(near),) * 2)
+    labels = connected_components(edges, directed=False)[1]
+    return torch.from_numpy(labels).long().to(rows.device)
+
+
+def nearest_rows(rows: Tensor, count: int) -> Tensor:
+    """The nearest other rows of each by cosine, int64 ``[n, count]``, fewer where there are fewer.
+
+    Example:
+        >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
+        tensor([1, 0, 1])
+    """
+    unit = unit_rows(rows)
+    cosine: Tensor = unit @ unit.T
+    most = min(count, len(rows) - 1)
+    return cosine.fill_diagonal_(-2).topk(most, dim=1).indices

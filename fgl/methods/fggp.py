@@ -1,0 +1,333 @@
+"""FGGP: clients learn a second view of their graph, and the server clusters their prototypes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ..aggregate import mean
+from ..checks import check_count, check_number
+from ..client_network import finch, nearest_rows
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    changed_messages,
+    check_averages,
+    check_model_alone,
+    check_one_architecture,
+    in_mode,
+    layer,
+    predict,
+)
+from ..graph import Graph
+from ..losses import cross_entropy, unit_rows
+from ..nn import GCN, observed
+from .fedproto import labelled
+
+AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
+
+
+@layer
+def fggp(
+    fedavg: Method, *, neighbours: int = 3, every: int = 20, temperature: float = 0.5
+) -> Method:
+    """FedAvg of a GCN that learns from two views; prototypes are clustered at the server (FGGP).
+
+    The second view joins each node to its nearest others by the cosine of the received model's
+    embeddings, renewed every few rounds. An augmentor, two convolutions R with ``l = R R^T``, draws
+    its edges: 1 with probability ``(l / max l + A) / 2``, straight through (Eq. 10). The loss is
+
+    ``CE(view 1) + CE(view 2) + BCE(l, A) + align(P_2, P_1)``:
+
+    the P are means of embeddings by class, of labels where a node trains and elsewhere of
+    predictions, weighted by their probability; `align` contrasts a class's two means with all other
+    classes' (Eq. 13). Model and augmentor are averaged. Clients send P_1, and the server sends the
+    means of each class's clusters (FINCH, Eq. 4 to 6), by which `by_prototypes` predicts.
+
+    As the authors' code, but for these. What is deployed is a model, so scores are of its own
+    output; theirs are of `by_prototypes`, over the last rounds' prototypes. Their network has a
+    batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by their
+    nodes. P_1 is taken after training.
+
+    Args:
+        fedavg: what clients train; its model is a `fgl.nn.GCN` that normalises its edges.
+        neighbours: nearest others of a node, at least 1; the authors' 3.
+        every: rounds between two searches for them, at least 1; the authors' 20.
+        temperature: of the alignment, above 0; the authors' 0.5.
+
+    Raises:
+        TypeError: if the model is no `fgl.nn.GCN`.
+        ValueError: if a number is out of range, the server of `fedavg` does more than average, or
+            clients train more than the model.
+
+    Example:
+        >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
+        fggp(fedavg(GCN(...)), neighbours=2)
+
+    Source: Wan et al. 2024, https://doi.org/10.1609/aaai.v38i14.29468;
+    https://github.com/GuanchengWan/FGGP
+    """
+    check_count(neighbours=neighbours, every=every)
+    check_number("temperature", temperature, above=0)
+    check_averages(fedavg, "fggp")
+    check_model_alone(fedavg, "fggp")
+    check_one_architecture(fedavg, "fggp")
+    model: Any = fedavg.model
+    if type(model) is not GCN or model.summed or not model.convs[0].normalize:
+        raise TypeError(
+            "Expected fggp to be given a fgl.nn.GCN that normalises the client's edges, since the "
+            f"second view has other edges, but got {type(model).__name__}"
+        )
+    first = drawn(fedavg)
+
+    def embed(params: Params, graph: Graph) -> tuple[Tensor, Tensor]:
+        own = {name: value for name, value in params.items() if name not in first}
+        with in_mode(model, False):
+            out, hidden = predict(model, own, graph, return_embedding=True)
+        return out, hidden.relu()
+
+    @torch.no_grad()
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        rounds: Any = state.get("rounds", torch.tensor(0))
+        near = state.get("near")
+        if near is None or int(rounds) % every == 0:
+            near = nearest_rows(embed(params, graph)[1], neighbours)
+        sent = message.get("augmentor", first)
+        union = Ragged(both_views(graph, near))
+        told = {"union": union, "near": Ragged(near), "rounds": rounds}
+        return {**params, **sent}, {**context, **told}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        own = {name: value for name, value in params.items() if name not in first}
+        with observed(model) as seen:
+            total = fedavg.loss(own, graph, context)
+        matrix = dense(context["union"].values, context["union"].mask, seen[-1].output)
+        logits, drawn_edges = augmented(params, graph, matrix)
+        other = second_view(model, own, graph, drawn_edges, matrix)
+        label, sure = believed(seen[-1].output, graph)
+        means = [
+            class_means(hidden, label, sure, seen[-1].output.shape[1])
+            for hidden in (other[1], seen[-1].embedding.relu())
+        ]
+        y, weight = labelled(other[0], graph)
+        total = total + cross_entropy(other[0], y, weight) + edge_loss(logits, matrix, graph)
+        return total + align(*means[0], *means[1], temperature=temperature)
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        own = {name: value for name, value in params.items() if name not in first}
+        message, kept = fedavg.send(own, context, state, graph)
+        out, hidden = embed(own, graph)
+        rows, has = class_means(hidden, *believed(out, graph), out.shape[1])
+        says = {"augmentor": {name: params[name] for name in first}}
+        kept = {**kept, "rounds": context["rounds"] + 1, "near": context["near"].values}
+        return {**message, **says, "prototypes": rows, "classes": has}, kept
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, new = fedavg.aggregate(inbox, state)
+        if not outbox:
+            return outbox, state
+        augmentor = mean(inbox.each("augmentor"), inbox.stack("num_examples"))
+        rows, has = clustered(inbox.stack("prototypes"), inbox.stack("classes"), inbox.num_clients)
+        more: Message = {"augmentor": augmentor, "prototypes": rows, "classes": has}
+        return changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
+
+    method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
+    return replace(method, aggregate=aggregate)
+
+
+def drawn(method: Method) -> Params:
+    """The augmentor's first matrices ``[d, F]`` and ``[d, d]``, always the same for the same sizes.
+
+    Example:
+        >>> [list(w.shape) for w in drawn(fgl.fedavg(fgl.nn.GCN(4, 8, 2))).values()]
+        [[8, 4], [8, 8]]
+    """
+    like = method.initial()["convs.0.lin.weight"]
+    generator = torch.Generator().manual_seed(0)
+    sizes = ((len(like), like.shape[1]), (len(like), len(like)))
+    each = [2 * torch.rand(size, generator=generator) - 1 for size in sizes]
+    return {f"{AUGMENTOR}{i}": (w / math.sqrt(w.shape[1])).to(like) for i, w in enumerate(each)}
+
+
+def both_views(graph: Graph, near: Tensor) -> Tensor:
+    """The graph's edges, those to the nearest others, and each node's own: ``[E, 2]``, each once.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
+        >>> both_views(graph, torch.tensor([[1], [0]])).tolist()
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
+    """
+    nodes = torch.arange(graph.num_nodes, device=near.device)
+    joined = torch.stack([nodes[:, None].expand_as(near), near], -1).flatten(0, 1)
+    edges = torch.cat([graph.edge_index.T, joined, torch.stack([nodes, nodes], 1)])
+    once: Tensor = edges.unique(dim=0)
+    return once
+
+
+def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
+    """A 0-1 matrix ``A[source, target]`` of these edges, with as many rows as `like`, its dtype."""
+    size = like.shape[0]
+    flat = torch.zeros(size * size, dtype=like.dtype, device=like.device)
+    made: Tensor = flat.scatter_add(0, edges[:, 0] * size + edges[:, 1], mask.to(like))
+    return made.view(size, size)
+
+
+def uniform_noise(like: Tensor) -> Tensor:
+    """Uniform noise of a matrix's shape."""
+    return torch.rand_like(like)
+
+
+def augmented(params: Params, graph: Graph, matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """The augmentor's logits of all pairs, and edges drawn by them, normalised (Eq. 10).
+
+    Returns:
+        float ``[n, n]`` each; the second's gradient goes straight through the draw.
+    """
+    x: Any = graph.x
+    scale = matrix.sum(1).clamp(min=1).rsqrt()
+    operator = scale[:, None] * matrix * scale
+    hidden = operator @ (x @ params[f"{AUGMENTOR}0"].T)
+    hidden = (operator @ (hidden @ params[f"{AUGMENTOR}1"].T)).relu()
+    logits = hidden @ hidden.T
+    share = (logits / (logits.amax() + 1e-6) + matrix) / 2
+    eps = torch.finfo(share.dtype).eps
+    noise, share = (each.clamp(eps, 1 - eps) for each in (uniform_noise(share), share))
+    soft = (noise.logit() + share.logit()).sigmoid()
+    edges = (soft.detach().round() + soft - soft.detach()).triu(1)
+    real = graph.node_mask.to(share)
+    edges = (edges + edges.T) * real[:, None] * real
+    edges = edges + torch.eye(len(edges), dtype=edges.dtype, device=edges.device)
+    scale = edges.sum(1).rsqrt()
+    return logits, scale[:, None] * edges * scale
+
+
+def second_view(
+    model: GCN, params: Params, graph: Graph, drawn_edges: Tensor, matrix: Tensor
+) -> tuple[Tensor, Tensor]:
+    """A GCN's logits and embedding: hidden layers on the drawn edges, the last on all of them."""
+    h: Any = graph.x
+    last = len(model.convs) - 1
+    for depth in range(last):
+        h = drawn_edges @ (h @ params[f"convs.{depth}.lin.weight"].T)
+        h = (h + params[f"convs.{depth}.bias"]).relu()
+        embedding = h
+        h = F.dropout(h, model.dropout, model.training)
+    scale = matrix.sum(0).clamp(min=1).rsqrt()
+    h = (scale[:, None] * matrix.T * scale) @ (h @ params[f"convs.{last}.lin.weight"].T)
+    return h + params[f"convs.{last}.bias"], embedding
+
+
+def edge_loss(logits: Tensor, matrix: Tensor, graph: Graph) -> Tensor:
+    """Binary cross-entropy of all pairs, edges weighing as much as the others together."""
+    real = graph.node_mask.to(logits)
+    pairs, edges = real.sum() ** 2, matrix.sum()
+    free = (pairs - edges).clamp(min=1)
+    each = matrix * F.softplus(-logits) * (free / edges) + (1 - matrix) * F.softplus(logits)
+    return pairs / (2 * free) * (each * real[:, None] * real).sum() / pairs
+
+
+def believed(logits: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:
+    """Labels, of training nodes true ones, else predicted, and how sure they are; 0 of padding."""
+    y, weight = labelled(logits, graph)
+    sure, guess = logits.softmax(1).max(1)
+    train = weight > 0
+    return torch.where(train, y, guess), torch.where(train, 1, sure) * graph.node_mask
+
+
+def class_means(
+    hidden: Tensor, label: Tensor, sure: Tensor, num_classes: int
+) -> tuple[Tensor, Tensor]:
+    """Weighted means of rows by label, ``[C, d]``, and which labels there are, bool ``[C]``.
+
+    Example:
+        >>> class_means(torch.tensor([[1.0], [4.0]]), torch.tensor([1, 1]), torch.ones(2), 2)[1]
+        tensor([False,  True])
+    """
+    one_hot = F.one_hot(label, num_classes).to(hidden.dtype) * sure[:, None]
+    total = one_hot.sum(0)
+    return (one_hot / (total + 1e-6)).T @ hidden, total > 0
+
+
+def align(
+    one: Tensor, has: Tensor, other: Tensor, _: Tensor, *, temperature: float = 0.5
+) -> Tensor:
+    """Contrast of the classes' means in two views (FGGP, Eq. 13), the mean over the classes there.
+
+    ``-log exp(<a_c, b_c>) / (exp(<a_c, b_c>) + sum_{k != c} exp(<a_c, a_k>) + exp(<a_c, b_k>))``,
+    rows being of length 1 and exponents divided by the temperature.
+
+    Example:
+        >>> rows, has = torch.eye(2), torch.tensor([True, True])
+        >>> align(rows, has, rows, has, temperature=1.0)  # log(1 + 2 / e)
+        tensor(0.5514)
+    """
+    a, b = unit_rows(one), unit_rows(other)
+    within, across = a @ a.T / temperature, a @ b.T / temperature
+    self_ = torch.eye(len(a), dtype=torch.bool, device=a.device)
+    both = torch.cat([within.masked_fill(self_ | ~has, -torch.inf),
+                      across.masked_fill(~has, -torch.inf)], 1)  # fmt: skip
+    both = torch.where(has[:, None], both, 0)
+    each = both.logsumexp(1) - across.diagonal()
+    return (each * has).sum() / has.sum().clamp(min=1)
+
+
+def clustered(rows: Tensor, has: Tensor, most: int) -> tuple[Tensor, Tensor]:
+    """The means of each class's clusters of prototypes: ``[C, most, d]``, and which there are.
+
+    Args:
+        rows: float ``[K, C, d]``, the clients' prototypes.
+        has: bool ``[K, C]``, which there are.
+        most: clusters that there is place for, at least K.
+
+    Example:
+        >>> rows = torch.tensor([[[1.0, 0.0]], [[1.0, 0.2]]])
+        >>> clustered(rows, torch.ones(2, 1, dtype=torch.bool), 3)[1]
+        tensor([[ True, False, False]])
+    """
+    made = rows.new_zeros(rows.shape[1], most, rows.shape[2])
+    there = torch.zeros(made.shape[:2], dtype=torch.bool, device=rows.device)
+    for c in range(len(made)):
+        own = rows[has[:, c], c]
+        if len(own):
+            found = finch(own)
+            size = int(found.max()) + 1
+            made[c, :size] = torch.stack([own[found == k].mean(0) for k in range(size)])
+            there[c, :size] = True
+    return made, there
+
+
+def by_prototypes(
+    embedding: Tensor, rows: Tensor, has: Tensor, *, k: int = 30, temperature: float = 0.1
+) -> Tensor:
+    """Scores of classes by the k nearest prototypes: shares of ``exp(cos / temperature)``.
+
+    Args:
+        embedding: float ``[n, d]``.
+        rows: float ``[C, M, d]``, prototypes.
+        has: bool ``[C, M]``, which there are.
+        k: how many count, all where there are fewer.
+        temperature: above 0.
+
+    Example:
+        >>> rows, has = torch.eye(2)[:, None], torch.ones(2, 1, dtype=torch.bool)
+        >>> by_prototypes(torch.tensor([[0.9, 0.1]]), rows, has).argmax(1)
+        tensor([0])
+    """
+    classes = has.nonzero()[:, 0]
+    near = unit_rows(embedding) @ unit_rows(rows[has]).T
+    value, index = near.topk(min(k, near.shape[1]), dim=1)
+    share = (value / temperature).softmax(1)
+    return share.new_zeros(len(share), len(rows)).scatter_add(1, classes[index], share)

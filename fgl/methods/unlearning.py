@@ -1,0 +1,224 @@
+"""Unlearning of a client: training again without it, and ascent on its loss in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_count, check_number
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_model_alone,
+    check_one_architecture,
+    layer,
+    trainable,
+)
+from ..graph import Graph
+
+
+@layer
+def retrained(fedavg: Method, *, client: int) -> Method:
+    """Any method whose server never counts one client: what exact unlearning of it gives.
+
+    A client's randomness depends on the seed, the round and its number alone. So this is bit for
+    bit the run in which that client was never reached, and what approximate unlearning is measured
+    by. The client is still sent what everybody is sent.
+
+    Args:
+        fedavg: any method.
+        client: whose uploads do not count, its number from 0.
+
+    Raises:
+        ValueError: if `client` is negative.
+
+    Example:
+        >>> method = retrained(fgl.fedavg(torch.nn.Linear(1, 1)), client=0)
+        >>> one = {"model": method.initial(), "num_examples": torch.tensor(3)}
+        >>> method.aggregate(fgl.federation.Inbox({0: one}, 2), {})
+        ({}, {})
+
+    Source: the baseline of Halimi et al. 2022, https://arxiv.org/abs/2207.05521
+    """
+    check_number("client", client, at_least=0, integer=True)
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        others = without(inbox, client)
+        return fedavg.aggregate(others, state) if others else ({}, state)
+
+    return replace(fedavg, aggregate=aggregate)
+
+
+@layer
+def unlearned(
+    fedavg: Method,
+    *,
+    client: int,
+    at: int,
+    radius: float | None = None,
+    far: float = 2.2,
+    max_norm: float = 5.0,
+) -> Method:
+    """FedAvg that forgets a client after some rounds, by ascent on the client's loss (PGA, Alg. 1).
+
+    After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
+    the client that is to be forgotten maximises its loss from there, with its own optimiser and
+    steps, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after the
+    first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained. Its
+    result is everybody's model, and from then on only the others count. If it is absent, the round
+    is asked again.
+
+    As the authors' notebook, but for three things. Clients weigh as in `fedavg`; there all weigh
+    the same. All clients train in the round of the ascent, and the uploads of the others do not
+    count: a method does not say who takes part. The usual radius is what the authors' comes to on
+    average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn anew: these have mean 0 and
+    about the length of the initial model.
+
+    Args:
+        fedavg: what clients train; its server averages.
+        client: who is forgotten, its number from 0.
+        at: rounds before, at least 1.
+        radius: of the ball, above 0; default ``sqrt((||w_ref||^2 + ||theta_0||^2) / 3)``, theta_0
+            being the initial model.
+        far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
+            for a small network on MNIST.
+        max_norm: the ascent's gradients are clipped to this, above 0.
+
+    Raises:
+        ValueError: if a number is out of range, the server of `fedavg` does more than average, or
+            clients train more than the model; in a round, if there are not so many clients.
+
+    Example:
+        >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)
+        >>> method.receive({"model": method.initial()}, {}, None)[1]["forget"]
+        tensor(False)
+
+    Source: Halimi et al. 2022, https://arxiv.org/abs/2207.05521;
+    https://github.com/IBM/federated-unlearning
+    """
+    check_number("client", client, at_least=0, integer=True)
+    check_count(at=at)
+    check_number("far", far, at_least=0)
+    check_number("max_norm", max_norm, above=0)
+    if radius is not None:
+        check_number("radius", radius, above=0)
+    check_averages(fedavg, "unlearned")
+    check_model_alone(fedavg, "unlearned")
+    check_one_architecture(fedavg, "unlearned")
+    names, adjusted, settled = trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        last = state.get("last", {name: params[name] for name in params if name in names})
+        forget = message.get("forget", torch.tensor(False))
+        bound = message.get("radius", torch.zeros(()))
+        return params, {**context, "last": last, "forget": forget, "radius": bound}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        value = fedavg.loss(params, graph, context)
+        return torch.where(context["forget"], -value, value)
+
+    def adjust(grads: Params, params: Params, context: Any) -> Params:
+        grads = grads if adjusted is None else adjusted(grads, params, context)
+        scale = (max_norm / (square(grads).sqrt() + 1e-6)).clamp(max=1)
+        scale = torch.where(context["forget"], scale, 1)
+        return {name: grad * scale for name, grad in grads.items()}
+
+    def settle(new: Params, old: Params, context: Any) -> Params:
+        new = new if settled is None else settled(new, old, context)
+        start, last, forget = context["start"], context["last"], context["forget"]
+        moved = {name: new[name] - start[name] for name in new}
+        length = square(moved).sqrt()
+        inside = torch.where(length > context["radius"], context["radius"] / length, 1)
+        begun = square({name: old[name] - start[name] for name in old}) > 0
+        stopped = begun & (square({name: old[name] - last[name] for name in old}) > far)
+        held = {name: start[name] + inside * moved[name] for name in new}
+        held = {name: torch.where(stopped, old[name], held[name]) for name in new}
+        return {name: torch.where(forget, held[name], new[name]) for name in new}
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        return message, {**kept, "last": {name: params[name] for name in context["last"]}}
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        if client >= inbox.num_clients:
+            raise ValueError(f"Expected client to be one of {inbox.num_clients}, but got {client}")
+        rounds = int(state.get("rounds", torch.tensor(0)))
+        if rounds == at:  # of the ascent
+            if client not in inbox:
+                return {}, state
+            model = inbox[client]["model"]
+            outbox, new = told(model, inbox.num_clients), {**state, "model": model}
+        else:
+            counted = inbox if rounds < at - 1 else without(inbox, client)
+            outbox, new = fedavg.aggregate(counted, state) if counted else ({}, state)
+            if not outbox:
+                return outbox, state
+            outbox = told(outbox[next(iter(outbox))]["model"], inbox.num_clients)
+        if rounds == at - 1:
+            outbox = asked(outbox[client]["model"], inbox.num_clients)
+        return outbox, {**new, "rounds": torch.tensor(rounds + 1)}
+
+    def told(model: Any, num_clients: int) -> Mapping[int, Message]:
+        like = next(iter(model.values()))
+        rest = {"forget": torch.tensor(False), "radius": torch.zeros((), dtype=like.dtype)}
+        return Broadcast({"model": model, **rest}, num_clients)
+
+    def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
+        """One client is asked to forget itself; the others get the same message otherwise."""
+        like = next(iter(model.values()))
+        bound = (
+            usual_radius(fedavg, model)
+            if radius is None
+            else torch.tensor(radius, dtype=torch.float64)
+        )
+        rest: Message = {"model": model, "radius": bound.to(like)}
+        return {k: {**rest, "forget": torch.tensor(k == client)} for k in range(num_clients)}
+
+    train = replace(fedavg.train, adjust=adjust, settle=settle)
+    method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
+    return replace(method, aggregate=aggregate)
+
+
+def without(inbox: Inbox, client: int) -> Inbox:
+    """The inbox of a round without one client.
+
+    Example:
+        >>> without(Inbox({0: {}, 2: {}}, num_clients=3), 2).clients
+        [0]
+    """
+    rest = {k: message for k, message in inbox.items() if k != client}
+    return Inbox(rest, inbox.num_clients, inbox.sent, inbox.round, inbox.asked)
+
+
+def square(tensors: Mapping[str, Tensor]) -> Tensor:
+    """The squared length of all of them together.
+
+    Example:
+        >>> square({"w": torch.tensor([3.0]), "b": torch.tensor([4.0])})
+        tensor(25.)
+    """
+    return torch.stack([each.square().sum() for each in tensors.values()]).sum()
+
+
+def usual_radius(method: Method, model: Params) -> Tensor:
+    """``sqrt((||w||^2 + ||theta_0||^2) / 3)``, theta_0 being the initial model.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> usual_radius(method, method.initial()) > 0
+        tensor(True)
+    """
+    names, initial = trainable(method), method.initial()
+    both = (square({n: each[n] for n in names if n in model}) for each in (model, initial))
+    return (sum(both, torch.zeros(())) / 3).sqrt()

@@ -1,0 +1,123 @@
+"""Unlearning: the exact reference, and the authors' ascent written in loops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from by_loops import LR, STEPS, apart, clients, gradient, mean, plain, sgd, supervised, train_nodes
+from federations import receive_as_a_run, same
+from torch import Tensor
+
+import fgl
+from fgl.methods import retrained, scaffold, unlearned
+
+GONE, AT = 1, 2
+
+
+def square(one: Any, other: Any) -> float:
+    return sum(float((one[n] - other[n]).square().sum()) for n in one)
+
+
+def ascent(own: fgl.Graph, start: Any, last: Any, radius: float, far: float, norm: float) -> Any:
+    w = start
+    for _ in range(STEPS):
+        grads = gradient(lambda p: -supervised(p, own), w)
+        length = sum(float(g.square().sum()) for g in grads.values()) ** 0.5
+        scale = min(1.0, norm / (length + 1e-6))
+        w = {n: w[n] - LR * scale * grads[n] for n in w}
+        if square(w, start) > radius**2:
+            share = radius / square(w, start) ** 0.5
+            w = {n: start[n] + share * (w[n] - start[n]) for n in w}
+        if square(w, last) > far:
+            break
+    return w
+
+
+CASES = [(200.0, 1e9, 1e9), (0.05, 1e9, 5.0), (200.0, 1e9, 0.2), (200.0, 0.0, 5.0)]
+
+
+@pytest.mark.parametrize(("radius", "far", "norm"), CASES)
+def test_rounds_are_the_authors(radius: float, far: float, norm: float) -> None:
+    own, theta = clients(), plain().initial()
+    counts = [float(len(train_nodes(g))) for g in own]
+    others = [k for k in range(3) if k != GONE]
+    models: Any = []
+    for _ in range(AT):
+        models = [sgd(lambda p, g=g: supervised(p, g), theta) for g in own]  # type: ignore[misc]
+        theta = mean(models, counts)
+    theta = mean([models[k] for k in others], [counts[k] for k in others])
+    theta = ascent(own[GONE], theta, models[GONE], radius, far, norm)
+    how: Any = {"client": GONE, "at": AT, "radius": radius, "far": far, "max_norm": norm}
+    method = unlearned(plain(), **how)
+    then = fgl.run(method, own, num_rounds=AT + 1, clients_at_once=1)
+    assert apart(then.outbox[0]["model"], theta) < 1e-12
+    models = [sgd(lambda p, g=g: supervised(p, g), theta) for g in own]  # type: ignore[misc]
+    theta = mean([models[k] for k in others], [counts[k] for k in others])
+    result = fgl.run(method, own, num_rounds=AT + 2, clients_at_once="all")
+    assert apart(result.outbox[0]["model"], theta) < 1e-10
+
+
+@pytest.mark.parametrize("build", [lambda fedavg: fedavg, scaffold])
+def test_retraining_is_the_run_without_the_client(build: Any) -> None:
+    own = clients()
+    got = fgl.run(retrained(build(plain()), client=GONE), own, num_rounds=3, clients_at_once=1)
+    want = fgl.run(
+        build(plain()), own, num_rounds=3, clients_at_once=1, dropouts=lambda _, k: k == GONE
+    )
+    assert same(dict(got.server_state), dict(want.server_state))
+    assert same(got.outbox[0], want.outbox[0])
+
+
+def test_ascent_is_the_other_way_and_for_one_client_alone() -> None:
+    own, base = clients()[0], plain()
+    method = unlearned(base, client=0, at=1, radius=1.0)
+    want = fgl.federation.gradient(base, base.initial(), own, {})
+    for forget, sign in ((False, 1), (True, -1)):
+        message = {"model": base.initial(), "forget": torch.tensor(forget)}
+        params, context = receive_as_a_run(method, message, {}, own)
+        found = fgl.federation.gradient(method, params, own, context)
+        assert apart(found, {n: sign * g for n, g in want.items()}) < 1e-12
+    outbox, _ = method.aggregate(
+        fgl.federation.Inbox(
+            {k: {"model": base.initial(), "num_examples": torch.tensor(2)} for k in (0, 1)}, 3
+        ),
+        {},
+    )
+    assert [bool(outbox[k]["forget"]) for k in range(3)] == [True, False, False]
+
+
+def test_who_is_absent_is_asked_again() -> None:
+    def absent(index: int, client: int) -> bool:
+        return (index, client) == (AT, GONE)
+
+    method = unlearned(plain(), client=GONE, at=AT, radius=0.5)
+    own = clients()
+    one = fgl.run(method, own, num_rounds=AT + 1, clients_at_once=1)
+    two = fgl.run(method, own, num_rounds=AT + 2, clients_at_once=1, dropouts=absent)
+    assert apart(one.outbox[0]["model"], two.outbox[0]["model"]) < 1e-12
+    assert int(two.server_state["rounds"]) == AT + 1
+
+
+def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
+    method = unlearned(plain(), client=GONE, at=1)
+    result = fgl.run(method, clients(), num_rounds=1, clients_at_once=1)
+    radius: Tensor = result.outbox[0]["radius"]
+    centre, initial = result.outbox[0]["model"], plain().initial()
+    drawn = []
+    for seed in range(200):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            drawn.append(square(centre, fgl.nn.GCN(6, 8, 3).double().state_dict()))
+    assert float(radius) == pytest.approx((sum(drawn) / 200 / 3) ** 0.5, rel=0.05)
+    zero = {name: torch.zeros_like(value) for name, value in initial.items()}
+    want = (square(centre, zero) + square(initial, zero)) / 3
+    assert float(radius) == pytest.approx(want**0.5, rel=1e-6)
+
+
+def test_a_client_that_there_is_not_is_refused() -> None:
+    with pytest.raises(ValueError, match="Expected client to be one of 3, but got 3"):
+        fgl.run(unlearned(plain(), client=3, at=1), clients(), num_rounds=1)
+    with pytest.raises(ValueError, match="Expected client to be"):
+        retrained(plain(), client=-1)
