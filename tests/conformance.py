@@ -102,6 +102,13 @@ def sampled(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.SAGE) -> Task
     return tasks.sampled_node_task(task.whole, task.clients, model, SGD.optimizer, **how)
 
 
+def adaptive_nodes(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `nodes`, who adapt to their graphs."""
+    task = nodes(dropout, dtype)
+    made = tasks.adapted(task, first_rounds=2, hidden=4, hops=2, threshold=0.4, drop=dropout)
+    return replace(made, bytes_before=0)
+
+
 def summed(dropout: float, dtype: torch.dtype) -> Task:
     """FedGCN's clients, who know their neighbours' sums."""
     known = fgl.data.neighbour_sums(cast(graph(72), dtype), parts_of_nodes(), hops=2)
@@ -321,6 +328,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
     "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "adaptive": adaptive_nodes,
     "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
@@ -599,6 +607,7 @@ ROWS: dict[str, Row] = {
         ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
     ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
+    "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
     # examples/
     "fgssl": Row(fgssl, ("nodes", "gat", "overlapping"), draws=True),

@@ -52,7 +52,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
     "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
-    "fedtad": "FedTAD", "fedaux": "FedAux",
+    "fedtad": "FedTAD", "fedaux": "FedAux", "adafgl": "AdaFGL",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -104,6 +104,7 @@ STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_ste
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
+    "adafgl": {"first_rounds": 2, "hidden": 4},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 
@@ -201,6 +202,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down made": "what the others sent as made",
     "down count": "what the others sent as count",
     "down owners": "how many clients took part",
+    "adafgl down model": "nothing, it is what FedAvg left everybody with",
+    "adafgl before all messages": "what FedAvg's messages tell, of two rounds here",
     "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
     "scaled",
 }

@@ -1,5 +1,6 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
+from .adafgl import adafgl
 from .ditto import ditto
 from .fedamp import fedamp, heurfedamp
 from .fedaux import fedaux
@@ -28,6 +29,7 @@ from .ring import ring
 from .scaffold import scaffold
 
 __all__ = [
+    "adafgl",
     "adaptive_fedprox",
     "ditto",
     "fedamp",

@@ -1,5 +1,6 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .adafgl import AdaFGL
 from .aux_sage import AuxSAGE
 from .embedded import Embedded
 from .gat import GAT, GATConv
@@ -26,6 +27,7 @@ __all__ = [
     "RGCN",
     "SAGE",
     "VGAE",
+    "AdaFGL",
     "AuxSAGE",
     "EgoSAGE",
     "Embedded",

@@ -1,5 +1,6 @@
 """Tasks: what is learned, from what data of which clients, scored how."""
 
+from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task
 from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
@@ -32,6 +33,7 @@ __all__ = [
     "SubgraphNodes",
     "Task",
     "TypedNodes",
+    "adapted",
     "centralized",
     "ego_node_task",
     "evaluate_graphs",
