@@ -105,7 +105,9 @@ def sampled(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.SAGE) -> Task
 def adaptive_nodes(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, who adapt to their graphs."""
     task = nodes(dropout, dtype)
-    made = tasks.adapted(task, first_rounds=2, hidden=4, hops=2, threshold=0.4, drop=dropout)
+    made = tasks.adapted(
+        task, first_rounds=2, threshold=0.4, own_hidden=4, own_hops=2, own_dropout=dropout
+    )
     return replace(made, bytes_before=0)
 
 

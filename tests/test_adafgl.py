@@ -195,8 +195,8 @@ def test_each_kind_trains_its_own_networks(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_both_steps_of_a_task() -> None:
     task = known("nodes", 0.5, torch.float32)
-    made = tasks.adapted(task, first_rounds=2, hidden=4)
-    again = tasks.adapted(task, first_rounds=2, hidden=4)
+    made = tasks.adapted(task, first_rounds=2, own_hidden=4)
+    again = tasks.adapted(task, first_rounds=2, own_hidden=4)
     close(again.fedavg.initial(), made.fedavg.initial())
     trained = made.fedavg.initial()["extractor.convs.0.lin.weight"]
     assert not trained.equal(task.fedavg.initial()["convs.0.lin.weight"])

@@ -104,7 +104,7 @@ STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_ste
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
-    "adafgl": {"first_rounds": 2, "hidden": 4},
+    "adafgl": {"first_rounds": 2, "own_hidden": 4},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 

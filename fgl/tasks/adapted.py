@@ -21,12 +21,12 @@ def adapted(
     seed: int = 0,
     *,
     first_rounds: int = 100,
-    hidden: int = 64,
-    hops: int = 3,
-    alpha: float = 0.05,
-    beta: float = 0.2,
     threshold: float = 0.9,
-    drop: float = 0.5,
+    own_hidden: int = 64,
+    own_hops: int = 3,
+    own_alpha: float = 0.05,
+    own_beta: float = 0.2,
+    own_dropout: float = 0.5,
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, clients train networks of their own.
 
@@ -37,19 +37,19 @@ def adapted(
         task: of nodes; a client has a training mask, and masks to be scored by.
         seed: of both steps.
         first_rounds: rounds of the first step.
-        hidden: width of the clients' own networks.
-        hops: how often features are propagated.
-        alpha: weight of a client's own edges there.
-        beta: weight of the first step's answers where messages are signed.
         threshold: from which share of labels that propagate rightly on neighbours are alike.
-        drop: dropout of the clients' own networks.
+        own_hidden: width of the clients' own networks.
+        own_hops: how often features are propagated.
+        own_alpha: weight of a client's own edges there, in [0, 1].
+        own_beta: weight of the first step's answers where messages are signed, in [0, 1].
+        own_dropout: dropout of the clients' own networks.
 
     Raises:
         ValueError: if a number is out of range, or clients have no classes.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="gcn").load(seed=0)
-        >>> made = adapted(task, first_rounds=1, hidden=4)
+        >>> made = adapted(task, first_rounds=1, own_hidden=4)
         >>> made.fedavg
         adafgl(fedavg(AdaFGL(...), train=Training(...)), threshold=0.9)
 
@@ -65,10 +65,10 @@ def adapted(
             best[:] = [result.model]
 
     first = run(task.fedavg, task, num_rounds=first_rounds, seed=seed, callbacks=[keep_best])
-    sizes = own.num_features, hidden, int(own.num_classes or 1)
+    sizes = own.num_features, own_hidden, int(own.num_classes or 1)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
-        how: Any = {"hops": hops, "alpha": alpha, "beta": beta, "dropout": drop}
+        how: Any = {"hops": own_hops, "alpha": own_alpha, "beta": own_beta, "dropout": own_dropout}
         model = AdaFGL(copy.deepcopy(best[0]), *sizes, **how)
     model = model.to(own.device, own.x.dtype)
     method = adafgl(fedavg(model, train=task.fedavg.train), threshold=threshold)
