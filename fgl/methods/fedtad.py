@@ -64,8 +64,8 @@ def fedtad(
     its share in the sum over those who are here. The server takes `epochs` turns. In each it draws
     noise z, and a graph is generated: `num_nodes` nodes, as many of each class, features ``x =
     G(z, c)``, each joined to its `neighbours` most similar ones, itself included (cosine). Adam
-    takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then `distil_steps`
-    steps of the mean model on ``L_div``:
+    takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then
+    `distil_steps` of the mean model on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, f_k being client k's model;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, the mean over the outputs too;
