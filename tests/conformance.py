@@ -607,6 +607,12 @@ ROWS: dict[str, Row] = {
     "fedtgp": Row(
         lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),
         ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
+    "fedgm drawn": Row(
+        lambda t: methods.fedgm(
+            t.fedavg, condense_steps=3, adjacency_steps=1, feature_steps=1, condense_width=4,
+            fit_steps=4,
+        ),
+        ("nodes", "overlapping"), by_examples=False, sends=False, first=("nodes",),
     ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),

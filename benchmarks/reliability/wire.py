@@ -52,7 +52,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedsage-plus": "FedSage+", "fedamp": "FedAMP", "heurfedamp": "HeurFedAMP",
     "fedhgn": "FedHGN", "fedproto": "FedProto", "fedtgp": "FedTGP", "feddyn": "FedDyn",
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
-    "fedtad": "FedTAD", "fedaux": "FedAux", "adafgl": "AdaFGL",
+    "fedtad": "FedTAD", "fedaux": "FedAux", "adafgl": "AdaFGL", "fedgm": "FedGM",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -104,6 +104,7 @@ STEPS: dict[str, Any] = {"sample_rate": 0.1, "expected_batch_size": 16, "num_ste
 OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedprox": {"mu": 0.1},
     "fedper": {"shared": ["convs.0"]},
+    "fedgm": {"reduction": 0.05, "condense_steps": 1, "condense_width": 4, "fit_steps": 2},
     "adafgl": {"first_rounds": 2, "own_hidden": 4},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
@@ -160,6 +161,14 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up classes": "which classes the client has, " + EXACT,
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",
     "up confidence": "about how many edges the client has, and how sure the model is of its nodes",
+    "fedgm up x": "features of made-up nodes, which begin as those of the client's own nodes: "
+    "where no step of the features was better, exactly these",
+    "fedgm up y": "the shares of the client's classes, as near as whole nodes allow",
+    "fedgm up adjacency": "how the made-up nodes are joined",
+    "fedgm up gradient": "class by class a gradient at a model that the server knows: of a class "
+    "with few nodes their features",
+    "fedgm up count": "how many made-up nodes each class has, so the shares of the classes",
+    "fedgm down probe": "nothing, it is drawn",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,

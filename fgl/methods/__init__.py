@@ -7,6 +7,7 @@ from .fedaux import fedaux
 from .feddc import feddc
 from .feddyn import feddyn
 from .fedgta import fedgta
+from .fedgm import fedgm
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -37,6 +38,7 @@ __all__ = [
     "feddc",
     "feddyn",
     "fedgta",
+    "fedgm",
     "fedhgn",
     "fedopt",
     "fedper",

@@ -13,6 +13,7 @@ from .neighbour_generator import NeighbourGenerator
 from .node_generator import NodeGenerator
 from .observe import observed, outputs
 from .pair_net import PairNet
+from .pair_weights import PairWeights
 from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
@@ -39,6 +40,7 @@ __all__ = [
     "NeighbourGenerator",
     "NodeGenerator",
     "PairNet",
+    "PairWeights",
     "RGCNConv",
     "SAGEConv",
     "Star",
