@@ -607,6 +607,7 @@ ROWS: dict[str, Row] = {
     "fedtgp": Row(
         lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),
         ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
+    ),
     "fedgm drawn": Row(
         lambda t: methods.fedgm(
             t.fedavg, condense_steps=3, adjacency_steps=1, feature_steps=1, condense_width=4,
