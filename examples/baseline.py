@@ -23,6 +23,7 @@ def fedavg(fedavg):
 # Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
 fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fggp retrained unlearned"""
+fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm"""
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
@@ -36,6 +37,7 @@ METHODS = {
     "fedgcn": tasks.fedgcn,
     "fedsage": tasks.fedsage,
     "fedsage-plus": tasks.mended,
+    "adafgl": tasks.adapted,
 }
 TASKS = {
     "louvain-nodes": tasks.Nodes,
@@ -60,7 +62,7 @@ RUNS = {  # as the papers' tables; else 200 rounds
 
 def built(build, loaded, seed, options):
     """A method, and the task that it runs on."""
-    if build is tasks.mended:
+    if build in (tasks.mended, tasks.adapted):  # first they train something else
         loaded = build(loaded, seed, **options)
         return loaded.fedavg, loaded
     if build is methods.fedpub:  # it asks all models about one random graph

@@ -105,6 +105,15 @@ def sampled(dropout: float, dtype: torch.dtype, kind: Any = fgl.nn.SAGE) -> Task
     return tasks.sampled_node_task(task.whole, task.clients, model, SGD.optimizer, **how)
 
 
+def adaptive_nodes(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `nodes`, who adapt to their graphs."""
+    task = nodes(dropout, dtype)
+    made = tasks.adapted(
+        task, first_rounds=2, threshold=0.4, own_hidden=4, own_hops=2, own_dropout=dropout
+    )
+    return replace(made, bytes_before=0)
+
+
 def summed(dropout: float, dtype: torch.dtype) -> Task:
     """FedGCN's clients, who know their neighbours' sums."""
     known = fgl.data.neighbour_sums(cast(graph(72), dtype), parts_of_nodes(), hops=2)
@@ -324,6 +333,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "nodes": nodes,
     "gat": partial(nodes, kind=fgl.nn.GAT),
     "sage": partial(nodes, kind=fgl.nn.SAGE),
+    "adaptive": adaptive_nodes,
     "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
@@ -601,7 +611,15 @@ ROWS: dict[str, Row] = {
         lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),
         ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
     ),
+    "fedgm drawn": Row(
+        lambda t: methods.fedgm(
+            t.fedavg, condense_steps=3, adjacency_steps=1, feature_steps=1, condense_width=4,
+            fit_steps=4,
+        ),
+        ("nodes", "overlapping"), by_examples=False, sends=False, first=("nodes",),
+    ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
+    "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
     "fggp": Row(
         lambda t: fggp(t.fedavg, every=2), ("nodes", "overlapping"), draws=True, by_examples=False,

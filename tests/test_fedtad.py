@@ -18,7 +18,7 @@ MODULE: Any = importlib.import_module("fgl.methods.fedtad")
 LR, SERVER_LR, DECAY, NODES, NEAR, NOISE = 0.1, 0.01, 5e-4, 11, 3, 4
 CLIENTS = double([graph(size, seed=k) for k, size in enumerate((14, 10, 12))])
 CLIENTS[1] = CLIENTS[1].replace(y=CLIENTS[1].y % 2)  # it knows nothing of class 2
-TURNS = {"epochs": 2, "generator_steps": 1, "steps": 2}
+TURNS = {"epochs": 2, "generator_steps": 1, "distil_steps": 2}
 
 
 def networks() -> tuple[Any, Any]:
@@ -35,7 +35,7 @@ def method(**options: Any) -> fgl.Method:
     net, generator = networks()
     train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
     how = {"num_nodes": NODES, "neighbours": NEAR, "topology": degrees, **TURNS}
-    how |= {"lr": SERVER_LR, "generator_lr": SERVER_LR, "weight_decay": DECAY, **options}
+    how |= {"distil_lr": SERVER_LR, "generator_lr": SERVER_LR, "distil_decay": DECAY, **options}
     return fedtad(fgl.fedavg(net, train=train), generator, **how)
 
 
@@ -157,7 +157,7 @@ def twin(rounds: int, fit: float, diversity: float) -> tuple[dict[str, Tensor], 
                 adams[0].step()
             x = generated(phi, z, labels).detach()
             edges = similar(x)
-            for _ in range(TURNS["steps"]):
+            for _ in range(TURNS["distil_steps"]):
                 loss_d: Any = 0.0
                 for k, teacher in enumerate(teachers):
                     apart = (logits(theta, x, edges) - logits(teacher, x, edges)).abs().mean(1)
@@ -179,7 +179,13 @@ def test_every_term_moves_the_generator(monkeypatch: pytest.MonkeyPatch) -> None
     """And only through it the model: the first turn's model step sees another graph."""
     monkeypatch.setattr(MODULE, "noise", lambda *sizes: drawn(0))
     ends = []
-    for change in ({}, {"fit": 0.0}, {"diversity": 0.0}, {"steps": 0}, {"generator_steps": 0}):
+    for change in (
+        {},
+        {"fit": 0.0},
+        {"diversity": 0.0},
+        {"distil_steps": 0},
+        {"generator_steps": 0},
+    ):
         made: Any = method(**{"epochs": 1, **change})
         params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
         context = {**context, "start": params, "trained": {"num_steps": torch.tensor(1)}}

@@ -165,8 +165,8 @@ def test_own_models_are_what_clients_use() -> None:
     drawn, message = own_models(ego.fedavg, draw=True), {"model": ego.fedavg.initial()}
     one, two = (drawn.receive(message, {}, own)[0] for own in ego.clients[:2])
     assert not same(dict(one), dict(two))
-    with pytest.raises(TypeError, match="GCNConv to have reset_parameters"):
-        own_models(FEDAVG, draw=True)
+    with pytest.raises(TypeError, match="GATConv to have reset_parameters"):
+        own_models(known("gat", 0.0, torch.float32).fedavg, draw=True)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedopt adam", "mix updates", "fedamp", "pfedgraph"])

@@ -54,6 +54,7 @@ NAMES = {  # as they are written, where not as they are called
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
+    "adafgl": "AdaFGL", "fedgm": "FedGM",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -107,6 +108,8 @@ OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedper": {"shared": ["convs.0"]},
     "retrained": {"client": 1},
     "unlearned": {"client": 1, "at": 1},
+    "fedgm": {"reduction": 0.05, "condense_steps": 1, "condense_width": 4, "fit_steps": 2},
+    "adafgl": {"first_rounds": 2, "own_hidden": 4},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 
@@ -165,6 +168,14 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "up augmentor": "as the model: which features the client's nodes have",
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",
     "up confidence": "about how many edges the client has, and how sure the model is of its nodes",
+    "fedgm up x": "features of made-up nodes, which begin as those of the client's own nodes: "
+    "where no step of the features was better, exactly these",
+    "fedgm up y": "the shares of the client's classes, as near as whole nodes allow",
+    "fedgm up adjacency": "how the made-up nodes are joined",
+    "fedgm up gradient": "class by class a gradient at a model that the server knows: of a class "
+    "with few nodes their features",
+    "fedgm up count": "how many made-up nodes each class has, so the shares of the classes",
+    "fedgm down probe": "nothing, it is drawn",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,
@@ -211,6 +222,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down count": "what the others sent as count",
     "down missing": "what the others sent as missing",
     "down owners": "how many clients took part",
+    "adafgl down model": "nothing, it is what FedAvg left everybody with",
+    "adafgl before all messages": "what FedAvg's messages tell, of two rounds here",
     "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
     "scaled",
 }

@@ -1,11 +1,13 @@
 """Methods made of a task's FedAvg: ``name(fedavg, ...)`` gives a method, whatever the task."""
 
+from .adafgl import adafgl
 from .ditto import ditto
 from .fedamp import fedamp, heurfedamp
 from .fedaux import fedaux
 from .feddc import feddc
 from .feddyn import feddyn
 from .fedgta import fedgta
+from .fedgm import fedgm
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -30,6 +32,7 @@ from .scaffold import scaffold
 from .unlearning import retrained, unlearned
 
 __all__ = [
+    "adafgl",
     "adaptive_fedprox",
     "ditto",
     "fedamp",
@@ -37,6 +40,7 @@ __all__ = [
     "feddc",
     "feddyn",
     "fedgta",
+    "fedgm",
     "fedhgn",
     "fedopt",
     "fedper",

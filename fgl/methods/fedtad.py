@@ -51,10 +51,10 @@ def fedtad(
     neighbours: int = 5,
     epochs: int = 5,
     generator_steps: int = 1,
-    steps: int = 5,
+    distil_steps: int = 5,
     generator_lr: float = 1e-3,
-    lr: float = 1e-3,
-    weight_decay: float = 5e-4,
+    distil_lr: float = 1e-3,
+    distil_decay: float = 5e-4,
     fit: float = 1.0,
     diversity: float = 1.0,
 ) -> Method:
@@ -64,8 +64,8 @@ def fedtad(
     its share in the sum over those who are here. The server takes `epochs` turns. In each it draws
     noise z, and a graph is generated: `num_nodes` nodes, as many of each class, features ``x =
     G(z, c)``, each joined to its `neighbours` most similar ones, itself included (cosine). Adam
-    takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then `steps` steps
-    of the mean model on ``L_div``:
+    takes `generator_steps` steps of G on ``fit L_CE - L_div + diversity L_dis``, then
+    `distil_steps` of the mean model on ``L_div``:
 
     - ``L_CE = sum_k sum_c w_kc mean_{i of c} CE(f_k(x)_i, c)``, f_k being client k's model;
     - ``L_div = sum_k sum_c w_kc mean_{i of c} |f(x)_i - f_k(x)_i|``, the mean over the outputs too;
@@ -88,9 +88,11 @@ def fedtad(
         num_nodes: of a generated graph, at least the number of classes.
         neighbours: how many nodes each is joined to, at least 1; the first is itself.
         epochs: turns of generator and model in a round.
-        generator_steps, steps: of each in a turn.
-        generator_lr, lr: rates of the two Adams.
-        weight_decay: of both.
+        generator_steps: of G in a turn.
+        distil_steps: of the mean model in a turn.
+        generator_lr: the rate of G's Adam.
+        distil_lr: the rate of the mean model's Adam.
+        distil_decay: weight decay of both.
         fit: weight of L_CE, lambda_1.
         diversity: weight of L_dis, lambda_2.
 
@@ -106,9 +108,13 @@ def fedtad(
     Source: Zhu et al. 2024, https://arxiv.org/abs/2404.14061; https://github.com/zyl24/FedTAD
     """
     check_count(num_nodes=num_nodes, neighbours=neighbours)
-    for name, value in (("epochs", epochs), ("generator_steps", generator_steps), ("steps", steps)):
+    for name, value in (
+        ("epochs", epochs),
+        ("generator_steps", generator_steps),
+        ("distil_steps", distil_steps),
+    ):
         check_number(name, value, at_least=0, integer=True)
-    check_weight(generator_lr=generator_lr, lr=lr, weight_decay=weight_decay)
+    check_weight(generator_lr=generator_lr, distil_lr=distil_lr, distil_decay=distil_decay)
     check_weight(fit=fit, diversity=diversity)
     check_number("num_nodes", num_nodes, at_least=max(generator.num_classes, neighbours))
     check_averages(fedavg, "fedtad")
@@ -116,7 +122,7 @@ def fedtad(
     check_one_architecture(fedavg, "fedtad")
     model, classes = fedavg.model, generator.num_classes
     first = {name: value.detach().clone() for name, value in generator.state_dict().items()}
-    adam = partial(torch.optim.Adam, weight_decay=weight_decay)
+    adam = partial(torch.optim.Adam, weight_decay=distil_decay)
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
@@ -183,9 +189,11 @@ def fedtad(
                     graph = made(net, z)
                     taught = torch.stack([predict(model, each, graph) for each in teachers])
             with in_mode(model, True):
-                how = {"optimizer": partial(adam, lr=lr), "state": adams[1]}
+                how = {"optimizer": partial(adam, lr=distil_lr), "state": adams[1]}
                 how["names"] = trainable(fedavg)
-                params, _, second_adam = minimise(learns, params, [(graph, taught)] * steps, **how)
+                params, _, second_adam = minimise(
+                    learns, params, [(graph, taught)] * distil_steps, **how
+                )
             return net, params, [first_adam, second_adam]
 
         net: Any = state.get("generator", first)

@@ -1,5 +1,6 @@
 """Small graph neural networks with PyTorch Geometric's `state_dict` keys and outputs."""
 
+from .adafgl import AdaFGL
 from .aux_sage import AuxSAGE
 from .embedded import Embedded
 from .gat import GAT, GATConv
@@ -12,6 +13,7 @@ from .neighbour_generator import NeighbourGenerator
 from .node_generator import NodeGenerator
 from .observe import observed, outputs
 from .pair_net import PairNet
+from .pair_weights import PairWeights
 from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
 from .star import Star
@@ -26,6 +28,7 @@ __all__ = [
     "RGCN",
     "SAGE",
     "VGAE",
+    "AdaFGL",
     "AuxSAGE",
     "EgoSAGE",
     "Embedded",
@@ -37,6 +40,7 @@ __all__ = [
     "NeighbourGenerator",
     "NodeGenerator",
     "PairNet",
+    "PairWeights",
     "RGCNConv",
     "SAGEConv",
     "Star",

@@ -44,6 +44,10 @@ class GCNConv(nn.Module):
         self.lin = Linear(in_channels, out_channels)
         self.bias = nn.Parameter(torch.zeros(out_channels))
 
+    def reset_parameters(self) -> None:
+        """Its own; the linear map has one too."""
+        nn.init.zeros_(self.bias)
+
     def forward(self, x: Features, edges: Edges) -> Tensor:
         h: Tensor = self.lin(x)
         if not self.propagate:

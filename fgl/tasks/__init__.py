@@ -1,5 +1,6 @@
 """Tasks: the clients' data, the model and loss to learn, and the scores."""
 
+from .adapted import adapted
 from .ego_nodes import EgoNodes, ego_node_task
 from .graph_scores import evaluate_graphs
 from .graphs import Graphs, graph_task
@@ -32,6 +33,7 @@ __all__ = [
     "SubgraphNodes",
     "Task",
     "TypedNodes",
+    "adapted",
     "centralized",
     "ego_node_task",
     "evaluate_graphs",

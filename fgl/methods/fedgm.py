@@ -1,0 +1,317 @@
+"""FedGM: clients condense their graphs, the server trains on what they made."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import cross_entropy
+
+from ..checks import check_count, check_number, check_share, check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_keys,
+    check_model_alone,
+    check_one_architecture,
+    in_mode,
+    layer,
+    minimise,
+    predict,
+    trainable,
+)
+from ..graph import Graph
+from ..nn import PairWeights
+from .own_models import drawn
+
+KEYS = (("x", "y", "adjacency"), ("gradient", "count"))  # of a client's first upload; of others
+
+
+@layer
+def fedgm(
+    fedavg: Method,
+    *,
+    reduction: float = 0.84,
+    condense_steps: int = 1000,
+    adjacency_steps: int = 5,
+    feature_steps: int = 15,
+    condense_lr: float = 0.01,
+    condense_width: int = 128,
+    fit_steps: int = 600,
+    fit_lr: float = 0.01,
+    fit_decay: float = 5e-4,
+) -> Method:
+    """Clients send small graphs that give a model the same gradients; the server trains on them.
+
+    In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
+    about the same classes, features that begin as those of drawn nodes of the class, and edges
+    between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
+    model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
+    `feature_steps` times, and so on, down
+
+    ``sum_c (n_c / max n_c) ||grad CE_c(condensed) - grad CE_c(own)||^2``,
+
+    CE_c being the mean over training nodes of class c, n_c the condensed nodes of c. It sends the
+    graph with the smallest loss. The server puts the graphs side by side, draws a model and
+    trains it on them: this is what everybody uses. In later rounds clients send ``grad CE_c(own)``
+    at a model that the server has drawn, and the server's Adam takes one step of the condensed
+    features on the same loss with ``sum_k (n_kc / n_c) grad_k CE_c``, then trains a drawn model
+    anew. Clients train nothing else.
+
+    The public code differs in four places. It samples neighbours and at most 256 nodes of a class;
+    here a client's gradient is that of all. Its first features are those of drawn nodes in the
+    order of the classes, its labels in that of their numbers: here they fit. It runs each client's
+    network of edges on everybody's nodes, whose batch norm then sees all of them, and keeps the
+    client's block; here a client sends its block. Its server takes the training step that is best
+    on the validation nodes of the whole graph, which a server has not; here it takes the last.
+
+    Args:
+        fedavg: its model is trained; its loss and local training are not used.
+        reduction: condensed nodes per training node, in [0, 1].
+        condense_steps: of a client.
+        adjacency_steps: steps of the edges, before those of the features.
+        feature_steps: steps of the features, before those of the edges.
+        condense_lr: the rate of the Adams that condense, the server's too.
+        condense_width: of the network of the edges.
+        fit_steps: of the server's training in a round; the second half has a tenth of the rate.
+        fit_lr: its rate.
+        fit_decay: its weight decay.
+
+    Raises:
+        TypeError: if the model cannot be drawn anew.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average.
+
+    Example:
+        >>> fedgm(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), reduction=0.2)
+        fedgm(fedavg(GCN(...)), reduction=0.2)
+
+    Source: Zhang et al. 2025, FedGM; https://github.com/hanhan1900/FedGM
+    """
+    check_share(reduction=reduction)
+    check_count(condense_width=condense_width, feature_steps=feature_steps)
+    counts = {"condense_steps": condense_steps, "adjacency_steps": adjacency_steps}
+    for name, value in {**counts, "fit_steps": fit_steps}.items():
+        check_number(name, value, at_least=0, integer=True)
+    check_weight(condense_lr=condense_lr, fit_lr=fit_lr, fit_decay=fit_decay)
+    check_averages(fedavg, "fedgm")
+    check_model_alone(fedavg, "fedgm")
+    check_one_architecture(fedavg, "fedgm")
+    model, names = fedavg.model, sorted(trainable(fedavg))
+    with torch.random.fork_rng([]):
+        drawn(model)  # raises where it cannot be drawn
+    adam = partial(torch.optim.Adam, lr=condense_lr)
+    turns = adjacency_steps, feature_steps
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        if graph.batch is not None:
+            raise ValueError("Expected fedgm's clients to hold one graph, but got a collection")
+        plain = {name: value for name, value in message.items() if name != "probe"}
+        params, context = fedavg.receive(plain, state, graph)
+        return params, {**context, "probe": message.get("probe", message["model"])}
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        with in_mode(model, True), torch.enable_grad():
+            if "count" not in state:
+                return first_upload(graph)
+            found = class_gradients(model, names, context["probe"], graph)
+        return {"gradient": found, "count": state["count"]}, state
+
+    def first_upload(graph: Graph) -> tuple[Message, State]:
+        y = condensed_labels(graph, reduction)
+        x = first_features(graph, y)
+        edges = first_edges(graph.num_features, condense_width, x)
+        x, adjacency = condense(
+            model, names, graph, (x, y, edges), adam=adam, turns=turns, steps=condense_steps
+        )
+        count = y.bincount(minlength=int(graph.num_classes or 1))
+        return {"x": x, "y": y, "adjacency": adjacency}, {"count": count}
+
+    def accept(message: Message, client: int, state: State) -> None:
+        known = str(client) in state.get("x", {})
+        check_keys(message, KEYS[known], "the upload")
+        if known:
+            return
+        x, y, adjacency = (message[key] for key in KEYS[0])
+        if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
+            raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
+        if len(x) > fedavg.max_examples:
+            raise ValueError(
+                f"Expected x to have at most {fedavg.max_examples:g} nodes, but got {len(x)}"
+            )
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        came = {str(k): message for k, message in inbox.items() if "x" in message}
+        kept: Any = {
+            key: {**state.get(key, {}), **{k: message[key] for k, message in came.items()}}
+            for key in KEYS[0]
+        }
+        if not any(map(len, kept["y"].values())):
+            return {}, state
+        told: list[Any] = [message for message in inbox.values() if "gradient" in message]
+        moments = {} if came else state.get("moments", {})
+        with in_mode(model, True), torch.enable_grad():
+            if told:
+                kept["x"], moments = matched(kept, told, state["probe"], moments)
+            probe, fitted = drawn(model), fit(drawn(model), side_by_side(kept))
+        sent: Message = {"model": fitted, "probe": probe}
+        more = {"moments": moments} if moments else {}
+        return Broadcast(sent, inbox.num_clients), {**sent, **kept, **more}
+
+    def matched(kept: Any, told: list[Any], probe: Any, moments: Any) -> tuple[Params, Params]:
+        """One step of the condensed features towards the clients' gradients."""
+        count = torch.stack([each["count"] for each in told]).to(probe[names[0]])
+        of_class = count.sum(0)
+        share = count / torch.where(of_class == 0, 1, of_class)
+        wanted = {}
+        for name in names:
+            each = torch.stack([message["gradient"][name] for message in told])
+            wanted[name] = torch.einsum("kc,kc...->c...", share, each)
+
+        def loss(features: Params) -> Tensor:
+            whole = side_by_side({**kept, "x": features}, len(of_class))
+            return apart(model, names, probe, whole, wanted, of_class / of_class.max())
+
+        done = minimise(loss, kept["x"], [()], optimizer=adam, state=moments)
+        return done.params, done.optimizer
+
+    def fit(params: Params, graph: Graph) -> Params:
+        def loss(params: Params) -> Tensor:
+            return cross_entropy(predict(model, params, graph), graph.labels)
+
+        for steps, lr in ((fit_steps // 2, fit_lr), (fit_steps - fit_steps // 2, fit_lr / 10)):
+            rule = partial(torch.optim.Adam, lr=lr, weight_decay=fit_decay)
+            params = minimise(loss, params, [()] * steps, optimizer=rule, names=names).params
+        return params
+
+    changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
+    train = replace(fedavg.train, num_steps=0, batches=None)
+    return replace(fedavg, **changed, train=train, ragged=KEYS[0] + KEYS[1])
+
+
+def condense(
+    model: Any,
+    names: list[str],
+    graph: Graph,
+    start: tuple[Tensor, Tensor, PairWeights],
+    *,
+    adam: Any,
+    turns: tuple[int, int],
+    steps: int,
+) -> tuple[Tensor, Tensor]:
+    """A client's condensed features and weights of edges, those with the smallest loss."""
+    x, y, edges = start
+    x = x.clone().requires_grad_()
+    net = {name: p.detach().clone().requires_grad_() for name, p in edges.named_parameters()}
+    if not len(y):
+        return x.detach(), x.detach().new_zeros(0, 0)
+    adams = adam(list(net.values())), adam([x])
+    count = y.bincount(minlength=int(graph.num_classes or 1)).to(x)
+    best, found = float("inf"), (x.detach(), functional_call(edges, net, (x,)).detach())
+    for step in range(steps):
+        params = drawn(model)
+        adjacency = functional_call(edges, net, (x,))
+        wanted = class_gradients(model, names, params, graph)
+        made = whole_graph(x, y, adjacency, graph.num_classes)
+        loss = apart(model, names, params, made, wanted, count / count.max())
+        if float(loss.detach()) < best:
+            best, found = float(loss.detach()), (x.detach().clone(), adjacency.detach())
+        for each in adams:
+            each.zero_grad()
+        loss.backward()
+        adams[step % sum(turns) >= turns[0]].step()
+    return found
+
+
+def apart(
+    model: Any, names: list[str], params: Params, graph: Graph, wanted: Params, weight: Tensor
+) -> Tensor:
+    """``sum_c w_c ||grad CE_c(graph) - wanted_c||^2`` over the classes of the graph."""
+    made = class_gradients(model, names, params, graph, create_graph=True)
+    there = graph.labels.bincount(minlength=len(weight)) > 0
+    total = weight.new_zeros(len(weight))
+    for name in names:
+        total = total + (made[name] - wanted[name]).square().flatten(1).sum(1)
+    return (weight * torch.where(there, total, 0)).sum()
+
+
+def class_gradients(
+    model: Any, names: list[str], params: Params, graph: Graph, *, create_graph: bool = False
+) -> Params:
+    """The gradients of each class's mean cross-entropy over training nodes, ``[C, ...]`` each.
+
+    0 for a class without a training node.
+    """
+    leaves = {n: p.detach().clone().requires_grad_(n in names) for n, p in params.items()}
+    used, rows = [leaves[name] for name in names], []
+    logits = predict(model, leaves, graph)
+    for c in range(int(graph.num_classes or 1)):
+        mask = graph.training_mask & (graph.labels == c)
+        if not mask.any():
+            rows.append([torch.zeros_like(each) for each in used])
+            continue
+        loss = cross_entropy(logits[mask], graph.labels[mask])
+        grads = torch.autograd.grad(loss, used, retain_graph=True, create_graph=create_graph)
+        rows.append(list(grads))
+    by_name = zip(names, zip(*rows, strict=True), strict=True)
+    return {name: torch.stack(each) for name, each in by_name}
+
+
+def condensed_labels(graph: Graph, reduction: float) -> Tensor:
+    """Labels of the condensed nodes, as training nodes have them; the rest is of the largest class.
+
+    Example:
+        >>> none = torch.zeros(2, 0, dtype=torch.int64)
+        >>> graph = fgl.Graph(torch.ones(5, 1), none, y=torch.tensor([1, 1, 1, 0, 0]))
+        >>> condensed_labels(graph, 0.5)
+        tensor([0, 1])
+    """
+    labels = graph.labels[graph.training_mask]
+    count = labels.bincount(minlength=int(graph.num_classes or 1))
+    few = (count.double() * reduction).long()
+    few[count.argmax()] += int(labels.numel() * reduction) - few.sum()
+    return torch.arange(len(few), device=labels.device).repeat_interleave(few)
+
+
+def first_features(graph: Graph, y: Tensor) -> Tensor:
+    """Features of drawn training nodes of the classes `y`, float ``[n, d]``."""
+    x: Any = graph.x
+    x = x if isinstance(x, Tensor) else x.to_dense()
+    rows = []
+    for c, number in zip(*y.unique_consecutive(return_counts=True), strict=True):
+        nodes = (graph.training_mask & (graph.labels == c)).nonzero().squeeze(1)
+        nodes = nodes[torch.randperm(len(nodes), device=nodes.device)]
+        rows.append(nodes.repeat(-(-int(number) // len(nodes)))[: int(number)])
+    chosen: Tensor = x[torch.cat(rows)] if rows else x[:0]
+    return chosen
+
+
+def first_edges(num_features: int, width: int, like: Tensor) -> PairWeights:
+    """A drawn network of edges."""
+    return PairWeights(num_features, width).to(like)
+
+
+def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:
+    """A graph whose nodes are all joined, with these weights."""
+    pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
+    return Graph(x, pairs, y=y, num_classes=num_classes, edge_weight=adjacency[pairs[0], pairs[1]])
+
+
+def side_by_side(kept: Any, num_classes: int | None = None) -> Graph:
+    """The clients' condensed graphs as one, in the order of the clients."""
+    order = sorted(kept["y"], key=int)
+    x, y = (torch.cat([kept[key][k] for k in order]) for key in ("x", "y"))
+    adjacency = torch.block_diag(*[kept["adjacency"][k] for k in order])
+    pairs = torch.block_diag(*[torch.ones_like(kept["adjacency"][k]) for k in order])
+    pairs = pairs.fill_diagonal_(0).nonzero().T
+    weight = adjacency[pairs[0], pairs[1]]
+    return Graph(x, pairs, y=y, num_classes=num_classes, edge_weight=weight)

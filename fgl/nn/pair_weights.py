@@ -1,0 +1,56 @@
+"""Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_count
+
+
+class PairWeights(nn.Module):
+    """How strongly every two nodes are joined: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
+
+    ``e_ij`` is an MLP of three layers of ``[x_i || x_j]``, with batch norm before each ReLU. The
+    pairs come in five parts, row by row, each normalised by its own mean and variance, in
+    evaluation too, as in the public code.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the MLP.
+
+    Returns:
+        float ``[n, n]``, symmetric.
+
+    Example:
+        >>> PairWeights(4, 8)(torch.rand(3, 4)).diagonal()
+        tensor([0., 0., 0.], grad_fn=...)
+
+    Source: Jin et al. 2022, https://arxiv.org/abs/2110.07580; https://github.com/hanhan1900/FedGM
+    """
+
+    def __init__(self, in_channels: int, hidden_channels: int = 128) -> None:
+        super().__init__()
+        check_count(in_channels=in_channels, hidden_channels=hidden_channels)
+        h = hidden_channels
+        self.lins = nn.ModuleList([nn.Linear(2 * in_channels, h), nn.Linear(h, h), nn.Linear(h, 1)])
+        self.scale = nn.Parameter(torch.ones(2, h))
+        self.shift = nn.Parameter(torch.zeros(2, h))
+
+    def forward(self, x: Tensor) -> Tensor:
+        n = len(x)
+        pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).view(-1, 2).to(x.device)
+        parts = [self._of(torch.cat([x[a], x[b]], 1)) for a, b in
+                 (part.unbind(1) for part in pairs.tensor_split(5) if len(part))]  # fmt: skip
+        raw = torch.cat(parts).view(n, n) if parts else x.new_zeros(0, 0)
+        weights = ((raw + raw.T) / 2).sigmoid()
+        eye = torch.eye(n, dtype=torch.bool, device=x.device)
+        return weights.masked_fill(eye, 0)
+
+    def _of(self, h: Tensor) -> Tensor:
+        for layer, scale, shift in zip(self.lins, self.scale, self.shift, strict=False):
+            h = layer(h)
+            centred = h - h.mean(0)
+            h = (centred / (centred.square().mean(0) + 1e-5).sqrt() * scale + shift).relu()
+        out: Tensor = self.lins[2](h)
+        return out

@@ -1,0 +1,79 @@
+"""AdaFGL: a federated model first, then a task in which each client alone adapts to its graph."""
+
+from __future__ import annotations
+
+import copy
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..checks import check_number
+from ..federation import Result, Round, best_round, fedavg, run
+from ..methods.adafgl import adafgl
+from ..nn import AdaFGL
+from .scores import evaluate_own, node_scores, validation
+from .task import Task, bounded
+
+
+def adapted(
+    task: Task,
+    seed: int = 0,
+    *,
+    first_rounds: int = 100,
+    threshold: float = 0.9,
+    own_hidden: int = 64,
+    own_hops: int = 3,
+    own_alpha: float = 0.05,
+    own_beta: float = 0.2,
+    own_dropout: float = 0.5,
+) -> Task:
+    """AdaFGL: after rounds of the task's FedAvg, clients train networks of their own.
+
+    The first step's model is that of its best round of validation. The second step is
+    `fgl.methods.adafgl` with the task's local training; each client is scored on its own nodes.
+
+    Args:
+        task: of nodes; a client has a training mask, and masks to be scored by.
+        seed: of both steps.
+        first_rounds: rounds of the first step.
+        threshold: from which share of labels that propagate rightly on neighbours are alike.
+        own_hidden: width of the clients' own networks.
+        own_hops: how often features are propagated.
+        own_alpha: weight of a client's own edges there, in [0, 1].
+        own_beta: weight of the first step's answers where messages are signed, in [0, 1].
+        own_dropout: dropout of the clients' own networks.
+
+    Raises:
+        ValueError: if a number is out of range, or clients have no classes.
+
+    Example:
+        >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="gcn").load(seed=0)
+        >>> made = adapted(task, first_rounds=1, own_hidden=4)
+        >>> made.fedavg
+        adafgl(fedavg(AdaFGL(...), train=Training(...)), threshold=0.9)
+
+    Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
+    """
+    check_number("first_rounds", first_rounds, at_least=0, integer=True)
+    own = task.clients[0]
+    _ = own.labels  # numbers have no classes
+    best = [task.fedavg.model]
+
+    def keep_best(record: Round, result: Result) -> None:
+        if best_round(result.history, task.select) is record:
+            best[:] = [result.model]
+
+    first = run(task.fedavg, task, num_rounds=first_rounds, seed=seed, callbacks=[keep_best])
+    sizes = own.num_features, own_hidden, int(own.num_classes or 1)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(seed)
+        how: Any = {"hops": own_hops, "alpha": own_alpha, "beta": own_beta, "dropout": own_dropout}
+        model = AdaFGL(copy.deepcopy(best[0]), *sizes, **how)
+    model = model.to(own.device, own.x.dtype)
+    method = adafgl(fedavg(model, train=task.fedavg.train), threshold=threshold)
+    scores = partial(evaluate_own, node_scores(model))
+    validate = validation(node_scores(model, test=False), "val_accuracy")
+    sent = sum(record.bytes_up + record.bytes_down for record in first.history)
+    return Task(task.clients, bounded(method, task.clients), scores, "val_accuracy", validate,
+                bytes_before=task.bytes_before + sent)  # fmt: skip

@@ -1,0 +1,228 @@
+"""FedGM beside a small implementation of its own, by numbers."""
+
+from __future__ import annotations
+
+import importlib
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import close, double, graphs
+from torch import Tensor
+
+import fgl
+from fgl.methods import fedgm
+
+MODULE: Any = importlib.import_module("fgl.methods.fedgm")
+LR, WIDTH, STEPS, FIT = 0.05, 4, 5, 4
+CLIENTS = double(graphs((12, 16)))
+NAMES = ["convs.0.bias", "convs.0.lin.weight", "convs.1.bias", "convs.1.lin.weight"]
+HOW = {"reduction": 0.7, "condense_steps": STEPS, "adjacency_steps": 2, "feature_steps": 1}
+HOW |= {"condense_lr": LR, "condense_width": WIDTH, "fit_steps": FIT, "fit_lr": LR}
+
+
+def net(seed: int = 0) -> Any:
+    torch.manual_seed(seed)
+    made = fgl.nn.GCN(6, 5, 3, dropout=0.0).double()
+    for name, value in made.named_parameters():
+        if "bias" in name:
+            value.data = torch.randn(value.shape).double()
+    return made
+
+
+def model(turn: int) -> dict[str, Tensor]:
+    return {name: value.detach() for name, value in net(1 + turn).state_dict().items()}
+
+
+def start(own: fgl.Graph, y: Tensor) -> Tensor:
+    """The first nodes of each class, instead of drawn ones."""
+    rows = []
+    for c in sorted(set(y.tolist())):
+        nodes = [i for i in range(own.num_nodes) if own.train_mask[i] and own.y[i] == c]  # type: ignore[index]
+        rows += [nodes[i % len(nodes)] for i in range(y.tolist().count(c))]
+    return own.x[rows]  # type: ignore[index, return-value]
+
+
+def edge_net() -> fgl.nn.PairWeights:
+    torch.manual_seed(99)
+    return fgl.nn.PairWeights(6, WIDTH).double()
+
+
+def method(**options: Any) -> fgl.Method:
+    how: dict[str, Any] = {**HOW, **options}
+    return fedgm(fgl.fedavg(net()), **how)
+
+
+@pytest.fixture
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = iter(range(1000))
+    monkeypatch.setattr(MODULE, "drawn", lambda module: model(next(turns) - 1))  # one is tried
+    monkeypatch.setattr(MODULE, "first_features", start)
+    monkeypatch.setattr(MODULE, "first_edges", lambda *sizes: edge_net())
+
+
+def logits(params: dict[str, Tensor], x: Tensor, weights: Tensor) -> Tensor:
+    whole = weights + torch.eye(len(x)).double()
+    scale = whole.sum(1) ** -0.5
+    operator = whole * scale * scale[:, None]
+    h = (operator @ x @ params["convs.0.lin.weight"].T + params["convs.0.bias"]).relu()
+    return operator @ h @ params["convs.1.lin.weight"].T + params["convs.1.bias"]
+
+
+def gradient(
+    params: Any, x: Tensor, weights: Tensor, y: list[int], nodes: list[int], **how: Any
+) -> Any:
+    """Of the mean cross-entropy of some nodes."""
+    leaves = {name: params[name].detach().clone().requires_grad_() for name in NAMES}
+    out = logits(leaves, x, weights).log_softmax(1)
+    loss: Any = sum(-out[i, y[i]] for i in nodes) / len(nodes)
+    return torch.autograd.grad(loss, list(leaves.values()), **how)
+
+
+def pair_weights(edges: dict[str, Tensor], x: Tensor) -> Tensor:
+    n = len(x)
+    pairs = [torch.cat([x[i], x[j]]) for i in range(n) for j in range(n)]
+    values: list[Tensor] = []
+    long, size = n * n % 5, n * n // 5
+    for part in range(5):
+        first = len(values)
+        rows = torch.stack(pairs[first : first + size + (part < long)])
+        for depth in range(2):
+            rows = rows @ edges[f"lins.{depth}.weight"].T + edges[f"lins.{depth}.bias"]
+            rows = (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt()
+            rows = (rows * edges["scale"][depth] + edges["shift"][depth]).relu()
+        values += list((rows @ edges["lins.2.weight"].T + edges["lins.2.bias"])[:, 0])
+    out = torch.zeros(n, n).double()
+    for i in range(n):
+        for j in range(n):
+            if i != j:
+                out[i, j] = ((values[i * n + j] + values[j * n + i]) / 2).sigmoid()
+    return out
+
+
+def adjacency(own: fgl.Graph) -> Tensor:
+    out = torch.zeros(own.num_nodes, own.num_nodes).double()
+    for a, b in own.edge_index.T:
+        out[b, a] = 1
+    return out
+
+
+def own_gradient(params: Any, own: fgl.Graph, c: int) -> Any:
+    y: Any = own.y
+    nodes = [i for i in range(own.num_nodes) if own.train_mask[i] and y[i] == c]  # type: ignore[index]
+    return gradient(params, own.x, adjacency(own), y.tolist(), nodes) if nodes else None  # type: ignore[arg-type]
+
+
+def distance(made: Any, wanted: Any) -> Any:
+    return sum(((a - b) ** 2).sum() for a, b in zip(made, wanted, strict=True))
+
+
+def labels(own: fgl.Graph) -> list[int]:
+    train = [int(own.y[i]) for i in range(own.num_nodes) if own.train_mask[i]]  # type: ignore[index]
+    number = [int(train.count(c) * HOW["reduction"]) for c in range(3)]
+    number[max(range(3), key=train.count)] += int(len(train) * HOW["reduction"]) - sum(number)
+    return [c for c in range(3) for _ in range(number[c])]
+
+
+def condensed(own: fgl.Graph, turn: int) -> tuple[Tensor, list[int], Tensor]:
+    y = labels(own)
+    x = start(own, torch.tensor(y)).clone().requires_grad_()
+    edges = {k: v.detach().clone().requires_grad_() for k, v in edge_net().named_parameters()}
+    adams = [torch.optim.Adam(list(edges.values()), lr=LR), torch.optim.Adam([x], lr=LR)]
+    found = []
+    for step in range(STEPS):
+        params, weights = model(turn + step), pair_weights(edges, x)
+        loss: Any = 0.0
+        for c in set(y):
+            nodes = [i for i, label in enumerate(y) if label == c]
+            made = gradient(params, x, weights, y, nodes, create_graph=True)
+            share = y.count(c) / max(map(y.count, set(y)))
+            loss = loss + share * distance(made, own_gradient(params, own, c))
+        found.append((loss.item(), x.detach().clone(), weights.detach()))
+        for each in adams:
+            each.zero_grad()
+        loss.backward()
+        adams[0 if step % 3 < 2 else 1].step()
+    _, best, weights = min(found, key=lambda each: each[0])
+    return best, y, weights
+
+
+def twin() -> tuple[dict[str, Tensor], Tensor]:
+    """The server's model after two rounds, and its condensed features."""
+    made = [condensed(own, STEPS * k) for k, own in enumerate(CLIENTS)]
+    x = torch.cat([each[0] for each in made]).requires_grad_()
+    y = [label for each in made for label in each[1]]
+    weights = torch.block_diag(*[each[2] for each in made])
+    turn = STEPS * len(CLIENTS)
+    probe = model(turn)
+    wanted = {}
+    for c in set(y):
+        number = [each[1].count(c) for each in made]
+        each = [own_gradient(probe, own, c) for own in CLIENTS]
+        wanted[c] = [
+            sum(n / sum(number) * g[part] for n, g in zip(number, each, strict=True) if g)
+            for part in range(4)
+        ]
+    loss: Any = 0.0
+    for c, goal in wanted.items():
+        nodes = [i for i, label in enumerate(y) if label == c]
+        grads = gradient(probe, x, weights, y, nodes, create_graph=True)
+        loss = loss + y.count(c) / max(map(y.count, set(y))) * distance(grads, goal)
+    adam = torch.optim.Adam([x], lr=LR)
+    loss.backward()
+    adam.step()
+    params = {k: v.clone().requires_grad_() for k, v in model(turn + 3).items()}
+    for lr in (LR, LR / 10):
+        adam = torch.optim.Adam(list(params.values()), lr=lr, weight_decay=5e-4)
+        for _ in range(FIT // 2):
+            out = logits(params, x.detach(), weights).log_softmax(1)
+            adam.zero_grad()
+            (sum(-out[i, label] for i, label in enumerate(y)) / len(y)).backward()  # type: ignore[union-attr]
+            adam.step()
+    return {k: v.detach() for k, v in params.items()}, x.detach()
+
+
+def test_it_is_fedgm_by_numbers(same_draws: None) -> None:
+    result = fgl.run(method(), CLIENTS, num_rounds=2)
+    params, x = twin()
+    kept: Any = result.server_state["x"]
+    close(torch.cat([kept["0"], kept["1"]]), x, atol=1e-12)
+    close(result.outbox[0]["model"], params, atol=1e-12)
+
+
+def test_condensed_graphs_come_nearer_to_the_gradients() -> None:
+    own, losses = CLIENTS[0], []
+    made = method()
+    names = sorted(fgl.federation.trainable(made))
+    y = MODULE.condensed_labels(own, 0.7)
+    assert sorted(y.tolist()) == sorted(labels(own))
+    for steps in (1, 60):
+        torch.manual_seed(0)
+        x = start(own, y)
+        adam = partial(torch.optim.Adam, lr=LR)
+        how = {"adam": adam, "turns": (2, 2), "steps": steps}
+        found = MODULE.condense(made.model, names, own, (x, y, edge_net()), **how)
+        whole = MODULE.whole_graph(found[0], y, found[1], 3)
+        weight = y.bincount(minlength=3) / y.bincount().max()
+        each = []
+        for turn in range(10):
+            wanted = MODULE.class_gradients(made.model, names, model(turn), own)
+            loss = MODULE.apart(made.model, names, model(turn), whole, wanted, weight)
+            each.append(loss.item())
+        losses.append(sum(each))
+    assert losses[1] < losses[0]
+
+
+def test_what_it_refuses() -> None:
+    whole = fgl.Graph.join(*fgl.data.small_graphs(6))
+    made = method()
+    with pytest.raises(ValueError, match="hold one graph, but got a collection"):
+        made.receive({"model": made.initial()}, {}, whole)
+    with pytest.raises(ValueError, match="reduction"):
+        method(reduction=1.5)
+    x, y, square = torch.ones(3, 6), torch.ones(2).long(), torch.ones(3, 3)
+    with pytest.raises(ValueError, match="to be of the same nodes"):
+        made.accept({"x": x, "y": y, "adjacency": square}, 0, {})
+    with pytest.raises(ValueError, match="the upload"):
+        made.accept({"x": x, "y": y, "adjacency": square}, 0, {"x": {"0": x}})
