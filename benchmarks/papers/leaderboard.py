@@ -59,7 +59,7 @@ OWN: dict[str, tuple[Values, ...]] = {  # of the library's methods, by their wor
     "fedopt": ADAM,
     "moon": ({"contrast": 0.1}, {"contrast": 1.0}),
     "fedselect": ({"top": 0.25}, {"top": 0.1}),
-    "fedpub": ({"scale": 3.0}, {"scale": 10.0}),  # of the public scripts, and of the default
+    "fedpub": ({"scale": 3.0, "penalties": False}, {"scale": 10.0}),  # the public code, the paper
     "fedamp": ({"penalty": 0.1}, {"penalty": 1.0}),
     "heurfedamp": ({"penalty": 0.1}, {"penalty": 1.0}),
     "pfedgraph": ({"prior": 0.8}, {"prior": 8.0}),
