@@ -88,4 +88,5 @@ class Networks(Cut):
         if self.hops:
             options |= {"normalize": False, "summed": True}
         sizes = graph.num_features, self.hidden, graph.num_classes
-        return self.seeded(seed, MODELS[self.model], *sizes, **options)
+        model: nn.Module = self.seeded(seed, MODELS[self.model], *sizes, **options)
+        return model
