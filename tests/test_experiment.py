@@ -642,6 +642,7 @@ TINY = {
     "overlapping-nodes": ["--hidden", "4", "--proportions", "0.1", "0.2", "--per-class", "3"],
     "ego-nodes": ["--hidden", "4", "--clients", "2", "--share", "0.2", "--num-test", "20"],
     "own-nodes": ["--hidden", "4", "--clients", "2"],
+    "subgraph-nodes": ["--hidden", "4", "--clients", "2"],
     "links": ["--hidden", "4", "--latent", "4", "--clients", "2"],
     "graphs": ["--hidden", "4", "--clients", "2"],
     "pairs": ["--hidden", "4", "--clients", "2"],
@@ -657,6 +658,7 @@ TINY = {
         ("fedprox", "graphs", ["--mu", "0.1"]),
         ("fedopt", "overlapping-nodes", ["--rule", "adam"]),
         ("moon", "own-nodes", ["--queue", "2"]),
+        ("fedavg", "subgraph-nodes", ["--label-noise", "0.2", "--skew-by", "degrees"]),
         ("ring", "links", []),
         ("local", "ego-nodes", []),
         ("centralized", "louvain-nodes", []),
@@ -680,7 +682,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
     assert read["clients"] == summary["clients"] == (1 if method == "centralized" else 2)
     assert read["config"]["task"] == task
     for flag, value in zip(flags[::2], flags[1::2], strict=True):
-        kept = read["config"][flag.removeprefix("--")]
+        kept = read["config"][flag.removeprefix("--").replace("-", "_")]
         assert str(kept[0] if isinstance(kept, list) else kept) == value
     assert not {"recipe", "dataset", "clients", "rounds", "seed", "json"} & set(read["config"])
 

@@ -29,6 +29,7 @@ TASKS = {
     "overlapping-nodes": ["--proportions", "0.3", "0.4"],
     "ego-nodes": ["--clients", "2"],
     "own-nodes": ["--clients", "3", "--partition", "random"],
+    "subgraph-nodes": ["--clients", "3", "--partition", "random"],
     "links": ["--clients", "3", "--partition", "random"],
     "graphs": ["--clients", "4"],
     "molecules": ["--clients", "4"],

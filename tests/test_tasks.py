@@ -19,6 +19,7 @@ SETTINGS = [
     tasks.OverlappingNodes,
     tasks.EgoNodes,
     tasks.OwnNodes,
+    tasks.SubgraphNodes,
     tasks.Links,
     tasks.Graphs,
     tasks.Molecules,

@@ -238,7 +238,7 @@ def draw(found: Found) -> None:
 
     names = sorted(by, key=lambda name: -worth(name))
     plt = pyplot()
-    figure, panels = plt.subplots(1, len(blocks), figsize=(3 + 2.2 * len(blocks),
+    figure, panels = plt.subplots(1, len(blocks), figsize=(5.5 + 2.2 * len(blocks),
                                   0.3 * len(names) + 1.4), sharey=True, layout="constrained",
                                   squeeze=False)  # fmt: skip
     colors = {BASE: "#c0742c", "Local": "#777777"}

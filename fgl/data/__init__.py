@@ -4,7 +4,18 @@ from .asked_rows import asked_rows
 from .borders import borders
 from .client_folder import open_client, save_client
 from .components import largest_component
+from .damage import (
+    Damage,
+    damaged,
+    lose_edges,
+    lose_features,
+    lose_labels,
+    move_edges,
+    noisy_features,
+    wrong_labels,
+)
 from .datasets import load, load_graphs, load_molecules
+from .domains import one_space
 from .download import download
 from .features import degree_features, normalize_features
 from .features_on_disk import map_features
@@ -14,6 +25,7 @@ from .made_up import bibliography, ratings
 from .neighbour_sums import neighbour_sums
 from .partitions import (
     PROPORTIONS,
+    Skew,
     community_clients,
     dirichlet_partition,
     gpfl_partition,
@@ -26,6 +38,7 @@ from .partitions import (
     quantile_labels,
     random_partition,
     scaffold_partition,
+    sorted_partition,
     union_graph,
 )
 from .readers.molecules import Molecules
@@ -54,9 +67,11 @@ from .typed_paths import metapaths
 
 __all__ = [
     "PROPORTIONS",
+    "Damage",
     "EdgeSplit",
     "HiddenNodes",
     "Molecules",
+    "Skew",
     "asked_rows",
     "balanced_classes",
     "bibliography",
@@ -64,6 +79,7 @@ __all__ = [
     "class_capped_split",
     "community_clients",
     "csbm",
+    "damaged",
     "degree_features",
     "dirichlet_partition",
     "download",
@@ -78,15 +94,21 @@ __all__ = [
     "load",
     "load_graphs",
     "load_molecules",
+    "lose_edges",
+    "lose_features",
+    "lose_labels",
     "louvain_partition",
     "major_label_partition",
     "map_features",
     "metapaths",
     "metis_partition",
+    "move_edges",
     "murcko_scaffolds",
     "negative_edges",
     "neighbour_sums",
+    "noisy_features",
     "normalize_features",
+    "one_space",
     "open_client",
     "overlapping_partition",
     "pair_split",
@@ -102,6 +124,7 @@ __all__ = [
     "scaffold_split",
     "small_graphs",
     "small_molecules",
+    "sorted_partition",
     "split",
     "split_by_time",
     "stratified_folds",
@@ -110,4 +133,5 @@ __all__ = [
     "union_graph",
     "with_negatives",
     "with_shared",
+    "wrong_labels",
 ]

@@ -18,6 +18,7 @@ from .structure import with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
 from .task import Local, Task, centralized
 from .typed_nodes import TypedNodes
+from .unseen import with_unseen
 
 __all__ = [
     "EgoNodes",
@@ -54,4 +55,5 @@ __all__ = [
     "sampled_node_task",
     "subgraph_node_task",
     "with_structure",
+    "with_unseen",
 ]

@@ -202,6 +202,7 @@ class EgoNodes(Setting):
         where: dict[str, Any] = {"share": self.share, "major_rate": self.major_rate}
         where |= {"num_test": self.num_test, "seed": seed}
         test, clients = data.major_label_partition(graph, self.clients, **where)
+        clients = self.damaged(clients, seed)
         model = self.seeded(seed, self.network, graph)
         steps: dict[str, Any] = {"epochs": self.local.steps, "batch_size": self.batch_size}
         return ego_node_task(clients, test, model, self.local.optimizer_factory(), **steps)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from torch import nn
 
 from .. import data
 from ..checks import check_choice, check_count, check_number
+from ..data import Skew
 from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
 from ..nn import GIN, Star
@@ -87,6 +89,7 @@ class Graphs(Setting):
     """The network of the clients; star reads encodings of structure too, as FedStar's does."""
     hidden: int = 64
     dropout: float = 0.5
+    skew: Skew = Skew()
     local: Local = Local("adam", lr=1e-3, steps=1)
 
     def __post_init__(self) -> None:
@@ -103,7 +106,11 @@ class Graphs(Setting):
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
-        if self.partition == "authors":
+        if self.skew.unseen:
+            raise ValueError(f"Expected unseen to be 0 for Graphs, but got {self.skew.unseen}")
+        if self.skew.skew_by != "nothing":
+            parts = self.skew.parts(graph, self.clients, seed=seed)
+        elif self.partition == "authors":
             parts = data.gpfl_partition(y, self.clients, alpha=self.alpha)
         else:
             parts = data.dirichlet_partition(y, self.clients, alpha=self.alpha, seed=seed)
@@ -112,7 +119,9 @@ class Graphs(Setting):
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the folds, the initial model and a ``"dirichlet"`` partition."""
-        return self.of(*self.folds_of(seed), seed=seed)
+        clients, tests = self.folds_of(seed)
+        inputs = replace(self, damage=replace(self.damage, missing_labels=0, label_noise=0))
+        return self.of(self.damaged(clients, seed), inputs.damaged(tests, seed + 1), seed=seed)
 
     def of(self, clients: Sequence[Graph], tests: Sequence[Graph], *, seed: int = 0) -> Task:
         """The task of these clients; `seed` decides the initial model."""

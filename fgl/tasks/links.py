@@ -20,7 +20,7 @@ from ..graph import Graph
 from ..nn import VGAE
 from .disjoint import Disjoint, encoded, noise, task_of
 from .scores import link_scores
-from .settings import PARTITIONS, setting
+from .settings import setting
 from .task import Local, Task
 
 
@@ -142,6 +142,11 @@ class Links(Disjoint):
         whole, of_degrees = self.graphs()
         none = {"train_mask": None, "val_mask": None, "test_mask": None}  # every node is trained on
         splits = self.splits(whole.replace(**none), seed)
+        self.check_all_train()
+        if self.damage.missing_labels or self.damage.label_noise:
+            raise ValueError(f"Expected links to have no labels to damage, but got {self.damage}")
+        graphs = self.damaged([own.graph for own in splits], seed)
+        splits = [replace(own, graph=made) for own, made in zip(splits, graphs, strict=True)]
         if of_degrees:
             splits = [replace(own, graph=data.degree_features(own.graph)) for own in splits]
         model = self.encoder(splits[0].graph, seed)
@@ -150,7 +155,7 @@ class Links(Disjoint):
     def splits(self, whole: Graph, seed: int) -> list[EdgeSplit]:
         """The clients' splits: parts of one of the whole graph, or one of each client's own."""
         seeds = [fold_in(seed, client, "split") for client in range(self.clients)]
-        cut = partial(PARTITIONS[self.partition], num_clients=self.clients, seed=seed)
+        cut = partial(self.cut, seed=seed)
         if self.partition_after_split:
             whole_split = data.edge_split(whole, seed=fold_in(seed, "split"))
             parts = zip(cut(whole_split.graph), seeds, strict=True)

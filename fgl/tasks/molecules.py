@@ -66,7 +66,8 @@ class Molecules(Setting):
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides the initial model, and a random partition and split."""
         target = self._target()
-        return self.of(*self.clients_of(seed), target=target, seed=seed)
+        clients, whole = self.clients_of(seed)
+        return self.of(self.damaged(clients, seed), whole, target=target, seed=seed)
 
     def clients_of(self, seed: int = 0) -> tuple[list[Graph], Graph]:
         """The clients' collections, and all of them as one; both have the three masks."""

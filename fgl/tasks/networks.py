@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -58,17 +59,34 @@ class Networks(Cut):
         Args:
             whole: the graph that is cut.
             parts: ids of each client's nodes.
-            seed: of the first parameters.
+            seed: of the first parameters and of the damage.
             more: options of the network.
         """
-        options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
-        sizes = whole.num_features, self.hidden, whole.num_classes
         alone = len(parts) == 1 and parts[0].numel() == whole.num_nodes
         clients, sent = [whole] if alone else data.partition_graph(whole, parts), 0
         if self.hops:
             clients, whole, sent = data.neighbour_sums(whole, parts, hops=self.hops)
+            if replace(self.damage, label_noise=0, missing_labels=0).any:
+                raise ValueError(
+                    f"Expected edges and features to be whole beside hops, whose sums know those "
+                    f"of all clients, but got {self.damage}"
+                )
+        clients = self.read(clients, seed)
+        model = self.model_for(whole, seed, more)
+        return with_structure(whole) if self.model == "star" else whole, clients, model, sent
+
+    def read(self, clients: Sequence[Graph], seed: int) -> list[Graph]:
+        """What the network reads of the clients' graphs, after damage."""
+        made = self.damaged(clients, seed)
+        return [with_structure(own) for own in made] if self.model == "star" else made
+
+    def model_for(
+        self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None
+    ) -> nn.Module:
+        """The network for graphs like this one, before structure is added."""
+        options: dict[str, Any] = {"dropout": self.dropout, **(more or {})}
+        if self.hops:
             options |= {"normalize": False, "summed": True}
-        model = self.seeded(seed, MODELS[self.model], *sizes, **options)
-        if self.model == "star":
-            whole, clients = with_structure(whole), [with_structure(own) for own in clients]
-        return whole, clients, model, sent
+        sizes = graph.num_features, self.hidden, graph.num_classes
+        model: nn.Module = self.seeded(seed, MODELS[self.model], *sizes, **options)
+        return model

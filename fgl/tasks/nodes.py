@@ -15,8 +15,9 @@ from ..graph import Graph
 from ..targets import CLASSES, Target
 from .networks import Networks
 from .scores import node_scores, validation
-from .settings import PARTITIONS, setting
+from .settings import setting
 from .task import Task, bounded
+from .unseen import with_unseen
 
 
 def node_task(
@@ -77,7 +78,7 @@ class Nodes(Networks):
         whole = whole.replace(backend=self.sparse).to(self.device)
         parts = [torch.arange(whole.num_nodes, device=whole.device)]
         if self.clients > 1:
-            parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+            parts = self.cut(whole, seed)
         whole, clients, model, sent = self.network(whole, parts, seed)
         task = node_task(whole, clients, model, self.local.training())
-        return replace(task, bytes_before=sent)
+        return with_unseen(replace(task, bytes_before=sent), self.skew.unseen)

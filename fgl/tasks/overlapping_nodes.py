@@ -138,6 +138,7 @@ class OverlappingNodes(Setting):
         graph = graph.replace(backend=self.sparse).to(self.device)
         parts = data.overlapping_partition(graph, self.shares, common=self.overlap, seed=seed)
         union, clients = data.union_graph(graph, parts), data.partition_graph(graph, parts)
+        clients = self.damaged(clients, seed)
         sizes: Any = union.num_features, self.hidden, union.num_classes
         model = self.seeded(seed, GCN, *sizes, dropout=self.dropout, drop_input=True)
         return overlapping_node_task(union, clients, model, self.local.training(), l2=self.l2)

@@ -16,8 +16,9 @@ from ..graph import Graph
 from ..nn import VGAE
 from .disjoint import Disjoint, encoded, noise, task_of
 from .scores import node_scores
-from .settings import PARTITIONS, setting
+from .settings import setting
 from .task import Task
+from .unseen import with_unseen
 
 
 def own_node_task(
@@ -72,11 +73,13 @@ class OwnNodes(Disjoint):
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides partition, splits and initial model."""
         whole, of_degrees = self.graphs()
-        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+        parts = self.cut(whole, seed)
         clients = data.partition_graph(whole, parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
         split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
+        split = self.damaged(split, seed)
         if of_degrees:
             split = [data.degree_features(own) for own in split]
         model = self.encoder(split[0], seed, split[0].num_classes)
-        return own_node_task(split, model, self.local.training(), kl=self.kl)
+        task = own_node_task(split, model, self.local.training(), kl=self.kl)
+        return with_unseen(task, self.skew.unseen)

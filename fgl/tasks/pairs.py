@@ -30,7 +30,7 @@ from ..graph import Graph
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
 from .scores import node_scores, validation
-from .settings import PARTITIONS, Cut, setting
+from .settings import Cut, setting
 from .task import Local, Task, bounded
 
 RATING = 10.0  # the largest rating, by which features of edges are divided
@@ -164,8 +164,10 @@ class Pairs(Cut):
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides a random order, partition, initial model and negatives."""
         whole = self.whole(seed)
-        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
-        clients = [data.degree_features(own) for own in data.partition_graph(whole, parts)]
+        parts = self.cut(whole, seed)
+        self.check_all_train()
+        clients = self.damaged(data.partition_graph(whole, parts), seed)
+        clients = [data.degree_features(own) for own in clients]
         sizes = clients[0].num_features, self.hidden, 1
         model = self.seeded(seed, PairNet, *sizes, edge_dim=1)
         links = self.asked == "links"

@@ -29,8 +29,9 @@ from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .networks import MODELS
 from .scores import node_scores, validation
-from .settings import PARTITIONS, Cut, setting
+from .settings import Cut, setting
 from .task import Local, Task, bounded
+from .unseen import with_unseen
 
 
 def sampled_node_task(
@@ -166,12 +167,13 @@ class SampledNodes(Cut):
         whole = whole.replace(backend=self.sparse).to(self.device)
         clients = [whole]
         if self.clients > 1:
-            parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+            parts = self.cut(whole, seed)
             clients = data.partition_graph(whole, parts)
+        clients = self.damaged(clients, seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         how = {"num_layers": len(self.fanouts), "dropout": self.dropout}
         model = self.seeded(seed, MODELS[self.model], *sizes, **how)
-        return sampled_node_task(
+        task = sampled_node_task(
             whole,
             clients,
             model,
@@ -181,3 +183,4 @@ class SampledNodes(Cut):
             batch_size=self.batch_size,
             block_size=self.block_size,
         )
+        return with_unseen(task, self.skew.unseen)

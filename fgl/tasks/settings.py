@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal, TypeVar, dataclass_transform, get_type_hints
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .. import data
 from ..checks import check_choice, check_count, check_device, check_share
+from ..data import Damage, Skew
 from ..federation import fold_in
 from ..graph import Graph
 from .task import Local
@@ -20,7 +21,7 @@ from .task import Local
 Kind = TypeVar("Kind")
 Network = TypeVar("Network", bound=nn.Module)
 FIRST = ("dataset", "clients")
-LAST = ("local", "device", "sparse")
+LAST = ("skew", "damage", "local", "device", "sparse")
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -33,8 +34,8 @@ def declares(kind: type[Kind]) -> type[Kind]:
 def setting(kind: type[Kind]) -> type[Kind]:
     """A frozen dataclass of the fields that a class and its bases declare, in the order of flags.
 
-    `dataset` and `clients` come first, `local`, `device` and `sparse` last. Any other field stands
-    where it is declared last, if only for another default.
+    `dataset` and `clients` come first, `skew`, `damage`, `local`, `device` and `sparse` last. Any
+    other field stands where it is declared last, if only for another default.
 
     Example:
         >>> @setting
@@ -43,7 +44,8 @@ def setting(kind: type[Kind]) -> type[Kind]:
         ...     parts: int = 3
         ...     hidden: int = 8
         >>> Small(parts=4)
-        Small(dataset=..., clients=2, dropout=0.5, parts=4, hidden=8, local=..., device=...)
+        Small(dataset=..., clients=2, dropout=0.5, parts=4, hidden=8, damage=..., local=...,
+        device=...)
     """
     types = get_type_hints(kind)
     declared = [name for each in reversed(kind.__mro__) for name in inspect.get_annotations(each)]
@@ -65,6 +67,7 @@ class Setting:
     """Width of a hidden layer."""
     dropout: float = 0.5
     """Share of units set to zero."""
+    damage: Damage = Damage()
     local: Local = Local()
     device: str = "cpu"
     """Where to compute, as torch names it."""
@@ -75,6 +78,10 @@ class Setting:
         check_device(self.device)
         check_count(hidden=self.hidden)
         check_share(dropout=self.dropout)
+
+    def damaged(self, clients: Sequence[Graph], seed: int) -> list[Graph]:
+        """The clients' graphs with what is missing and wrong in them."""
+        return data.damaged(clients, self.damage, seed=fold_in(seed, "damage"))
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
         """A network on the device; `seed` decides its initial parameters."""
@@ -104,6 +111,7 @@ class Cut(Setting):
     clients: int = 5
     partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
     """How nodes come to clients: communities, a balanced cut (metis), or at random."""
+    skew: Skew = Skew()
     sparse: Literal["torch", "torch_sparse"] = "torch"
     """Whose sparse kernels multiply."""
 
@@ -111,3 +119,20 @@ class Cut(Setting):
         super().__post_init__()
         check_choice("partition", self.partition, tuple(PARTITIONS))
         check_count(clients=self.clients)
+        if not self.skew.unseen < self.clients:
+            raise ValueError(
+                f"Expected unseen to leave a client of {self.clients}, but got {self.skew.unseen}"
+            )
+
+    def check_all_train(self) -> None:
+        """Raise a ValueError where some clients shall be unseen, and nothing scores these."""
+        if self.skew.unseen:
+            kind = type(self).__name__
+            raise ValueError(f"Expected unseen to be 0 for {kind}, but got {self.skew.unseen}")
+
+    def cut(self, graph: Graph, seed: int) -> list[Tensor]:
+        """Ids of each client's nodes."""
+        if self.skew.skew_by != "nothing":
+            return self.skew.parts(graph, self.clients, seed=seed)
+        parts: list[Tensor] = PARTITIONS[self.partition](graph, self.clients, seed=seed)
+        return parts

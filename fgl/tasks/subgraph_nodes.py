@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from .. import data
-from ..checks import check_choice, check_count
+from ..checks import check_count, check_share
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
 from ..methods.own_models import own_models
@@ -18,6 +18,7 @@ from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
 from .settings import PARTITIONS, setting
 from .task import Local, Task, bounded, weighed_equally
+from .unseen import with_unseen
 
 
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
@@ -51,8 +52,10 @@ class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
 
     The largest component is cut by METIS, into clients, or into communities of which every client
-    draws half. A fifth of the nodes trains, two fifths validate, two fifths test. A client has two
-    convolutions and a linear layer, and takes one step of Adam in a round, whose moments it keeps.
+    draws half. ``"cora+citeseer"`` are clients of several domains, a dataset each, in
+    `fgl.data.one_space`. A fifth of the nodes trains, two fifths validate, two fifths test. A
+    client has two convolutions and a linear layer, and takes one step of Adam in a round, whose
+    moments it keeps.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -83,12 +86,12 @@ class SubgraphNodes(Networks):
                 f"Expected clients to be a multiple of overlap, {self.overlap}, "
                 f"but got {self.clients}"
             )
-        if not 0 <= self.train <= 1:
-            raise ValueError(f"Expected train to be in [0, 1], but got {self.train}")
-        check_choice("partition", self.partition, tuple(PARTITIONS))
+        check_share(train=self.train)
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
+        if self.skew.skew_by != "nothing":
+            return self.cut(graph, seed)
         count = self.clients // self.overlap
         options = {"recursive": False} if self.partition == "metis" else {}
         parts: list[Tensor] = PARTITIONS[self.partition](graph, count, seed=seed, **options)
@@ -96,12 +99,34 @@ class SubgraphNodes(Networks):
             return parts
         return data.community_clients(parts, self.overlap, seed=fold_in(seed, "communities"))
 
+    def whole(self, name: str, seed: int) -> Graph:
+        """The largest component of a dataset, and which of its nodes train, validate and test."""
+        graph = data.largest_component(data.normalize_features(data.load(name)))
+        graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
+        whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
+        return whole
+
+    def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
+        """One dataset a client, in one space of features and classes."""
+        plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
+        if self.clients != len(names) or not plain:
+            raise ValueError(
+                f"Expected clients to be {len(names)}, one per dataset, without overlap, skew_by "
+                f"and hops, but got {self}"
+            )
+        return data.one_space([self.whole(name, seed) for name in names])
+
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, clients and initial model."""
-        whole = data.largest_component(data.normalize_features(data.load(self.dataset)))
-        whole = data.random_split(whole, train=self.train, val=(1 - self.train) / 2, seed=seed)
-        whole = whole.replace(backend=self.sparse, node_id=None).to(self.device)
         more = {"head": True} if self.model == "gcn" else {}
-        _, clients, model, sent = self.network(whole, self.parts(whole, seed), seed, more)
+        names, sent = self.dataset.split("+"), 0
+        if len(names) > 1:
+            domains = self.domains(names, seed)
+            model = self.model_for(domains[0], seed, more)
+            clients = self.read(domains, seed)
+        else:
+            whole = self.whole(self.dataset, seed)
+            _, clients, model, sent = self.network(whole, self.parts(whole, seed), seed, more)
         train = replace(self.local.training(), keep_optimizer=self.keep_optimizer)
-        return replace(subgraph_node_task(clients, model, train), bytes_before=sent)
+        task = replace(subgraph_node_task(clients, model, train), bytes_before=sent)
+        return with_unseen(task, self.skew.unseen)

@@ -8,8 +8,9 @@ from ..federation import fold_in
 from ..graph import Graph
 from ..nn import RGCN
 from .nodes import node_task
-from .settings import PARTITIONS, Cut, setting
+from .settings import Cut, setting
 from .task import Local, Task
+from .unseen import with_unseen
 
 CONFERENCE = 2  # the type of nodes that clients share
 
@@ -41,15 +42,16 @@ class TypedNodes(Cut):
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, partition and initial model."""
         whole = self.whole(seed)
-        parts = PARTITIONS[self.partition](whole, self.clients, seed=seed)
+        parts = self.cut(whole, seed)
         if self.share_conferences:
             parts = data.with_shared(whole, parts, [CONFERENCE])
-        clients = data.partition_graph(whole, parts)
+        clients = self.damaged(data.partition_graph(whole, parts), seed)
         sizes = whole.num_features, self.hidden, whole.num_classes
         relations = int(whole.edge_type.max()) + 1  # type: ignore[union-attr]  # checked
         how = {"num_relations": relations, "num_bases": self.bases or None}
         model = self.seeded(seed, RGCN, *sizes, dropout=self.dropout, **how)
-        return node_task(whole, clients, model, self.local.training())
+        task = node_task(whole, clients, model, self.local.training())
+        return with_unseen(task, self.skew.unseen)
 
     def whole(self, seed: int) -> Graph:
         """The graph of all clients; 60 % of the known authors train, 20 % validate."""

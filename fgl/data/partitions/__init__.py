@@ -10,9 +10,11 @@ from .overlapping import PROPORTIONS, overlapping_partition
 from .quantiles import quantile_labels
 from .random import random_partition
 from .scaffold import scaffold_partition
+from .skewed import Skew, sorted_partition
 
 __all__ = [
     "PROPORTIONS",
+    "Skew",
     "community_clients",
     "dirichlet_partition",
     "gpfl_partition",
@@ -25,5 +27,6 @@ __all__ = [
     "quantile_labels",
     "random_partition",
     "scaffold_partition",
+    "sorted_partition",
     "union_graph",
 ]

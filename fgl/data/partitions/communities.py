@@ -33,7 +33,7 @@ def community_clients(
     Example:
         >>> communities = [torch.arange(5), torch.arange(5, 12)]
         >>> [part.tolist() for part in community_clients(communities, 2)]
-        [[0, 3], [1, 4], [8, 9, 10], [5, 7, 9]]
+        [[0, 4], [3, 4], [5, 8, 9], [6, 7, 8]]
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """

@@ -1,0 +1,302 @@
+"""Damaged clients: edges, features and labels that are missing or wrong, in exact shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..checks import check_share, check_weight
+from ..graph import Graph
+from ..graph.arguments import takes_graph
+from ..graph.fields import EDGE_FIELDS
+from ..sparse import SparseMatrix
+from .splits.free_pairs import FreePairs
+
+Draws = torch.Generator | None
+
+
+@dataclass(frozen=True)
+class Damage:
+    """What is missing or wrong in every client's data before it trains.
+
+    Example:
+        >>> Damage(label_noise=0.3).any
+        True
+
+    Source: the settings of OpenFGL, https://github.com/xkLi-Allen/OpenFGL
+    """
+
+    missing_edges: float = 0.0
+    """Share of a client's edges that it has lost."""
+    edge_noise: float = 0.0
+    """Share of a client's edges that join two other nodes instead."""
+    missing_features: float = 0.0
+    """Share of each node's features that are set to 0."""
+    feature_noise: float = 0.0
+    """Deviation of the normal noise on every feature."""
+    missing_labels: float = 0.0
+    """Share of a client's training examples that do not train."""
+    label_noise: float = 0.0
+    """Share of a client's training examples with a wrong label."""
+
+    def __post_init__(self) -> None:
+        check_share(missing_edges=self.missing_edges, edge_noise=self.edge_noise)
+        check_share(missing_features=self.missing_features, label_noise=self.label_noise)
+        check_share(missing_labels=self.missing_labels)
+        check_weight(feature_noise=self.feature_noise)
+
+    @property
+    def any(self) -> bool:
+        """Whether anything is damaged."""
+        return self != Damage()
+
+    def inputs(self, graph: Graph, generator: Draws = None) -> Graph:
+        """The graph with damaged edges and features; what is scored sees them too."""
+        if self.missing_edges:
+            graph = lose_edges(graph, self.missing_edges, generator=generator)
+        if self.edge_noise:
+            graph = move_edges(graph, self.edge_noise, generator=generator)
+        if self.missing_features:
+            graph = lose_features(graph, self.missing_features, generator=generator)
+        if self.feature_noise:
+            graph = noisy_features(graph, self.feature_noise, generator=generator)
+        return graph
+
+    def labels(self, graph: Graph, generator: Draws = None) -> Graph:
+        """The graph with damaged labels of training examples."""
+        if self.label_noise:
+            graph = wrong_labels(graph, self.label_noise, generator=generator)
+        if self.missing_labels:
+            graph = lose_labels(graph, self.missing_labels, generator=generator)
+        return graph
+
+
+def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Graph]:
+    """Clients' graphs after damage to edges, features and labels, in this order.
+
+    Args:
+        graphs: one per client; their draws follow each other.
+        how: what is damaged.
+        seed: of the draws.
+
+    Returns:
+        The graphs themselves where nothing is damaged.
+
+    Raises:
+        ValueError: as the functions of each kind of damage do.
+
+    Example:
+        >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
+        >>> made = damaged([graph], Damage(missing_labels=0.2))[0]
+        >>> graph.num_train, made.num_train
+        (1625, 1300)
+
+    Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
+    """
+    if not how.any:
+        return list(graphs)
+    generator = torch.Generator().manual_seed(seed)
+    return [how.labels(how.inputs(own, generator), generator) for own in graphs]
+
+
+@takes_graph
+def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+    """The graph without ``round(share m)`` of its m edges, both directions of each.
+
+    Args:
+        graph: or a collection; edges of its graphs are drawn together.
+        share: in [0, 1].
+        generator: of the draw, on the CPU; default torch's global one.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> lose_edges(graph, 0.5).num_edges
+        2
+
+    Source: "random_topology_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    return graph.with_edges(~_drawn_edges(graph, share, generator))  # type: ignore[no-any-return]
+
+
+@takes_graph
+def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+    """The graph in which ``round(share m)`` of its m edges join two other nodes.
+
+    A new edge joins two nodes that no edge joined before. In a collection it stays in its graph; a
+    graph that is almost complete gets fewer.
+
+    Args:
+        graph: undirected, or a collection; its edges have neither weights nor other values.
+        share: in [0, 1].
+        generator: of the draws, on the CPU; default torch's global one.
+
+    Raises:
+        ValueError: if edges have values, for a new edge would have none.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
+        >>> moved = move_edges(graph, 0.5)
+        >>> moved.num_edges, torch.equal(moved.edge_index, graph.edge_index)
+        (4, False)
+
+    Source: "random_topology_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    valued = [name for name in EDGE_FIELDS if getattr(graph, name) is not None]
+    if valued:
+        raise ValueError(f"Expected edges to be without values, but got {valued[0]}")
+    edges, lost = graph.edge_index.cpu(), _drawn_edges(graph, share, generator).cpu()
+    n = graph.num_nodes
+    owner = torch.zeros(n, dtype=torch.int64) if graph.batch is None else graph.batch.cpu()
+    sizes = owner.bincount()
+    gone = edges[:, lost & (edges[0] <= edges[1])]
+    new = [edges[:, ~lost]]
+    first = sizes.cumsum(0) - sizes
+    for index, count in enumerate(owner[gone[0]].bincount().tolist()):
+        if count:
+            inside = edges[:, owner[edges[0]] == index] - first[index]
+            free = FreePairs(inside, int(sizes[index]))
+            ends = free(min(count, free.count), generator=generator) + first[index]
+            new += [ends, ends.flip(0)]
+    whole: Graph = graph.replace(edge_index=torch.cat(new, 1).to(graph.device))
+    return whole
+
+
+def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
+    """Which edges are among a share of the pairs of nodes with an edge, bool ``[num_edges]``."""
+    check_share(share=share)
+    low, high = graph.edge_index.cpu().sort(0).values
+    pair, of_edge = (low * graph.num_nodes + high).unique(return_inverse=True)
+    drawn = torch.zeros(pair.numel(), dtype=torch.bool)
+    order = torch.randperm(pair.numel(), generator=generator)
+    drawn[order[: round(share * pair.numel())]] = True
+    return drawn[of_edge].to(graph.device)
+
+
+@takes_graph
+def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+    """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
+
+    Args:
+        graph: or a collection.
+        share: in [0, 1].
+        generator: of the draws, on the CPU; default torch's global one.
+
+    Example:
+        >>> graph = fgl.Graph(torch.tensor([[1.0, 2.0, 0.0, 3.0]]), torch.zeros(2, 0).long())
+        >>> (lose_features(graph, 0.7).x != 0).sum()
+        tensor(1)
+
+    Source: "random_feature_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    check_share(share=share)
+    x: Any = graph.x
+    if isinstance(x, SparseMatrix):
+        value = x.pattern.ones(x.dtype) if x.value is None else x.value
+        there = (value != 0).cpu()
+        keep = torch.ones(len(value), dtype=torch.bool)
+        keep[there] = _kept(x.pattern.row.cpu()[there], x.shape[0], share, generator)
+        return graph.replace(x=x.with_value(value * keep.to(value.device)))
+    row, column = x.cpu().nonzero().T
+    lost = ~_kept(row, len(x), share, generator)
+    made = x.clone()
+    made[row[lost].to(x.device), column[lost].to(x.device)] = 0
+    return graph.replace(x=made)
+
+
+def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
+    """Which entries stay, of rows that each lose ``int(share count)``; `row` is in order."""
+    count = row.bincount(minlength=rows)
+    order = torch.randperm(len(row), generator=generator)
+    order = order[row[order].argsort(stable=True)]  # row by row, at random within each
+    place = torch.empty_like(order)
+    place[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
+    return place >= (share * count.double() + 1e-9).floor()[row]  # 0.29 * 100 is 28.999...
+
+
+@takes_graph
+def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -> Graph:
+    """The graph with normal noise on every feature, those that are 0 too.
+
+    Args:
+        graph: or a collection.
+        deviation: of the noise, at least 0; compare it with the features: rows of sum 1 are small.
+        generator: of the noise, on the CPU; default torch's global one.
+
+    Returns:
+        A graph with dense features.
+
+    Example:
+        >>> graph = fgl.Graph(torch.zeros(100, 100), torch.zeros(2, 0).long())
+        >>> 1.9 < noisy_features(graph, 2.0).x.std() < 2.1
+        tensor(True)
+
+    Source: "random_feature_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    check_weight(deviation=deviation)
+    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
+    return graph.replace(x=x + deviation * noise.to(x.device))
+
+
+@takes_graph
+def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+    """The graph in which ``round(share n)`` of the n training examples do not train.
+
+    Args:
+        graph: or a collection; without a training mask all examples train.
+        share: in [0, 1].
+        generator: of the draw, on the CPU; default torch's global one.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
+        >>> lose_labels(graph, 0.5).num_train
+        2
+
+    Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    mask = graph.training_mask.clone()
+    mask[_drawn_training(graph, share, generator)] = False
+    return graph.replace(train_mask=mask)
+
+
+@takes_graph
+def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
+    """The graph in which ``round(share n)`` of the n training examples have another class.
+
+    Every other class is equally likely. Labels of validation and test examples stay.
+
+    Args:
+        graph: with at least two classes, or such a collection.
+        share: in [0, 1].
+        generator: of the draws, on the CPU; default torch's global one.
+
+    Raises:
+        ValueError: without labels, or with fewer than two classes.
+        TypeError: for numbers in ``y``.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
+        >>> (wrong_labels(graph, 0.5).y != graph.y).sum()
+        tensor(2)
+
+    Source: "random_label_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
+    """
+    classes, labels = int(graph.num_classes or 0), graph.labels.clone()
+    if classes < 2:
+        raise ValueError(f"Expected graph to have at least two classes, but got {classes}")
+    chosen = _drawn_training(graph, share, generator)
+    step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
+    labels[chosen] = (labels[chosen] + step) % classes
+    return graph.replace(y=labels)
+
+
+def _drawn_training(graph: Graph, share: float, generator: Draws) -> Tensor:
+    """A share of the training examples, int64."""
+    check_share(share=share)
+    own = graph.training_mask.nonzero().squeeze(1)
+    order = torch.randperm(own.numel(), generator=generator)
+    return own[order[: round(share * own.numel())].to(own.device)]

@@ -1,0 +1,294 @@
+"""Damage, skew and domains of clients: exact shares, by counting and naive twins."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+
+import fgl
+from fgl import Graph, SparseMatrix, data, tasks
+from fgl.data import Damage, Skew
+from fgl.data import damage as functions
+
+SMALL = data.split(data.csbm(num_nodes=200, num_features=20, words_per_set=5, seed=1), "random")
+MANY = Graph.join(*data.small_graphs(12))
+DENSE = SMALL.replace(x=SMALL.x.to_dense())
+GRAPHS = {"sparse": SMALL, "dense": DENSE, "collection": MANY}
+graphs = pytest.mark.parametrize("graph", GRAPHS.values(), ids=GRAPHS)
+shares = pytest.mark.parametrize("share", [0.0, 0.29, 0.5, 1.0])
+
+
+def draws(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def joined(graph: Graph) -> set[frozenset[int]]:
+    """The pairs of nodes with an edge; every edge is there in both directions, once."""
+    listed = Counter(map(tuple, graph.edge_index.t().tolist()))
+    assert all(count == 1 and listed[b, a] == 1 for (a, b), count in listed.items())
+    return {frozenset(pair) for pair in listed}
+
+
+def dense(graph: Graph) -> torch.Tensor:
+    x: Any = graph.x
+    return x.to_dense() if isinstance(x, SparseMatrix) else x
+
+
+@graphs
+@shares
+def test_a_share_of_edges_is_lost(graph: Graph, share: float) -> None:
+    before, after = joined(graph), joined(data.lose_edges(graph, share, generator=draws()))
+    assert after <= before and len(before) - len(after) == round(share * len(before))
+
+
+@graphs
+@pytest.mark.parametrize("share", [0.0, 0.29, 0.5])
+def test_a_share_of_edges_moves_to_pairs_that_had_none(graph: Graph, share: float) -> None:
+    before = joined(graph)
+    moved = data.move_edges(graph, share, generator=draws())
+    after = joined(moved)
+    assert len(before - after) == round(share * len(before))
+    assert len(after - before) == len(before - after) and all(len(pair) == 2 for pair in after)
+    if graph.batch is not None:  # new edges stay in their graph, each of which has as many
+        owner = graph.batch
+        assert bool((owner[moved.edge_index[0]] == owner[moved.edge_index[1]]).all())
+        counts = [owner[own.edge_index[0]].bincount() for own in (graph, moved)]
+        assert torch.equal(*counts)
+
+
+def test_a_complete_graph_gets_fewer_edges_and_values_of_edges_are_refused() -> None:
+    complete = Graph(torch.eye(3), (1 - torch.eye(3)).nonzero().T)
+    assert data.move_edges(complete, 1.0).num_edges == 0
+    valued = complete.replace(edge_weight=torch.ones(6))
+    with pytest.raises(ValueError, match="edges to be without values, but got edge_weight"):
+        data.move_edges(valued, 0.5)
+    assert data.lose_edges(valued, 1 / 3).edge_weight.numel() == 4  # type: ignore[union-attr]
+
+
+@graphs
+@shares
+def test_every_node_loses_a_share_of_its_features(graph: Graph, share: float) -> None:
+    before, after = dense(graph), dense(data.lose_features(graph, share, generator=draws()))
+    assert bool(((after == before) | (after == 0)).all())
+    for one, two in zip(before, after, strict=True):  # int(.29 * 100) would be 28
+        k = int((one != 0).sum())
+        assert k - int((two != 0).sum()) == int(share * k + 1e-9)
+
+
+def test_lost_features_are_drawn_evenly() -> None:
+    graph = Graph(torch.ones(3000, 4), torch.zeros(2, 0).long())
+    lost = (data.lose_features(graph, 0.5, generator=draws()).x == 0).sum(0)
+    assert bool(((lost - 1500).abs() < 120).all())
+
+
+def test_noise_on_features_has_its_deviation_and_changes_nothing_else() -> None:
+    noisy = data.noisy_features(SMALL, 0.5, generator=draws())
+    noise = noisy.x - dense(SMALL)
+    assert abs(float(noise.std()) - 0.5) < 0.03 and abs(float(noise.mean())) < 0.03
+    assert noisy.edge_index is SMALL.edge_index and noisy.y is SMALL.y
+
+
+@shares
+def test_a_share_of_training_nodes_no_longer_trains(share: float) -> None:
+    made = data.lose_labels(SMALL, share, generator=draws())
+    assert SMALL.num_train - made.num_train == round(share * SMALL.num_train)
+    assert bool((SMALL.train_mask | ~made.train_mask).all())  # type: ignore[operator]
+    assert made.val_mask is SMALL.val_mask and made.test_mask is SMALL.test_mask
+
+
+@shares
+def test_a_share_of_training_labels_is_wrong_and_no_other(share: float) -> None:
+    made = data.wrong_labels(SMALL, share, generator=draws())
+    wrong = made.labels != SMALL.labels
+    assert int(wrong.sum()) == round(share * SMALL.num_train)
+    assert not bool(wrong[~SMALL.training_mask].any())  # validation and test stay as they are
+    assert made.num_classes == SMALL.num_classes and int(made.labels.max()) < SMALL.num_classes  # type: ignore[operator]
+
+
+def test_wrong_labels_are_every_other_class_alike() -> None:
+    y = torch.arange(4).repeat(3000)
+    graph = Graph(torch.ones(12000, 1), torch.zeros(2, 0).long(), y=y)
+    table = torch.zeros(4, 4)
+    made = data.wrong_labels(graph, 1.0, generator=draws()).labels
+    table.index_put_((y, made), torch.ones(12000), accumulate=True)
+    assert table.diagonal().sum() == 0
+    assert bool(((table[~torch.eye(4).bool()] - 1000).abs() < 110).all())
+
+
+@pytest.mark.parametrize("y", [torch.ones(3), torch.zeros(3, dtype=torch.int64)])
+def test_labels_that_cannot_be_wrong(y: torch.Tensor) -> None:
+    with pytest.raises((TypeError, ValueError), match="Expected"):
+        data.wrong_labels(Graph(torch.ones(3, 1), torch.zeros(2, 0).long(), y=y), 0.5)
+
+
+EVERY = Damage(0.1, 0.2, 0.3, 0.1, 0.2, 0.3)
+
+
+def test_damage_is_its_functions_one_after_the_other_of_one_seed() -> None:
+    made, again = (data.damaged([DENSE, DENSE], EVERY, seed=4) for _ in range(2))
+    generator, one = draws(4), DENSE
+    one = functions.move_edges(functions.lose_edges(one, 0.1, generator=generator), 0.2, generator=generator)  # fmt: skip  # noqa: E501
+    one = functions.noisy_features(functions.lose_features(one, 0.3, generator=generator), 0.1, generator=generator)  # fmt: skip  # noqa: E501
+    one = functions.lose_labels(functions.wrong_labels(one, 0.3, generator=generator), 0.2, generator=generator)  # fmt: skip  # noqa: E501
+    for other in (made[0], again[0]):
+        assert torch.equal(one.x, other.x) and torch.equal(one.edge_index, other.edge_index)
+        assert torch.equal(one.labels, other.labels) and torch.equal(
+            one.train_mask, other.train_mask
+        )  # type: ignore[arg-type]
+    assert not torch.equal(made[0].x, made[1].x)  # every client's own draws
+    assert data.damaged([SMALL], Damage())[0] is SMALL
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [("missing_edges", 1.1), ("label_noise", -0.1), ("feature_noise", -1), ("edge_noise", 2)],
+)
+def test_bounds_of_damage(name: str, bad: float) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be "):
+        Damage(**{name: bad})
+
+
+@pytest.mark.parametrize("by", ["features", "degrees"])
+@pytest.mark.parametrize("graph", [SMALL, DENSE, MANY], ids=["sparse", "dense", "collection"])
+def test_sorted_clients_are_those_of_a_sort(graph: Graph, by: str) -> None:
+    nodes = torch.arange(graph.num_nodes) if graph.batch is None else graph.batch
+    degree = [0] * graph.num_nodes
+    for _, target in graph.edge_index.t().tolist():
+        degree[target] += 1
+    values: list[list[float]] = [[] for _ in range(graph.num_examples)]
+    for node, example in enumerate(nodes.tolist()):
+        own = float(dense(graph)[node].double().mean()) if by == "features" else degree[node]
+        values[example].append(own)
+    order = sorted(range(len(values)), key=lambda i: sum(values[i]) / len(values[i]))
+    parts = data.sorted_partition(graph, 3, by=by)
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    if by == "degrees":  # sums of float features differ in their last bits
+        first = 0
+        for part in parts:
+            assert part.tolist() == sorted(order[first : first + len(part)])
+            first += len(part)
+    else:
+        means = [[sum(values[i]) / len(values[i]) for i in part.tolist()] for part in parts]
+        for low, high in pairwise(means):
+            assert max(low) <= min(high) + 1e-7
+
+
+def test_label_skew_is_dirichlets() -> None:
+    own = Skew(skew_by="labels", skew_alpha=0.1).parts(SMALL, 4, seed=3)
+    other = data.dirichlet_partition(SMALL.labels, 4, alpha=0.1, seed=3)
+    assert all(map(torch.equal, own, other))
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: SMALL if name != "b" else MANY)
+    monkeypatch.setattr(fgl.data, "load_graphs", lambda *_, **__: data.small_graphs(40))
+
+
+SETTINGS: list[tuple[Any, dict[str, Any]]] = [
+    (tasks.Nodes, {"clients": 2, "model": "gcn"}),
+    (tasks.SubgraphNodes, {"clients": 2}),
+    (tasks.OwnNodes, {"clients": 2, "latent": 2}),
+    (tasks.SampledNodes, {"clients": 2}),
+    (tasks.OverlappingNodes, {}),
+    (tasks.EgoNodes, {"clients": 2, "num_test": 10}),
+    (tasks.Graphs, {"clients": 2}),
+]
+
+
+@pytest.mark.parametrize(("kind", "more"), SETTINGS, ids=[k.__name__ for k, _ in SETTINGS])
+def test_every_task_damages_its_clients_and_nothing_that_is_scored(
+    kind: Any, more: dict[str, Any], small: None
+) -> None:
+    how = Damage(missing_edges=0.3, missing_features=0.5, label_noise=0.5, missing_labels=0.2)
+    plain, worse = (kind(hidden=4, damage=d, **more).load(seed=1) for d in (Damage(), how))
+    for one, two in zip(plain.clients, worse.clients, strict=True):
+        assert len(joined(one)) - len(joined(two)) == round(0.3 * len(joined(one)))
+        assert one.num_train - two.num_train == round(0.2 * one.num_train)
+        wrong = one.labels != two.labels
+        assert int(wrong.sum()) == round(0.5 * one.num_train)
+        assert not bool(wrong[~one.training_mask].any())
+    if plain.whole is not None and kind is not tasks.Graphs:
+        assert torch.equal(plain.whole.edge_index, worse.whole.edge_index)
+        assert torch.equal(plain.whole.labels, worse.whole.labels)
+
+
+def test_links_lose_edges_and_have_no_labels(small: None) -> None:
+    def load(**how: float) -> Any:
+        return tasks.Links(clients=2, hidden=4, latent=2, damage=Damage(**how)).load(seed=1)
+
+    one, two = load(), load(missing_edges=0.3)
+    for a, b in zip(one.clients, two.clients, strict=True):
+        assert len(joined(a)) - len(joined(b)) == round(0.3 * len(joined(a)))
+    assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["auc"] > 0
+    with pytest.raises(ValueError, match="Expected links to have no labels"):
+        load(label_noise=0.1)
+
+
+def test_tasks_are_cut_by_their_skew(small: None) -> None:
+    for kind, more in [(tasks.Nodes, {"model": "gcn"}), (tasks.SubgraphNodes, {})]:
+        made = kind(clients=3, hidden=4, skew=Skew(skew_by="degrees"), **more).load(seed=0)
+        means = [own.num_edges / own.num_nodes for own in made.clients]
+        assert means[0] < means[-1]
+    graphs = tasks.Graphs(clients=2, hidden=4, skew=Skew(skew_by="degrees")).load(seed=0)
+    assert len(graphs.clients) == 2
+
+
+def test_edges_of_sums_are_not_damaged(small: None) -> None:
+    setting = tasks.Nodes(clients=2, hidden=4, model="gcn", hops=1, damage=Damage(edge_noise=0.1))
+    with pytest.raises(ValueError, match="Expected edges and features to be whole beside hops"):
+        setting.load(seed=0)
+
+
+@pytest.mark.parametrize("method", ["fedavg", "local", "fedper"])
+def test_unseen_clients_never_train_and_are_scored_with_what_others_are_sent(
+    method: str, small: None
+) -> None:
+    setting = tasks.SubgraphNodes(clients=4, hidden=4, dropout=0.0, skew=Skew(unseen=1))
+    made, all_of_them = (kind.load(seed=0) for kind in (setting, tasks.SubgraphNodes(clients=4, hidden=4)))  # fmt: skip  # noqa: E501
+    assert len(made.clients) == 3 and all(
+        torch.equal(one.y, two.y)
+        for one, two in zip(made.clients, all_of_them.clients, strict=False)  # type: ignore[arg-type]
+    )
+    build = {
+        "fedavg": lambda task: task.fedavg,
+        "local": lambda task: fgl.methods.local(task.fedavg),
+        "fedper": lambda task: fgl.methods.fedper(task.fedavg, shared=("convs",)),
+    }[method]
+    result = fgl.run(build(made), made, num_rounds=2)
+    found = result.history[-1].metrics
+    assert ("unseen_accuracy" in found) == (method != "local")
+    if method == "fedavg":  # one model for all
+        graph, model = all_of_them.clients[3], made.fedavg.model.eval()
+        logits = torch.func.functional_call(model, result.outbox[0]["model"], (graph.x, graph.adj))
+        hit = (logits.argmax(1) == graph.y)[graph.test_mask].float().mean()
+        assert found["unseen_accuracy"] == pytest.approx(float(hit))
+
+
+def test_somebody_must_train(small: None) -> None:
+    with pytest.raises(ValueError, match="Expected unseen to leave a client of 2, but got 2"):
+        tasks.Nodes(clients=2, skew=Skew(unseen=2))
+    for kind in (tasks.Links, tasks.Graphs):
+        with pytest.raises(ValueError, match="Expected unseen to be 0"):
+            kind(clients=3, hidden=4, skew=Skew(unseen=1)).load(seed=0)
+
+
+def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = data.csbm(num_nodes=100, num_features=35, words_per_set=5, seed=2)
+    monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: wide if name == "b" else SMALL)
+    made = tasks.SubgraphNodes(dataset="a+b", clients=2, hidden=4).load(seed=0)
+    one, two = made.clients
+    assert one.num_features == two.num_features == 35 and one.num_classes == two.num_classes == 14
+    assert int(one.labels.max()) < 7 <= int(two.labels.min())
+    assert bool((dense(one)[:, 20:] == 0).all()) and bool((dense(two)[:, 20:] != 0).any())
+    assert fgl.run(made.fedavg, made, num_rounds=1).history[0].metrics["test_accuracy"] > 0
+    with pytest.raises(ValueError, match="Expected clients to be 2, one per dataset"):
+        tasks.SubgraphNodes(dataset="a+b", clients=3, hidden=4).load(seed=0)
+    with pytest.raises(ValueError, match="Expected graphs to have classes"):
+        data.one_space([])
