@@ -22,8 +22,8 @@ def fedavg(fedavg):
 
 # Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
-fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fggp retrained unlearned"""
-fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm"""
+fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm fggp
+retrained unlearned"""
 METHODS = {
     "fedavg": fedavg,
     "centralized": tasks.centralized,
