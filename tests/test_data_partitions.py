@@ -61,7 +61,7 @@ def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
         single = louvain_partition(bare(34, edges.tolist()), 3)
     whole = louvain_partition(bare(34, edges.tolist()), 3, delta=2)
 
-    def kept(parts: list[Tensor]) -> int:
+    def kept(parts: list[torch.Tensor]) -> int:
         client = torch.cat([torch.full_like(part, k) for k, part in enumerate(parts)])
         client = client[torch.cat(parts).argsort()]
         return int((client[edges[0]] == client[edges[1]]).sum())

@@ -179,8 +179,8 @@ def deal(
     """The communities as clients of about the same size."""
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
-    communities = [sorted(nodes) for nodes in communities]
-    if num_clients > 1 and 2 * delta > size and max(map(len, communities)) > chunk:
+    whole = [sorted(nodes) for nodes in communities]
+    if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
         warnings.warn(
             f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
             f"communities are cut into pieces of {chunk}, and few edges stay. Try "
@@ -188,9 +188,7 @@ def deal(
             stacklevel=3,
         )
     chunks = [
-        nodes[start : start + chunk]
-        for nodes in communities
-        for start in range(0, len(nodes), chunk)
+        nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)
     ]
     parts: list[list[int]] = [[] for _ in range(num_clients)]
     turn = 0
