@@ -51,3 +51,22 @@ def test_a_mistake_of_the_first_hour_is_told_with_what_to_do(name: str) -> None:
     mistake, sentence = MISTAKES[name]
     with pytest.raises(TypeError, match=sentence):
         mistake()
+
+
+def test_clients_with_graphs_of_their_own_need_no_whole_graph() -> None:
+    clients = [own.replace(val_mask=~own.train_mask, test_mask=~own.train_mask) for own in graphs()]
+    task = fgl.tasks.node_task(None, clients, model(), fgl.Training(num_steps=1))
+    for build in (lambda plain: plain, fgl.methods.local):
+        method = build(task.fedavg)
+        result = fgl.run(method, task, num_rounds=2)
+        states = result.client_states
+        each = []
+        for client, own in enumerate(clients):
+            used = method.deploy(result.outbox[client], states.get(client, {}), own)
+            right = fgl.predict(method.model.eval(), used, own).argmax(1) == own.y
+            each.append(right[own.test_mask].float().mean().item())
+        metrics = result.history[-1].metrics
+        assert metrics["test_accuracy"] == pytest.approx(sum(each) / len(each))
+        assert result.best().metrics["val_accuracy"] >= metrics["val_accuracy"]
+    with pytest.raises(ValueError, match="whole graph to train on centrally.*whole=graph"):
+        fgl.tasks.centralized(task)
