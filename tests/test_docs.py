@@ -21,7 +21,7 @@ ROOMS = [f"fgl.{m.name}" for m in pkgutil.iter_modules(fgl.__path__) if not m.na
 REFERENCE = re.findall(
     r"^::: (\S+)$", (ROOT / "docs/reference.md").read_text(encoding="utf-8"), re.MULTILINE
 )
-DECISIONS = sorted((ROOT / "docs/decisions").glob("0*.md"))
+DECISIONS = sorted((ROOT / "docs/decisions").glob("[0-9]*.md"))
 PAGES = [ROOT / "README.md", *sorted(set((ROOT / "docs").rglob("*.md")) - set(DECISIONS))]
 
 
