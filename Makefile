@@ -29,8 +29,8 @@ help:
 	@echo
 	@echo "PYTHON=...   the Python to use, 3.11 or newer (python3)"
 	@echo "PIP_ARGS=... more arguments for pip install. On Linux a plain index gives the CUDA build"
-	@echo "             of torch, some gigabytes; for the CPU build name PyTorch's index of CPU"
-	@echo "             wheels: make demo PIP_ARGS='--extra-index-url <URL>'"
+	@echo "             of torch, some gigabytes; for the CPU build: make demo"
+	@echo "             PIP_ARGS='--extra-index-url https://download.pytorch.org/whl/cpu'"
 
 demo: .venv/extra-examples
 	$(BIN)/python examples/demo.py
@@ -56,9 +56,9 @@ devices: .venv/extra-test
 	  tests/test_pretended_device.py
 
 # Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
-NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
+NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow|websockets)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
 SKIPPING = $(shell grep -lE '$(NEEDING)' tests/test_*.py) fgl/federation/executors
-EXTRAS ?= examples flower molecules loggers
+EXTRAS ?= examples flower molecules loggers docs
 
 more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --but-passed $(SKIPPING)

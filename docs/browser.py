@@ -12,9 +12,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from websockets.sync.client import ClientConnection, connect
+if TYPE_CHECKING:
+    from websockets.sync.client import ClientConnection
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 OPTIONS = (
@@ -115,6 +116,8 @@ class Tab:
 @contextmanager
 def browser(path: str) -> Iterator[Tab]:
     """A tab of a Chromium that ends with the block."""
+    from websockets.sync.client import connect
+
     root = os.name == "posix" and os.geteuid() == 0
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         command = [path, *OPTIONS, *["--no-sandbox"] * root, f"--user-data-dir={folder}"]

@@ -10,10 +10,11 @@ is linked is missing, where the console has an error, and where anything is fetc
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from html.parser import HTMLParser
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -38,10 +39,10 @@ PROBE = """(() => {
   const found = [], width = document.documentElement.clientWidth;
   if (document.documentElement.scrollWidth > width + 1)
     found.push(`wider than the window: ${document.documentElement.scrollWidth} of ${width}`);
-  for (const e of document.querySelectorAll('.md-content *, .md-footer *, .md-header__title')) {
+  const inner = ':not(pre *, code *, svg *, mjx-container *)';
+  for (const e of document.querySelectorAll(`.md-content ${inner}, .md-footer ${inner}`)) {
     const style = getComputedStyle(e), box = e.getBoundingClientRect();
     if (!box.width || style.visibility === 'hidden') continue;
-    if (e.closest('svg, math, mjx-container')) continue;
     const cuts = ['hidden', 'clip'].includes(style.overflowX) && e.clientWidth > 1;
     if (cuts && e.scrollWidth > e.clientWidth + 1)
       found.push(`cut off: ${name(e)}, ${e.scrollWidth} of ${e.clientWidth}`);
@@ -142,9 +143,28 @@ def looked_at(tab: Tab, home: str, address: str, pictures: Path | None) -> Itera
     yield from (f"{address}: {found}" for found in tab.complaints(home))
 
 
+@cache
+def without_pages(index: Path) -> bytes:
+    """The index of the search as if there were no page."""
+    return json.dumps({**json.loads(index.read_text(encoding="utf-8")), "docs": []}).encode()
+
+
 class Quiet(SimpleHTTPRequestHandler):
+    """Serves a site. Each page would index all others for its search; until asked, it gets none."""
+
+    searchable = False
+
     def log_message(self, *_: object) -> None:
         """Says nothing."""
+
+    def do_GET(self) -> None:
+        if not self.path.endswith("search_index.json") or Quiet.searchable:
+            return super().do_GET()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(without_pages(Path(self.translate_path(self.path))))
 
 
 @contextmanager
@@ -176,6 +196,7 @@ def main() -> None:
         with served(args.site) as home, browser(chromium) as tab:
             for address in (page for page in pages if page.startswith(args.only)):
                 found += looked_at(tab, home, address, args.pictures)
+            Quiet.searchable = True
             tab.open(home)
             if not tab.ask(SEARCH):
                 found.append("the search finds nothing for FedProx")

@@ -151,3 +151,12 @@ def test_every_formula_has_as_many_braces_open_as_closed() -> None:
     for tex in set_ones:
         bare = re.sub(r"\\[{}]", "", tex)
         assert bare.count("{") == bare.count("}"), tex
+
+
+def test_the_page_of_methods_is_what_its_script_writes() -> None:
+    page = script("docs/tables/methods.py")
+    assert page.PAGE.read_text(encoding="utf-8") == page.written(), (
+        "run python docs/tables/methods.py"
+    )
+    for name in ("fedprox", "fgssl", "secure_sum"):
+        assert name in page.written()

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).parent))
+from formulas import with_tex
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -34,6 +38,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         place = f"{FOLDER}/{Path(source).name}"
         files.append(File.generated(config, place, abs_src_path=str(package / source)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
+    """What the page of methods has from docstrings is set as they are."""
+    return with_tex(markdown) if page.file.src_uri == "methods.md" else markdown
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
