@@ -42,8 +42,9 @@ from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
-from .round import means, num_participants
+from .round import num_participants
 from .run import run
+from .scores import means
 from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,

@@ -128,7 +128,9 @@ class Method:
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
             the server's. An error refuses it: it is dropped, recorded and warned of, and the round
             goes on without it.
-        exchange: number of consecutive rounds that have the same participants.
+        exchange: number of consecutive rounds that have the same participants. Where it is above 1,
+            `aggregate` is also called with an empty inbox, if no upload of a round counts: it may
+            give the exchange up. An error of it then is no error of the run.
         participants: the fewest that a round needs. A run whose participation gives fewer raises.
         silent: whether clients tell nothing beside their messages: neither their losses nor their
             numbers of examples, which a history shows otherwise.
