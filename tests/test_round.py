@@ -42,7 +42,7 @@ from fgl.federation import (
     num_bytes,
 )
 from fgl.federation.round import Plan, play
-from fgl.federation.round import scored as show
+from fgl.federation.scores import score_round
 
 # The door for other executors.
 
@@ -95,7 +95,7 @@ def test_any_executor_plays_a_round(order: list[int]) -> None:
     result = start(method, 4)
     record = play(method, executor, result, plan)
     assert not record.metrics  # nobody was shown anything yet
-    show(executor, result, record, plan)
+    score_round(executor, result, record, plan)
     assert record.dropped == {1: "timed out"}
     assert record.zero_weight == [0]
     assert record.loss == (2.0 + 3.0) / 2  # client 0 has no example

@@ -43,8 +43,8 @@ from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Trai
 from .method.models import Models
 from .method.ragged import Ragged
 from .participants import num_participants
-from .round import means
 from .run import run
+from .scores import means
 from .seeds import fold_in, stage
 from .training.minibatches import (
     Steps,

@@ -16,7 +16,7 @@ from .executors.loop import Score
 from .gate.guard import check_whole
 from .method.message import Message, Params
 from .method.method import Evaluate, Method, State
-from .round import means
+from .scores import means
 from .training.train import in_mode
 
 Key = TypeVar("Key")

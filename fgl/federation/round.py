@@ -1,25 +1,22 @@
-"""A round: choose participants, exchange messages, refuse bad uploads, aggregate, record, score."""
+"""A round: choose participants, exchange messages, refuse bad uploads, aggregate, record."""
 
 from __future__ import annotations
 
-import math
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
-from .executors import Answer, Executor, Value
+from .executors import Answer, Executor
 from .gate.distances import Diverged
 from .gate.forms import NoMajority
-from .gate.guard import ChangedInPlace, unchanged
+from .gate.guard import ChangedInPlace
 from .gate.limits import Limits
 from .gate.losses import mean_loss
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
-from .method.checks import as_number, check_names
 from .method.inbox import Inbox
 from .method.message import Message, compact, num_bytes
 from .method.method import Evaluate, Method, State, Watch
@@ -47,7 +44,7 @@ class Plan:
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """Play the next round; it updates the outbox and states of `result` and of the executor.
 
-    What it made was not shown to anybody yet: `scored` does that.
+    What it made was not shown to anybody yet: `score_round` does that.
 
     Args:
         method: the method, after `checked`.
@@ -101,13 +98,6 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         record.loss, record.odd_losses = mean_loss(losses)
     record.seconds = time.perf_counter() - start
     return record
-
-
-def scored(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
-    """Show a round to clients and to who evaluates it: the record gets its metrics."""
-    start = time.perf_counter()
-    record.metrics = _scores(executor, result, record.round, plan)
-    record.seconds += time.perf_counter() - start
 
 
 def _uploads(
@@ -268,81 +258,9 @@ def _merged(old: Mapping[int, Message], new: Mapping[int, Message]) -> Mapping[i
     return {client: own[id(new[client])] if client in new else old[client] for client in old}
 
 
-def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
-    """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
-    scores = executor.score(index, result.outbox)
-    taken = {} if executor.elsewhere else means(scores.values())
-    metrics: dict[str, float] = {}
-    if plan.evaluate is not None:
-        states = MappingProxyType(executor.states)
-        with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
-            metrics |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
-    if plan.watch is not None:
-        with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
-            metrics |= _numbers("watch", plan.watch(result.server_state), taken | metrics)
-    return (
-        means(_without(metrics, scores, index).values()) if executor.elsewhere else taken
-    ) | metrics
-
-
-def _without(
-    taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
-) -> dict[int, Mapping[str, Value]]:
-    """The scores that have no name of the server's; others do not count."""
-    out: dict[int, Mapping[str, Value]] = {}
-    for client, score in scores.items():
-        both = sorted(set(score) & set(taken))
-        if not both:
-            out[client] = score
-            continue
-        warnings.warn(
-            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
-            f"got {both[0]!r} again",
-            stacklevel=5,
-        )
-    return out
-
-
 def kept(result: Result) -> list[Mapping[str, Any]]:
     """Everything that the next round starts from, which functions that only read may not change."""
     return [*result.outbox.values(), result.server_state, *result.client_states.values()]
-
-
-def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
-    """Metrics by names that no other has."""
-    check_names(name, metrics)
-    for key in metrics:
-        if key in others:
-            raise ValueError(
-                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
-            )
-    return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
-
-
-def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
-    """The mean of each metric over the clients that have it; a rate is a sum divided by a sum.
-
-    A value is a number, or a pair of a sum and its divisor, such as the right answers and all
-    answers. A pair with divisor 0 is left out.
-
-    Example:
-        >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
-        {'auc': 0.75}
-        >>> means([{"accuracy": (1, 2)}, {"accuracy": (8, 8)}])
-        {'accuracy': 0.9}
-        >>> means([{"accuracy": (1, 2)}, {"accuracy": (5, 0)}])
-        {'accuracy': 0.5}
-    """
-    each = list(scores)
-    names = dict.fromkeys(name for scores in each for name in scores)
-    out = {}
-    for name in names:
-        values = [scores[name] for scores in each if name in scores]
-        pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
-        counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
-        total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))
-        out[name] = total / count if count else math.nan
-    return out
 
 
 def drops(plan: Plan, index: int, client: int) -> bool:

@@ -35,10 +35,10 @@ from .round import (
     check_goes_on,
     kept,
     play,
-    scored,
 )
 from .saved.checkpoint import Folder, opened
 from .saved.identity import digest, identity, with_layers
+from .scores import score_round
 from .training.train import in_mode
 
 
@@ -185,7 +185,7 @@ def run(
                     record = play(guarded, executor, result, plan)
                     if folder is not None and method.account is not None and not record.is_empty:
                         folder.save(result, unscored=record)
-                scored(executor, result, record, plan)
+                score_round(executor, result, record, plan)
             result.history.append(record)
             if limits.empty_rounds is not None and len(result.history) == num_rounds:
                 _check_counted(result.history, method.exchange)

@@ -1,0 +1,94 @@
+"""Scores of a round: what clients say of the models they deploy, and who looks at all of it."""
+
+from __future__ import annotations
+
+import math
+import time
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from .executors import Executor, Value
+from .gate.guard import unchanged
+from .history import Result, Round
+from .method.checks import as_number, check_names
+from .round import Plan, kept
+from .seeds import stage
+
+
+def score_round(executor: Executor, result: Result, record: Round, plan: Plan) -> None:
+    """Show a round to clients and to who evaluates it: the record gets its metrics."""
+    start = time.perf_counter()
+    record.metrics = _scores(executor, result, record.round, plan)
+    record.seconds += time.perf_counter() - start
+
+
+def _scores(executor: Executor, result: Result, index: int, plan: Plan) -> dict[str, float]:
+    """What clients score, as means over those who have it, and what `evaluate` and `watch` say."""
+    scores = executor.score(index, result.outbox)
+    taken = {} if executor.elsewhere else means(scores.values())
+    found: dict[str, float] = {}
+    if plan.evaluate is not None:
+        states = MappingProxyType(executor.states)
+        with stage(plan.seed, index, None, "evaluate"), unchanged(*kept(result)):
+            found |= _numbers("evaluate", plan.evaluate(result.outbox, states), taken)
+    if plan.watch is not None:
+        with stage(plan.seed, index, None, "watch"), unchanged(result.server_state):
+            found |= _numbers("watch", plan.watch(result.server_state), taken | found)
+    return (means(_without(found, scores, index).values()) if executor.elsewhere else taken) | found
+
+
+def _without(
+    taken: Collection[str], scores: Mapping[int, Mapping[str, Value]], index: int
+) -> dict[int, Mapping[str, Value]]:
+    """The scores that have no name of the server's; others do not count."""
+    out: dict[int, Mapping[str, Value]] = {}
+    for client, score in scores.items():
+        both = sorted(set(score) & set(taken))
+        if not both:
+            out[client] = score
+            continue
+        warnings.warn(
+            f"Round {index}, client {client}, score: Expected metrics that nothing else has, but "
+            f"got {both[0]!r} again",
+            stacklevel=5,
+        )
+    return out
+
+
+def _numbers(name: str, metrics: Any, others: Collection[str]) -> dict[str, float]:
+    """Metrics by names that no other has."""
+    check_names(name, metrics)
+    for key in metrics:
+        if key in others:
+            raise ValueError(
+                f"Expected {name} to return metrics that nothing else has, but got {key!r} again"
+            )
+    return {key: as_number(f"{name}'s {key!r}", value) for key, value in metrics.items()}
+
+
+def means(scores: Iterable[Mapping[str, Value]]) -> dict[str, float]:
+    """The mean of each metric over those who have it; a rate is a sum over a sum.
+
+    A value is a number, or a pair of a sum and what divides it: right answers and all answers. A
+    pair that counts nothing has no say.
+
+    Example:
+        >>> means([{"auc": 0.5}, {}, {"auc": 1.0}])
+        {'auc': 0.75}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (8, 8)}])
+        {'accuracy': 0.9}
+        >>> means([{"accuracy": (1, 2)}, {"accuracy": (5, 0)}])
+        {'accuracy': 0.5}
+    """
+    each = list(scores)
+    names = dict.fromkeys(name for found in each for name in found)
+    out = {}
+    for name in names:
+        values = [found[name] for found in each if name in found]
+        pairs = [value if isinstance(value, tuple) else (value, 1) for value in values]
+        counting = [pair for pair in pairs if pair[1]] or [(0.0, 0.0)]
+        total, count = (sum(map(float, part)) for part in zip(*counting, strict=True))
+        out[name] = total / count if count else math.nan
+    return out
