@@ -206,6 +206,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down stage": "which part of the exchange this is",
     "down pull": "the sum of what others sent as gradients",
     "down made": "what the others sent as made",
+    "down missing": "what the others sent as missing",
     "down count": "what the others sent as count",
     "down owners": "how many clients took part",
     "fedgcn before all messages": "of a border node with one neighbour that neighbour's features, "
