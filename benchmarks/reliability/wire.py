@@ -61,6 +61,7 @@ NAMES = {  # as they are written, where not as they are called
     "central-gaussian": "central noise", "per-example-gaussian": "DP-SGD",
     "fedsage-plus-generators": "FedSage+ (generators)",
     "gcfl-plus-gradients": "GCFL+ (gradients)",
+    "rounded-downloads": "rounded downloads",
 }  # fmt: skip
 
 
@@ -96,6 +97,9 @@ def cases() -> dict[str, tuple[Make, str]]:
         "central-gaussian": (
             lambda t: transforms.central_gaussian(t.fedavg, **noise), "louvain-nodes"
         ),
+        "quantised": (lambda t: transforms.quantised(t.fedavg), "louvain-nodes"),
+        "sparsified": (lambda t: transforms.sparsified(t.fedavg), "louvain-nodes"),
+        "rounded-downloads": (lambda t: transforms.rounded_downloads(t.fedavg), "louvain-nodes"),
         "per-example-gaussian": (
             lambda t: transforms.per_example_gaussian(t.fedavg, **noise, **STEPS), "graphs"
         ),
@@ -145,6 +149,11 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedego up model": "the reduction layer alone: which features the client's nodes have",
     "fedstar up model": "the channel of structure alone: of features nothing, of degrees something",
     "fedvgae up model": "the encoder: which features the client's nodes have",
+    "up model_scales": "how large the parts of the client's update are",
+    "up model_codes": "as the model: the update in steps of these",
+    "up model_values": "the largest entries of the client's update",
+    "up model_places": "which entries moved most: in the first layer they name features",
+    "down rounded": "as the model, in half of the bytes",
     "up num_examples": "how many training examples the client has, exactly",
     "fedego up num_examples": ONE_OF_ALL,
     "own-models up num_examples": ONE_OF_ALL,
@@ -219,6 +228,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down stage": "which part of the exchange this is",
     "down pull": "the sum of what others sent as gradients",
     "down made": "what the others sent as made",
+    "down missing": "what the others sent as missing",
     "down count": "what the others sent as count",
     "down missing": "what the others sent as missing",
     "down owners": "how many clients took part",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import torch
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from ..losses.unit_rows import unit_rows
+from .rows import unit
 
 
 def finch(rows: Tensor) -> Tensor:
@@ -49,6 +47,9 @@ def linked(rows: Tensor) -> Tensor:
     """
     if len(rows) == 1:
         return torch.zeros(1, dtype=torch.int64, device=rows.device)
+    from scipy.sparse import csr_matrix  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
     near = nearest_rows(rows, 1)[:, 0].cpu().numpy()
     ones = torch.ones(len(near)).numpy()
     edges = csr_matrix((ones, (range(len(near)), near)), shape=(len(near),) * 2)
@@ -63,7 +64,7 @@ def nearest_rows(rows: Tensor, count: int) -> Tensor:
         >>> nearest_rows(torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]]), 1).flatten()
         tensor([1, 0, 1])
     """
-    unit = unit_rows(rows)
-    cosine: Tensor = unit @ unit.T
+    directions = unit(rows)
+    cosine = directions @ directions.T
     most = min(count, len(rows) - 1)
     return cosine.fill_diagonal_(-2).topk(most, dim=1).indices
