@@ -1,5 +1,6 @@
-// A click on the head of a table with numbers sorts its rows, by the first number of a cell or else
-// by its words. A table whose rows belong to the row above them stays as it is.
+// A long text in a cell gets room. A click on the head of a table with numbers sorts its rows, by the
+// first number of a cell or else by its words. A table whose rows belong to the row above them stays
+// as it is.
 const text = (row, column) => row.cells[column]?.textContent.trim() ?? "";
 const number = word => parseFloat(word.replace(/[,\u00a0 ](?=\d{3})/g, "").replace("−", "-"));
 const numeric = (rows, column) => {
@@ -24,6 +25,8 @@ function sort(table, head, column) {
 
 document.querySelectorAll(".md-typeset table:not([class])").forEach(table => {
   const rows = [...(table.tBodies[0]?.rows ?? [])];
+  for (const cell of rows.flatMap(row => [...row.cells]))
+    if (cell.textContent.trim().length > 30) cell.classList.add("long");
   const heads = [...table.querySelectorAll("thead th")];
   if (rows.length < 3 || rows.some(row => !text(row, 0))) return;
   if (!heads.some((_, column) => numeric(rows, column))) return;
