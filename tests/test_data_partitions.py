@@ -54,6 +54,22 @@ def deal(communities: list[set[int]], n: int, m: int, delta: int) -> list[list[i
     return [sorted(client) for client in clients]
 
 
+def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
+    ring = torch.arange(34)
+    edges = torch.stack([ring, ring.roll(-1)])
+    with pytest.warns(UserWarning, match="at most half of the 11 nodes of a client, but got 20.*2"):
+        single = louvain_partition(bare(34, edges.tolist()), 3)
+    whole = louvain_partition(bare(34, edges.tolist()), 3, delta=2)
+
+    def kept(parts: list[torch.Tensor]) -> int:
+        client = torch.cat([torch.full_like(part, k) for k, part in enumerate(parts)])
+        client = client[torch.cat(parts).argsort()]
+        return int((client[edges[0]] == client[edges[1]]).sum())
+
+    assert kept(single) < 5 and kept(whole) > 20
+
+
+@pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
 @given(data=st.data())
 def test_capacity_rule(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 60), label="nodes")
@@ -87,6 +103,7 @@ def test_a_worked_example(monkeypatch: pytest.MonkeyPatch) -> None:
     assert second.tolist() == [*range(6, 12), 18, 19]
 
 
+@pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
 @pytest.mark.parametrize("m", [1, 2, 5, 13, 300])
 def test_louvain_properties(m: int) -> None:
     parts = louvain_partition(SMALL, m)

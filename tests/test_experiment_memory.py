@@ -66,9 +66,9 @@ def measured(run: Any) -> int:
     return peak
 
 
-GCN = fgl.fedavg(fgl.nn.GCN(50, 32, 4), train=ADAM)
-GRAPHS = fgl.fedavg(fgl.nn.GIN(50, 16, 2), train=ADAM)
-LARGE = fgl.fedavg(fgl.nn.GCN(50, 3000, 4), train=ADAM)
+GCN = fgl.fedavg(fgl.nn.GCN(50, 32, 4, dropout=0.5), train=ADAM)
+GRAPHS = fgl.fedavg(fgl.nn.GIN(50, 16, 2, dropout=0.5), train=ADAM)
+LARGE = fgl.fedavg(fgl.nn.GCN(50, 3000, 4, dropout=0.5), train=ADAM)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,9 @@ def test_a_large_client_is_tried_on_nodes_from_everywhere(monkeypatch: pytest.Mo
     """Its training nodes may be the last ones, and its first part would train on none."""
     monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "ENTRIES", 1000)
     batches = partial(node_minibatches, batch_size=256)
-    method = fgl.fedavg(fgl.nn.GCN(50, 32, 4), train=Training(ADAM.optimizer, batches=batches))
+    method = fgl.fedavg(
+        fgl.nn.GCN(50, 32, 4, dropout=0.5), train=Training(ADAM.optimizer, batches=batches)
+    )
     last, order = torch.arange(2000) >= 1200, torch.randperm(2000)
     graphs = [random_graph(2000, 0).replace(train_mask=mask) for mask in (last, last[order])]
     late, spread = (estimate(method, [each] * 3, clients_at_once=1).step for each in graphs)
@@ -234,7 +236,7 @@ def test_fewer_at_once_fit() -> None:
 def test_a_run_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     graph = fgl.data.split(fgl.data.load("synthetic"), "random")
     parts = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
-    model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes)
+    model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes, dropout=0.5)
     method = fgl.fedavg(model)
     task = fgl.tasks.Task(
         parts,

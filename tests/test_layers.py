@@ -26,7 +26,7 @@ from fgl.federation.method.layers import Layer
 from fgl.federation.saved.checkpoint import _check_identity
 from fgl.federation.saved.identity import identity
 
-PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+PLAIN = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
 
 
 def made_by(layer: Layer) -> list[Layer]:
@@ -257,7 +257,7 @@ def test_values_that_differ_are_described_differently(one: Any, other: Any) -> N
 
 
 def own_net(graph: fgl.Graph) -> torch.nn.Module:
-    return fgl.nn.GCN(FEATURES, 8, CLASSES)
+    return fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5)
 
 
 # Other arguments than those of the conformance table are tried for each kind of value.

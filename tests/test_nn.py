@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import Any
 
@@ -304,8 +305,14 @@ def test_no_dropout_on_the_input() -> None:
         assert torch.equal(model.train()(x, DIRECTED), model(x, DIRECTED))
 
 
-def test_dropout_is_by_default_half() -> None:
-    assert GCN(F, 8, C).dropout == GAT(F, 8, C).dropout == 0.5
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [("GCN", "GCN"), ("GAT", "GAT"), ("GIN", "GIN"), ("SAGE", "GraphSAGE"), ("MLP", "MLP")],
+)
+def test_dropout_is_by_default_what_pyg_takes(ours: str, theirs: str) -> None:
+    usual = inspect.signature(getattr(pyg, theirs)).parameters["dropout"].default
+    assert inspect.signature(getattr(fgl.nn, ours)).parameters["dropout"].default == usual
+    assert getattr(fgl.nn, ours)(F, 8, C).dropout == usual
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.5, 0.9, 1.0])

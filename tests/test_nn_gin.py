@@ -104,7 +104,7 @@ def test_clients_at_once(pooling: Any) -> None:
 
 def test_dropout_in_training_only() -> None:
     graph, _ = collection()
-    model = GIN(3, 8, 2)
+    model = GIN(3, 8, 2, dropout=0.5)
     assert not torch.equal(model(*graph.inputs), model(*graph.inputs))
     model.eval()
     assert torch.equal(model(*graph.inputs), model(*graph.inputs))

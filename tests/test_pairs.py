@@ -30,7 +30,7 @@ from fgl.methods import (
 from fgl.methods.fedprox import fedprox
 from fgl.transforms.robust import robust
 
-FEDAVG = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES))
+FEDAVG = fgl.fedavg(fgl.nn.GCN(FEATURES, 8, CLASSES, dropout=0.5))
 PROBES = fgl.methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)
 MIXING: dict[str, Any] = {
     "fedamp": fedamp,

@@ -508,3 +508,22 @@ def test_a_loss_is_a_scalar_with_a_gradient(wrong: Any, text: str) -> None:
 def test_a_graph_is_no_federation() -> None:
     with pytest.raises(TypeError, match="clients to be a sequence of graphs or a task"):
         fgl.run(fedavg(model()), graphs()[0], num_rounds=1)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "build", [fgl.methods.local, partial(fgl.methods.fedper, shared=["convs.0"])]
+)
+def test_a_score_of_another_method_says_the_cause_and_what_to_do(build: Any) -> None:
+    plain, clients = fedavg(model()), graphs()
+    score = fgl.evaluate_on(plain, graph(), clients)
+    with pytest.raises(ValueError) as caught:
+        fgl.run(build(plain), clients, num_rounds=1, evaluate=score)
+    text = str(caught.value)
+    assert f"This score asks {plain!r} for the clients' models. If another method runs" in text
+    assert "fgl.evaluate_on(method, graph, clients), or task.evaluate(method)" in text
+    fgl.run(
+        build(plain),
+        clients,
+        num_rounds=1,
+        evaluate=fgl.evaluate_on(build(plain), graph(), clients),
+    )

@@ -139,7 +139,7 @@ def test_settings_are_checked() -> None:
         with pytest.raises(ValueError, match=next(iter(wrong))):
             tasks.SampledNodes(**wrong)  # type: ignore[arg-type]
     data = graph(20)
-    model = fgl.nn.SAGE(FEATURES, 8, CLASSES)
+    model = fgl.nn.SAGE(FEATURES, 8, CLASSES, dropout=0.5)
     with pytest.raises(ValueError, match="epochs"):
         tasks.sampled_node_task(data, [data], model, SGD, epochs=-1)
 

@@ -45,7 +45,9 @@ def federation() -> tuple[fgl.Method, list[fgl.Graph]]:
         clients.append(fgl.Graph(x, edges, y=y, num_classes=5))
     torch.manual_seed(0)
     optimizer = partial(torch.optim.Adam, lr=0.01)
-    return fgl.fedavg(fgl.nn.GAT(100, 64, 5), train=Training(optimizer, num_steps=4)), clients
+    return fgl.fedavg(
+        fgl.nn.GAT(100, 64, 5, dropout=0.5), train=Training(optimizer, num_steps=4)
+    ), clients
 
 
 def work(folder: Path) -> None:

@@ -22,7 +22,7 @@ def federation(num_clients: int = 3, hidden: int = 4) -> tuple[fgl.Method, list[
         clients.append(fgl.Graph(x, edges, y=y, num_classes=2))
     torch.manual_seed(0)
     train = Training(partial(torch.optim.SGD, lr=0.1), num_steps=1)
-    method = fgl.fedavg(fgl.nn.GCN(5, hidden, 2), train=train)
+    method = fgl.fedavg(fgl.nn.GCN(5, hidden, 2, dropout=0.5), train=train)
     return fgl.methods.fedopt(method, rule="adam"), clients
 
 

@@ -28,7 +28,8 @@ def gcn(clients: Sequence[fgl.Graph], hidden: int, steps: int, **how: Any) -> fg
     """FedAvg of a GCN on such clients."""
     torch.manual_seed(0)
     first = clients[0]
-    model = fgl.nn.GCN(first.num_features, hidden, first.num_classes, **how)
+    sizes = first.num_features, hidden, first.num_classes
+    model = fgl.nn.GCN(*sizes, **{"dropout": 0.5, **how})
     return fgl.fedavg(model, train=fgl.Training(ADAM, num_steps=steps))
 
 

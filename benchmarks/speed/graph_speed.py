@@ -78,7 +78,7 @@ def pyg_round(clients: list[fgl.Graph], classes: int) -> Callable[[], None]:
 
 
 def fgl_round(clients: list[fgl.Graph], classes: int, at_once: Any) -> Callable[[], None]:
-    model = fgl.nn.GIN(clients[0].num_features, 64, classes)
+    model = fgl.nn.GIN(clients[0].num_features, 64, classes, dropout=0.5)
     how = partial(torch.optim.Adam, **ADAM)
     train = Training(how, batches=graph_minibatches, keep_optimizer=True)
     method = fgl.fedavg(model, train=train)

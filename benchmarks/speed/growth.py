@@ -61,7 +61,7 @@ def growth(
     torch.set_num_threads(1)
     clients = [synthetic(num_nodes, seed, features, degree) for seed in range(num_clients)]
     torch.manual_seed(0)
-    model = fgl.nn.GCN(features, 16, 7)
+    model = fgl.nn.GCN(features, 16, 7, dropout=0.5)
     method = fgl.fedavg(model, train=fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3))
     resident: list[float] = []
     stamps: list[float] = []

@@ -56,7 +56,8 @@ def on_gat(num_clients: int) -> Any:
     """FedAvg of a GAT on Cora."""
     method, clients = on_cora("gcn_fedavg", num_clients)
     torch.manual_seed(0)
-    model = fgl.nn.GAT(clients[0].num_features, 64, clients[0].num_classes)
+    sizes = clients[0].num_features, 64, clients[0].num_classes
+    model = fgl.nn.GAT(*sizes, dropout=0.5)
     return fgl.fedavg(model, train=method.train), clients
 
 

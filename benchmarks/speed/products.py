@@ -43,7 +43,7 @@ def products_clients(folder: str, nodes: int | None, edges: int | None, k: int) 
 
 def round_of(clients: list[fgl.Graph]) -> fgl.Result:
     torch.manual_seed(0)
-    model = fgl.nn.GCN(clients[0].num_features, 64, clients[0].num_classes)
+    model = fgl.nn.GCN(clients[0].num_features, 64, clients[0].num_classes, dropout=0.5)
     train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=1)
     return fgl.run(fgl.fedavg(model, train=train), clients, num_rounds=2, clients_at_once=1)
 

@@ -98,7 +98,8 @@ def our_rounds(
 ) -> Callable[[], float]:
     """Rounds of `fgl.run`, the first one (which builds what later ones use) left out."""
     torch.manual_seed(0)
-    model = fgl.nn.GCN(whole.num_features, hidden, whole.num_classes).to(whole.device)
+    sizes = whole.num_features, hidden, whole.num_classes
+    model = fgl.nn.GCN(*sizes, dropout=0.5).to(whole.device)
     train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=steps)
     method = fgl.fedavg(model, train=train)
     if name == "fgssl":

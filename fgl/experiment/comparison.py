@@ -212,6 +212,8 @@ def _checked(methods: Any, setting: Any, seeds: Iterable[int]) -> list[int]:
                 f"Expected {name} to be a function that makes a method of a task's FedAvg, since "
                 f"each seed has a task of its own, but got a {kind}"
             )
+    if not isinstance(seeds, Iterable):
+        raise TypeError(f"Expected seeds to be several numbers, but got {seeds!r}: range({seeds})")
     found = list(seeds)
     if not found or len(set(found)) < len(found):
         raise ValueError(f"Expected seeds to be different numbers, at least one, but got {found}")

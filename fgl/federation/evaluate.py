@@ -49,15 +49,26 @@ def deployed(
         whole: set[int] = set()
         for client, message in outbox.items():
             graph = clients[client]
-            with method.at(graph):
-                params = method.deploy(message, states.get(client, {}), graph)
-            if id(params) not in whole:
-                check_whole(method, params, graph, f"client {client}'s model")
-                whole.add(id(params))
+            try:
+                with method.at(graph):
+                    params = method.deploy(message, states.get(client, {}), graph)
+                if id(params) not in whole:
+                    check_whole(method, params, graph, f"client {client}'s model")
+            except (KeyError, ValueError) as error:
+                raise ValueError(f"{error}. {_cause(method)}") from error
+            whole.add(id(params))
             used[client] = params
         return used
 
     return models
+
+
+def _cause(method: Method) -> str:
+    """What a user does most often where a score finds no whole model."""
+    return (
+        f"This score asks {method!r} for the clients' models. If another method runs, score with "
+        "that one: fgl.evaluate_on(method, graph, clients), or task.evaluate(method)"
+    )
 
 
 def scored(

@@ -314,7 +314,10 @@ def check_kinds(method: Any, start: Any, callbacks: Any, **functions: Any) -> No
     """
     if not isinstance(method, Method):
         got = type(method).__name__
-        raise TypeError(f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}")
+        hint = ": fgl.run(task.fedavg, task, ...)" if hasattr(method, "fedavg") else ""
+        raise TypeError(
+            f"Expected method to be a Method, such as fgl.fedavg(model), but got {got}{hint}"
+        )
     if start is not None and not isinstance(start, Result):
         raise TypeError(f"Expected start to be a run's Result, but got {type(start).__name__}")
     if not isinstance(callbacks, Sequence):

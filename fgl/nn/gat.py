@@ -108,7 +108,7 @@ class GAT(Stack):
         *,
         num_layers: int = 2,
         heads: int = 1,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
     ) -> None:
         check_count(hidden_channels=hidden_channels, heads=heads)
         if hidden_channels % heads:

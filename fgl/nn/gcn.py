@@ -89,7 +89,7 @@ class GCN(Stack):
         out_channels: int,
         *,
         num_layers: int = 2,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
         drop_input: bool = False,
         normalize: bool = True,
         summed: bool = False,

@@ -138,7 +138,7 @@ class GIN(OfGraphs):
         out_channels: int,
         *,
         num_layers: int = 3,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
         pooling: Literal["sum", "mean"] = "sum",
     ) -> None:
         conv = partial(GINConv, hidden_channels, hidden_channels)

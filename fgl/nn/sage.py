@@ -131,7 +131,7 @@ class SAGE(Stack):
         out_channels: int,
         *,
         num_layers: int = 2,
-        dropout: float = 0.5,
+        dropout: float = 0.0,
     ) -> None:
         sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
         super().__init__([SAGEConv(a, b) for a, b in pairwise(sizes)], dropout)

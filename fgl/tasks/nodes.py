@@ -14,13 +14,13 @@ from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..targets import CLASSES, Target
 from .networks import Networks
-from .scores import node_scores, validation
+from .scores import evaluate_own, node_scores, validation
 from .settings import PARTITIONS, setting
 from .task import Task, bounded
 
 
 def node_task(
-    whole: Graph,
+    whole: Graph | None,
     clients: Sequence[Graph],
     model: nn.Module,
     train: Training,
@@ -30,7 +30,8 @@ def node_task(
     """Classify the nodes of clients, or what else the target says; scored on the whole graph.
 
     Args:
-        whole: the graph with all edges, labels, a validation and a test mask.
+        whole: the graph with all edges, labels, a validation and a test mask. None where nobody
+            has it: each client is then scored on its own nodes, and a score is their mean.
         clients: graphs with labels, and a training mask where not all nodes train.
         model: called as ``model(graph.x, graph.adj)``, returns logits, or what the target needs.
         train: local training.
@@ -45,6 +46,8 @@ def node_task(
     """
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
+        if whole is None:
+            return evaluate_own(node_scores(model, target=target), method, trained)
         return evaluate_on(method, whole, trained, target=target)
 
     validate = validation(node_scores(model, test=False, target=target), target.select)

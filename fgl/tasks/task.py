@@ -67,7 +67,10 @@ def centralized(task: Task) -> Task:
         [2708]
     """
     if task.whole is None:
-        raise ValueError("Expected a task with a whole graph to train on centrally, but got none")
+        raise ValueError(
+            "Expected a task with a whole graph to train on centrally, but got none: make the task "
+            "with whole=graph (fgl.tasks.graph_task takes it)"
+        )
     most = max(task.whole.num_nodes, task.fedavg.max_examples)
     return replace(task, clients=[task.whole], fedavg=replace(task.fedavg, max_examples=most))
 

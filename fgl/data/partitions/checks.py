@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ...checks import check_number
+from ...graph import Graph
 from ...graph.checks import check_index
 from ...progress import shown
 
@@ -26,6 +27,8 @@ def check_labels(y: Any) -> None:
             f"Expected y to be an int64 tensor, but got {y.dtype}: "
             "fgl.data.quantile_labels makes labels of numbers"
         )
+    if isinstance(y, Graph):
+        raise TypeError("Expected y to be an int64 tensor, but got Graph: graph.y")
     check_index("y", y, (None,), None)
 
 

@@ -43,7 +43,8 @@ def louvain_partition(
     Args:
         graph: taken as undirected and unweighted.
         num_clients: number of clients; each gets at least one node.
-        delta: slack of the sizes, at least 0.
+        delta: slack of the sizes, at least 0; for small clients give less than the default, which
+            would cut their communities into pieces (a warning says so).
         resolution: at least 0; above 1 for more and smaller communities.
         seed: of Louvain.
         engine: whose Louvain. ``"networkx"`` made the published tables; ``"igraph"`` (the extra
@@ -178,10 +179,16 @@ def deal(
     """The communities as clients of about the same size."""
     size = graph.num_nodes // num_clients
     chunk = max(size - delta, 1)
+    whole = [sorted(nodes) for nodes in communities]
+    if num_clients > 1 and 2 * delta > size and max(map(len, whole)) > chunk:
+        warnings.warn(
+            f"Expected delta to be at most half of the {size} nodes of a client, but got {delta}: "
+            f"communities are cut into pieces of {chunk}, and few edges stay. Try "
+            f"delta={size // 5}",
+            stacklevel=3,
+        )
     chunks = [
-        nodes[start : start + chunk]
-        for nodes in map(sorted, communities)
-        for start in range(0, len(nodes), chunk)
+        nodes[start : start + chunk] for nodes in whole for start in range(0, len(nodes), chunk)
     ]
     parts: list[list[int]] = [[] for _ in range(num_clients)]
     turn = 0

@@ -179,7 +179,11 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
         raise ValueError("Expected clients to be at least one graph, but got none")
     for client, graph in enumerate(clients):
         if not isinstance(graph, Graph):
-            raise TypeError(f"Expected client {client} to be a Graph, but got {kind_of(graph)}")
+            cut = isinstance(graph, torch.Tensor)  # the node ids of a partition
+            hint = ": fgl.data.partition_graph(graph, parts) makes the clients" if cut else ""
+            raise TypeError(
+                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
+            )
 
 
 def _check_widths(clients: Sequence[Graph]) -> None:

@@ -40,6 +40,7 @@ def fedavg(
         target: what the values of ``graph.y`` are; default class labels.
 
     Raises:
+        TypeError: if `model` is no module.
         ValueError: for another target beside a loss, which would not read it.
 
     Example:
@@ -48,6 +49,8 @@ def fedavg(
 
     Source: McMahan et al. 2017, https://arxiv.org/abs/1602.05629
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"Expected model to be a torch.nn.Module, but got {type(model).__name__}")
     if loss is not None and target != CLASSES:
         raise ValueError("Expected target to be left out beside a loss, but got one")
     return Method(
