@@ -6,7 +6,7 @@ BIN := .venv/bin
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more conformance devices processors lint types docs serve site-check check clean
+.PHONY: help demo federation processes test more notebooks conformance devices processors lint types docs serve site-check check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -14,6 +14,7 @@ help:
 	@echo "make processes  eight methods on Flower in real processes, and simulated; takes minutes"
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make more    tests that make test skips, since they need an extra or a public dataset"
+	@echo "make notebooks  the notebooks of docs/notebooks, each from top to bottom"
 	@echo "make conformance  what make test leaves out, mostly methods on further tasks, since it takes minutes"
 	@echo "make devices  all methods on all tasks on a pretended GPU; takes minutes"
 	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
@@ -60,6 +61,9 @@ EXTRAS ?= examples flower molecules loggers
 
 more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --but-passed $(SKIPPING)
+
+notebooks: .venv/extra-notebooks
+	$(BIN)/python docs/notebooks/run.py $(ARGS)
 
 processors: .venv/extra-test
 	$(BIN)/python benchmarks/reliability/processors.py $(ARGS)
