@@ -254,7 +254,7 @@ def mended(
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8, model="sage").load(seed=0)
-        >>> small = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 4}
+        >>> small = {"gen_hidden": 4, "gen_latent": 4, "gen_wide": 4, "gen_rounded": True}
         >>> made = mended(task, gen_epochs=1, gen_local_epochs=1, **small)
         >>> [own.num_train for own in made.clients] == [own.num_train for own in task.clients]
         True
