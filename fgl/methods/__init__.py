@@ -6,8 +6,8 @@ from .fedamp import fedamp, heurfedamp
 from .fedaux import fedaux
 from .feddc import feddc
 from .feddyn import feddyn
-from .fedgta import fedgta
 from .fedgm import fedgm
+from .fedgta import fedgta
 from .fedhgn import fedhgn
 from .fedopt import fedopt
 from .fedper import fedper
@@ -37,8 +37,8 @@ __all__ = [
     "fedaux",
     "feddc",
     "feddyn",
-    "fedgta",
     "fedgm",
+    "fedgta",
     "fedhgn",
     "fedopt",
     "fedper",
