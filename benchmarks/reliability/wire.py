@@ -210,6 +210,7 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down pull": "the sum of what others sent as gradients",
     "down made": "what the others sent as made",
     "down count": "what the others sent as count",
+    "down missing": "what the others sent as missing",
     "down owners": "how many clients took part",
     "adafgl down model": "nothing, it is what FedAvg left everybody with",
     "adafgl before all messages": "what FedAvg's messages tell, of two rounds here",
