@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+from collections.abc import Callable
 from typing import Any
 
 import hypothesis
@@ -54,6 +55,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     gone = [item for item in items if item.nodeid in passed]
     config.hook.pytest_deselected(items=gone)
     items[:] = [item for item in items if item.nodeid not in passed]
+
+
+@pytest.fixture
+def reached(record_property: Callable[[str, object], None]) -> Callable[[str, float, float], None]:
+    """Notes what an attack reached, of how much: `benchmarks/reliability/attacks.py` reads it."""
+
+    def note(what: str, got: float, of: float) -> None:
+        record_property(what, f"{got:g} of {of:g}")
+
+    return note
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:

@@ -374,6 +374,7 @@ class Row:
             Default all.
         near: how far the outboxes of a batch and of the loop may be from each other, in double.
         exchange: rounds of a run that are one round of the table.
+        alone: tasks whose clients do not train as a batch.
         absent: who is absent in each of the table's rounds: one for good, others for a round. Of a
             sum one alone, so that enough are left.
     """
@@ -387,6 +388,7 @@ class Row:
     first: tuple[str, ...] = ()
     near: float = 1e-6
     exchange: int = 1
+    alone: tuple[str, ...] = ()
     absent: tuple[tuple[int, ...], ...] = ((1, 3), (0, 1), (1, 2))
 
     def gone(self, index: int, client: int) -> bool:
@@ -809,7 +811,7 @@ PRIVATE: dict[str, Row] = {
     ),
     "DP-SGD drawn": Row(
         partial(quiet, per_example_gaussian, **NOISE, **STEPS), ("rows", "graphs"), draws=True,
-        by_examples=False, sends=False, first=("rows",),
+        by_examples=False, sends=False, first=("rows",), alone=("graphs",),
     ),
 }  # fmt: skip
 

@@ -122,19 +122,21 @@ def ledger(root: Any) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_the_same_question_has_the_same_bits(folder: bool, tmp_path: Any) -> None:
+def test_the_same_question_has_the_same_bits(folder: bool, tmp_path: Any, reached: Any) -> None:
     method, clients = noisy()
     grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
     result = fgl.run(method, on=flower(grid), num_rounds=2)
     for index in (0, 1):
         question = grid.of(index, 100)
-        assert len({sent(grid.ask(question)) for _ in range(20)}) == 1
+        bits = {sent(grid.ask(question)) for _ in range(20)}
+        reached("answers with other bits", len(bits) - 1, 20)
+        assert len(bits) == 1
     assert sent(grid.ask(grid.of(0, 100))) != sent(grid.ask(grid.of(1, 100)))
     assert result.server_state["privacy"]["rounds"].tolist() == [2] * len(clients)  # type: ignore[index]
 
 
 @pytest.mark.parametrize("folder", [True, False])
-def test_noise_is_drawn_once_for_a_round(folder: bool, tmp_path: Any) -> None:
+def test_noise_is_drawn_once_for_a_round(folder: bool, tmp_path: Any, reached: Any) -> None:
     """Another question in a round that was answered would be worth another epsilon."""
     method, clients = noisy()
     grid = Post(apps(method, clients), **({"state": str(tmp_path)} if folder else {}))
@@ -144,8 +146,9 @@ def test_noise_is_drawn_once_for_a_round(folder: bool, tmp_path: Any) -> None:
         message["model"] = {name: value + 1 for name, value in message["model"].items()}
 
     for index in (0, 1):
-        said = why(grid.ask(grid.of(index, 100), moved))
-        assert f"Expected one question in round {index}" in said
+        reply = grid.ask(grid.of(index, 100), moved)
+        reached("other questions answered", not refused(reply), 1)
+        assert f"Expected one question in round {index}" in why(reply)
 
 
 def test_lost_answers_cost_one_answer(tmp_path: Any) -> None:
@@ -208,7 +211,9 @@ def summed(root: Any, num_rounds: int = 4) -> tuple[fgl.Method, Post, fgl.Result
 
 
 @pytest.mark.parametrize("later", [0, 1, 40])
-def test_a_server_that_goes_back_does_not_get_both_secrets(later: int, tmp_path: Any) -> None:
+def test_a_server_that_goes_back_does_not_get_both_secrets(
+    later: int, tmp_path: Any, reached: Any
+) -> None:
     """It has shares of everybody's own mask, and asks for those of client 0's common masks."""
     _, grid, _ = summed(tmp_path)
 
@@ -220,10 +225,13 @@ def test_a_server_that_goes_back_does_not_get_both_secrets(later: int, tmp_path:
         told = unpack(sent(grid.ask(question)))["secure"]
         assert told["shares"][0, 0] == 1  # type: ignore[index]
         reply = grid.ask(question, without_the_first, round=3 + later)
+        reached("second secrets told", not refused(reply), 1)
         assert OVER.search(why(reply))
 
 
-def test_a_server_that_goes_back_does_not_get_two_uploads_with_one_mask(tmp_path: Any) -> None:
+def test_a_server_that_goes_back_does_not_get_two_uploads_with_one_mask(
+    tmp_path: Any, reached: Any
+) -> None:
     _, grid, _ = summed(tmp_path, num_rounds=3)
     question = grid.of(2, 101)
 
@@ -233,6 +241,7 @@ def test_a_server_that_goes_back_does_not_get_two_uploads_with_one_mask(tmp_path
     for later in (0, 1):
         for change in (without_the_last, None) if later else (without_the_last,):
             reply = grid.ask(question, change, round=2 + later)
+            reached("second uploads with one mask", not refused(reply), 1)
             assert OVER.search(why(reply))
     assert len({sent(grid.ask(question)) for _ in range(3)}) == 1
 
@@ -299,7 +308,7 @@ def test_two_questions_at_once_do_not_get_both(
 
 
 def test_secrets_are_gone_when_an_exchange_ends(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch, reached: Any
 ) -> None:
     drawn: list[bytes] = []
 
@@ -315,6 +324,7 @@ def test_secrets_are_gone_when_an_exchange_ends(
 
     summed(tmp_path / "whole")
     assert len([each for each in drawn if len(each) == 32]) == 3 * 4
+    reached("secrets found", kept(), 3 * 4)
     assert kept() == 0
     summed(tmp_path / "half", num_rounds=3)
     assert kept() == 3 * 4
@@ -374,7 +384,7 @@ def test_a_line_for_each_answer(tmp_path: Any) -> None:
         assert (tmp_path / "2" / f"run-{line['run']}").is_dir()
 
 
-def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any) -> None:
+def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any, reached: Any) -> None:
     method, clients = noisy()
     two, three = (fgl.privacy.epsilon(noise_multiplier=2.0, rounds=n, delta=1e-5) for n in (2, 3))
     grid = at_sites(Post(apps(method, clients)), tmp_path, epsilon=(two + three) / 2)
@@ -385,7 +395,9 @@ def test_a_budget_refuses_beyond_it_after_a_restart_too(tmp_path: Any) -> None:
     assert sent(new.ask(grid.of(1, 101))) == kept  # the same bits cost nothing
     for run in (None, 8):  # neither in this run nor in another
         told = {} if run is None else {"run": run}
-        said = why(new.ask(grid.of(1, 101), round=2, **told))
+        reply = new.ask(grid.of(1, 101), round=2, **told)
+        reached("answers beyond a budget", not refused(reply), 1)
+        said = why(reply)
         assert "Expected epsilon of all answers of this site to stay at most" in said
         assert f"but got {three:.4g} with this one" in said
     last = ledger(tmp_path / "1")[-1]
@@ -425,7 +437,9 @@ def test_an_exchange_costs_one_answer(tmp_path: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Round")
 @pytest.mark.parametrize("told", [torch.tensor(0), torch.tensor(2.5), torch.tensor([2])])
-def test_a_budget_is_not_deceived_about_what_is_asked(told: Any, tmp_path: Any) -> None:
+def test_a_budget_is_not_deceived_about_what_is_asked(
+    told: Any, tmp_path: Any, reached: Any
+) -> None:
     """The server asks for a masked upload, and says beside it that it asks for something free."""
     method = secure_sum(tiny(), threshold=2)
     grid = at_sites(Post(apps(method, lines(3))), tmp_path, epsilon=1.0)
@@ -438,7 +452,9 @@ def test_a_budget_is_not_deceived_about_what_is_asked(told: Any, tmp_path: Any) 
         message["phase"] = told
 
     reply = grid.ask(question, disguise)
-    assert refused(reply) or set(unpack(sent(reply))["secure"]) == {"keys"}
+    harmless = refused(reply) or set(unpack(sent(reply))["secure"]) == {"keys"}
+    reached("answers beyond a budget", not harmless, 1)
+    assert harmless
     assert all(not line.get("noise") for line in ledger(tmp_path / "0"))
 
 
@@ -482,7 +498,7 @@ def test_half_a_line_is_cut_off_and_a_damaged_one_refuses(tmp_path: Any) -> None
 # What a site allows
 
 
-def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any) -> None:
+def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any, reached: Any) -> None:
     """The operator reads the plan in the ledger, and approves it while the SuperNode goes on."""
     approved = tmp_path / "approved"
     approved.write_text("# plans that this clinic answers\n\n")
@@ -504,6 +520,8 @@ def test_a_site_approves_one_run_and_refuses_another(tmp_path: Any) -> None:
         new = at_sites(Grid(apps(less, clients)), tmp_path)
         new.contexts[101].node_config["approved"] = str(approved)
         other = fgl.run(less, on=flower(new), num_rounds=1)
+    before = [*result.history[:2], *other.history]
+    reached("rounds answered before approval", sum(1 not in r.dropped for r in before), len(before))
     assert [list(record.dropped) for record in result.history] == [[1], [1], [], []]
     assert "Expected the plan of the run to be approved by the site" in result.history[0].dropped[1]
     assert list(other.history[0].dropped) == [1]
@@ -646,7 +664,7 @@ def of_others(message: Any) -> None:
 @pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
 @pytest.mark.parametrize("what", [beside, of_others, None])
 @pytest.mark.parametrize("first", [0, 1, 2, 3])
-def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any) -> None:
+def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any, reached: Any) -> None:
     """In one round of the first exchange two clients lie alike, or all answers are lost."""
 
     def fault(kind: str, node: int, times: int, reply: Any) -> Any:
@@ -661,6 +679,7 @@ def test_two_of_three_cost_a_secure_sum_one_exchange(first: int, what: Any) -> N
     watch = clients_summed
     result = fgl.run(method, on=flower(grid), num_rounds=8, watch=watch)
     summed = [record.metrics["clients_summed"] for record in result.history]
+    reached("exchanges lost", sum(not each for each in summed[3::4]), 2)
     assert summed == [0] * 7 + [3]  # the first exchange is lost, and the second is not
     if what is not None:  # who is honest is not refused by what the others agree on
         assert all(0 not in record.dropped for record in result.history)

@@ -115,7 +115,9 @@ def seen_by_the_server(unpadded: bool, monkeypatch: pytest.MonkeyPatch) -> tuple
     return seen[0], made
 
 
-def test_the_server_reads_no_sum_where_pads_are_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_server_reads_no_sum_where_pads_are_on(
+    monkeypatch: pytest.MonkeyPatch, reached: Any
+) -> None:
     """Without pads a secure sum alone would tell the row of a node with one neighbour."""
     whole, parts = a_pair()
     want = data.neighbour_sums(whole, parts, hops=1)
@@ -124,6 +126,8 @@ def test_the_server_reads_no_sum_where_pads_are_on(monkeypatch: pytest.MonkeyPat
     first = open_[0, :-1] / open_[0, -1].sqrt()
     close(first.float(), dense(want.clients[0].x)[0], atol=1e-5)  # read as it is
     hidden, made = seen_by_the_server(False, monkeypatch)
+    reached("numbers of the rows read without pads", int((open_.abs() <= 8).sum()), open_.numel())
+    reached("with them", int((hidden.abs() <= 8).sum()), hidden.numel())
     assert float(hidden.abs().min()) > 8  # of +-2^25: seldom wrong, and sums are below 8
     for ours, theirs in zip(made.clients, want.clients, strict=True):
         close(ours.x, theirs.x, atol=1e-5)

@@ -50,11 +50,13 @@ PLANS: list[Any] = [
 
 @pytest.mark.parametrize(("number", "threshold", "colluders"), PLANS)
 def test_without_signatures_a_split_view_reads_an_upload(
-    number: int, threshold: int, colluders: Any
+    number: int, threshold: int, colluders: Any, reached: Any
 ) -> None:
     """The default mode is for a server that follows the protocol, and the docs say so."""
     server = LyingServer(number, threshold, colluders=colluders)
-    assert server.split_view(1).equal(upload_of(1))
+    read = server.split_view(1).equal(upload_of(1))
+    reached("uploads read without `signed`", read, 1)
+    assert read
 
 
 def test_a_threshold_above_two_thirds_stops_this_plan_of_a_server_alone() -> None:
@@ -64,11 +66,12 @@ def test_a_threshold_above_two_thirds_stops_this_plan_of_a_server_alone() -> Non
 
 @pytest.mark.parametrize(("number", "threshold", "colluders"), [(5, 4, ()), (10, 7, (7, 8, 9))])
 def test_with_signatures_a_split_view_fails_at_the_client(
-    number: int, threshold: int, colluders: Any
+    number: int, threshold: int, colluders: Any, reached: Any
 ) -> None:
     server = LyingServer(number, threshold, colluders=colluders, signed=True)
     with pytest.raises(ValueError, match="the server told others another list of clients or keys"):
         server.split_view(1)
+    reached("uploads read with it", 0, 1)
 
 
 @pytest.mark.parametrize(
@@ -127,11 +130,12 @@ def lies() -> dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], 
 
 
 @pytest.mark.parametrize("lie", lies())
-def test_with_signatures_a_server_cannot_invent_clients(lie: str) -> None:
+def test_with_signatures_a_server_cannot_invent_clients(lie: str, reached: Any) -> None:
     server = LyingServer(5, 4, signed=True)
     change, said = lies()[lie]
     with pytest.raises(ValueError, match=said):
         server.letters(change(server.keys()), among=[0])
+    reached("lies answered with `signed`", 0, 1)
 
 
 def test_old_keys_of_clients_who_are_not_here_sign_nothing() -> None:
@@ -149,7 +153,7 @@ def test_old_keys_of_clients_who_are_not_here_sign_nothing() -> None:
 
 
 @pytest.mark.parametrize("signed", [False, True])
-def test_a_model_that_only_one_client_is_sent(signed: bool) -> None:
+def test_a_model_that_only_one_client_is_sent(signed: bool, reached: Any) -> None:
     """Where the others' model leaves nothing to learn, the sum is one client's upload."""
     server = LyingServer(5, 4, signed=signed)
     still = {name: torch.zeros_like(value) for name, value in server.method.initial().items()}
@@ -163,6 +167,7 @@ def test_a_model_that_only_one_client_is_sent(signed: bool) -> None:
         return
     with pytest.raises(ValueError, match="or another message"):
         server.shares(listed["keys"], dict.fromkeys(range(5), all_))
+    reached("lies answered with `signed`", 0, 1)
 
 
 def test_a_client_signs_one_list_and_tells_nothing_before() -> None:
@@ -230,10 +235,12 @@ def summed_alone(threshold: int, **how: Any) -> bool:
     return all(torch.allclose(value, initial[name] + 1) for name, value in total.items())
 
 
-def test_a_sum_has_a_smallest_number_of_honest_clients() -> None:
+def test_a_sum_has_a_smallest_number_of_honest_clients(reached: Any) -> None:
     """Threshold minus one who work together and one dropout leave one upload alone."""
-    assert summed_alone(4)
-    assert not summed_alone(5, colluders=3)
+    without, with_ = summed_alone(4), summed_alone(5, colluders=3)
+    reached("uploads alone without `colluders`", without, 1)
+    reached("with it", with_, 1)
+    assert without and not with_
     for honest, colluders, least in ((2, 3, 5), (3, 3, 6), (4, 1, 5)):
         with pytest.raises(ValueError, match=f"at least {least}, for {honest} honest clients"):
             secure_sum(own_models(), threshold=4, honest=honest, colluders=colluders)
@@ -273,7 +280,7 @@ def lying(method: Method, liars: tuple[int, ...], phase: int = 3) -> Method:
 )
 @pytest.mark.filterwarnings("ignore:Round .* in an earlier round")
 def test_false_shares_do_not_lose_a_sum(
-    number: int, threshold: int, liars: Any, absent: Any
+    number: int, threshold: int, liars: Any, absent: Any, reached: Any
 ) -> None:
     """Where enough true ones came, of seeds and of keys; the warning names who lied."""
 
@@ -289,15 +296,17 @@ def test_false_shares_do_not_lose_a_sum(
             lying(secure_sum(plain, threshold=threshold), liars), lines(number), num_rounds=4,
             dropouts=gone, watch=clients_summed,
         )  # fmt: skip
+    reached("sums lost", not got.history[-1].metrics["clients_summed"], 1)
     assert got.history[-1].metrics["clients_summed"] == number - len(absent)
     for name, value in want.outbox[0]["model"].items():  # type: ignore[union-attr]
         assert float((got.outbox[0]["model"][name] - value).abs().max()) < 1e-8  # type: ignore[index]
 
 
-def test_too_few_true_shares_lose_the_sum_and_say_whose() -> None:
+def test_too_few_true_shares_lose_the_sum_and_say_whose(reached: Any) -> None:
     method = lying(secure_sum(own_models(), threshold=3), (0, 1))
     with pytest.warns(UserWarning, match="seed of row 0: .* got 4 with false ones among"):
         got = fgl.run(method, lines(4), num_rounds=4, watch=clients_summed)
+    reached("where too few are true", not got.history[-1].metrics["clients_summed"], 1)
     assert got.history[-1].metrics == {"clients_summed": 0}
 
 

@@ -235,7 +235,7 @@ def test_colluders_who_take_their_noise_off_leave_what_is_claimed(
         assert all_ > most / LENGTH
 
 
-def test_an_observer_of_sums_does_no_better_than_epsilon_allows() -> None:
+def test_an_observer_of_sums_does_no_better_than_epsilon_allows(reached: Any) -> None:
     """A client's clipped update or zeros: hits and false alarms of the best test, 20,000 each."""
     runs, parties, multiplier, delta = 20_000, 3, 1.0, 1e-5
     scale = 2.0**BITS
@@ -248,16 +248,16 @@ def test_an_observer_of_sums_does_no_better_than_epsilon_allows() -> None:
         ]
         return torch.stack(noise).sum(0) + math.trunc(update * scale)
 
-    def reached(hit: Tensor, alarm: Tensor) -> float:
-        lows = scipy.stats.beta.ppf(FALSE_ALARM / 2, hit.sum(), runs - hit.sum() + 1)
-        high = scipy.stats.beta.isf(FALSE_ALARM / 2, alarm.sum() + 1, runs - alarm.sum())
+    def bound(hit: Tensor, alarm: Tensor, chance: float = FALSE_ALARM) -> float:
+        lows = scipy.stats.beta.ppf(chance / 2, hit.sum(), runs - hit.sum() + 1)
+        high = scipy.stats.beta.isf(chance / 2, alarm.sum() + 1, runs - alarm.sum())
         return math.log(max(float(lows) - delta, 1e-12) / float(high))
 
     there, away = sums(LENGTH), sums(0.0)
-    best = max(
-        reached(there > t * LENGTH * scale, away > t * LENGTH * scale) for t in np.arange(0, 3, 0.1)
-    )
+    cuts = [(there > t * LENGTH * scale, away > t * LENGTH * scale) for t in np.arange(0, 3, 0.1)]
+    best = max(bound(*each) for each in cuts)
     claimed = privacy.epsilon(noise_multiplier=multiplier, rounds=1, delta=delta)
+    reached("epsilon", max(bound(*each, 0.05 / len(cuts)) for each in cuts), claimed)
     assert 1.0 < best <= claimed
     less = privacy.epsilon(noise_multiplier=4 * multiplier, rounds=1, delta=delta)
     assert best > less  # of four times the noise it would be a violation

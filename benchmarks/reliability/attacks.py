@@ -4,8 +4,10 @@
     python benchmarks/reliability/attacks.py --only "a split view"
     python benchmarks/reliability/attacks.py --report          docs/privacy.md, from that file
 
-A row says who attacks, what for, what the pages claim, and which tests try it. A claim holds where
-an attack does no better. Needs the extras `test` and `flower`.
+A row says who attacks, what for, what the pages claim, which tests try it, and what they reached.
+Of an epsilon this is the lower bound that the attack's hits and false alarms show with 95 %
+(Clopper-Pearson), the largest of the tests'; of anything else how often it was reached, of how many
+trials. Tests note it by the fixture `reached`. Needs the extras `test` and `flower`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,11 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
+from xml.etree import ElementTree
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -112,15 +117,32 @@ ATTACKS = (
         "an epsilon that is too small", "who reads it", "never below the exact one",
         "test_privacy.py", "epsilon",
     ),
+    Attack(
+        "two noisy models of one round, by a kill", "who sees the model", "one release a round",
+        "test_one_release.py", "same_model_again",
+    ),
+    Attack(
+        "a history's loss", "a node on Flower", "one client of three moves it little",
+        "test_flower_replies.py", "decide_the_loss",
+    ),
+    Attack(
+        "a round of a secure sum, lost or lied in", "two clients of three", "one exchange at most",
+        "test_flower_site.py", "two_of_three_cost",
+    ),
 )  # fmt: skip
 
 
-def tried(attack: Attack) -> dict[str, int]:
-    """How many tests of an attack passed and failed, slow ones too."""
+def tried(attack: Attack) -> dict[str, Any]:
+    """How many tests of an attack passed and failed, slow ones too, and what they reached."""
     command = [sys.executable, "-m", "pytest", "-q", "-m", "", "-p", "no:cacheprovider"]
     command += [f"tests/{attack.file}", "-k", attack.tests]
     env = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}", "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "tests.xml")
+        command += [f"--junitxml={file}", "-o", "junit_family=legacy"]
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
+        found = ElementTree.parse(file).iter("property") if file.exists() else []
+        notes = [(str(each.get("name")), str(each.get("value"))) for each in found]
     last = (done.stdout.strip().splitlines() or [""])[-1]
     counts = {
         what: int(number) for number, what in re.findall(r"(\d+) (passed|failed|error)", last)
@@ -130,7 +152,43 @@ def tried(attack: Attack) -> dict[str, int]:
     return {
         "passed": counts.get("passed", 0),
         "failed": sum(counts.values()) - counts.get("passed", 0),
+        "reached": reached(notes),
     }
+
+
+def reached(notes: Iterable[tuple[str, str]]) -> dict[str, tuple[float, float]]:
+    """What the tests of an attack noted, together: the largest epsilon, and sums of all else.
+
+    Example:
+        >>> reached([("reads", "0 of 2"), ("reads", "1 of 3"), ("epsilon", "0.1 of 0.5")])
+        {'reads': (1.0, 5.0), 'epsilon': (0.1, 0.5)}
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for what, text in notes:
+        got, of = map(float, text.split(" of "))
+        before = found.get(what)
+        if before is None:
+            found[what] = got, of
+        elif what == "epsilon":
+            found[what] = max(before, (got, of))
+        else:
+            found[what] = before[0] + got, before[1] + of
+    return found
+
+
+def said(notes: Mapping[str, Any]) -> str:
+    """What was reached, as the table tells it.
+
+    Example:
+        >>> said({"reads": (1.0, 5.0), "epsilon": (0.1, 0.5)})
+        '1 of 5 reads; epsilon at least 0.1, of 0.5'
+    """
+    return "; ".join(
+        f"epsilon at least {got:.2g}, of {of:.2g}"
+        if what == "epsilon"
+        else f"{got:,.0f} of {of:,.0f} {what}"
+        for what, (got, of) in notes.items()
+    )
 
 
 def table(report: dict[str, Any]) -> str:
@@ -139,17 +197,17 @@ def table(report: dict[str, Any]) -> str:
     lines = [
         f"{at['cpu']}, torch {at['torch']}, commit {at['commit']}.",
         "",
-        "| attack | by whom | claimed | tests | holds |",
+        "| attack | by whom | claimed | reached | tests |",
         "|---|---|---|---|---|",
     ]
     for attack in ATTACKS:
         found = report["attacks"].get(attack.name)
         if found is None:
             continue
-        holds = "yes" if not found["failed"] else f"no: {found['failed']} fail"
+        fail = f"; **{found['failed']} fail**" if found["failed"] else ""
         lines.append(
-            f"| {attack.name} | {attack.who} | {attack.claim} | {found['passed']} in "
-            f"`{attack.file}` | {holds} |"
+            f"| {attack.name} | {attack.who} | {attack.claim} | {said(found['reached'])} | "
+            f"{found['passed']} in `{attack.file}`{fail} |"
         )
     return "\n".join(lines) + "\n"
 
