@@ -431,7 +431,7 @@ LOSSES = {
     "not a number": [math.nan],
     "infinite": [0.5, math.inf],
     "huge": [1e300],
-    "huge and finite in its sum alone": [1e308, -1e308, 1e300],
+    "huge and finite in parts": [1e308, -1e308, 1e300],
     "many": [0.0] * 50_000,
     "negative": [-1e12],
 }

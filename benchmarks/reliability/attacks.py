@@ -103,7 +103,7 @@ ATTACKS = (
     ),
     Attack(
         "odd replies that end a run", "a node on Flower", "its own round at most",
-        "test_flower_replies.py", "no_field or beside_an_upload or metric or handshake or alone",
+        "test_flower_replies.py", "no_field or beside_an_upload or metric_ or handshake or alone",
     ),
     Attack(
         "uploads and names that fill the memory", "a node on Flower", "`Limits`",

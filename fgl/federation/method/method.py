@@ -138,9 +138,9 @@ class Method:
         accept: ``(message, client, state) -> None``, the server's check of an upload; `state` is
             the server's. If it raises, the upload is refused: it does not count, the history
             records the reason, a warning is given, and the round goes on.
-        exchange: number of consecutive rounds that have the same participants. If it is above 1,
-            `aggregate` is also called with an empty inbox when no upload of a round counts, so that
-            it can give the exchange up; an error that it raises then does not end the run.
+        exchange: number of consecutive rounds that have the same participants. If it is above 1 and
+            no upload of a round counts, `aggregate` is called with an empty inbox: it may give up
+            the exchange. An error of that call does not end the run.
         participants: smallest number of participants of a round. A run with fewer raises.
         silent: if True, clients send nothing beside their messages: no losses and no numbers of
             examples. Otherwise these appear in the history.
