@@ -3,13 +3,15 @@
     python benchmarks/leaderboard.py                                      what is not there yet
     python benchmarks/leaderboard.py --datasets cora --layouts disjoint --methods FedAvg FED-PUB
     python benchmarks/leaderboard.py --minutes 60                         begin no cell after that
+    python benchmarks/leaderboard.py --layouts label-noise label-skew --methods FedAvg Local
     python benchmarks/leaderboard.py --report                             docs/leaderboard.md
 
 A cell is a method on a dataset and a layout: four trials of 50 rounds on a seed of their own, then
 three seeds of 100 rounds with the trial that validates best. It is one line of
 ``benchmarks/results/leaderboard.jsonl``, written when it is whole; what is there is not made again,
 so a run that was stopped goes on. Cells come block after block, Cora's disjoint clients first.
-``--shard 0/2`` and ``--shard 1/2`` divide them between two processes.
+Those with worse data (Cora's disjoint clients with noise, gaps or skew) are made where their layout
+is named. ``--shard 0/2`` and ``--shard 1/2`` divide them between two processes.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from papers.leaderboard import (
     LAYOUTS,
     ROUNDS,
     SEEDS,
+    SETTINGS,
     TUNING_SEED,
     Cell,
     cells,
@@ -131,7 +134,7 @@ def parsed(argv: list[str] | None = None) -> argparse.Namespace:
         argv,
         json=False,
         datasets=some(DATASETS),
-        layouts=some(LAYOUTS),
+        layouts=some(SETTINGS, list(LAYOUTS), help="default disjoint and overlapping"),
         methods=some(entrants(), None, help="default all", metavar="NAME"),
         rounds=flag(ROUNDS, "of the runs that count; trials have half"),
         minutes=flag(0.0, "begin no cell after so many; 0 is without end"),

@@ -74,7 +74,7 @@ def test_a_complete_graph_gets_fewer_edges_and_values_of_edges_are_refused() -> 
 def test_every_node_loses_a_share_of_its_features(graph: Graph, share: float) -> None:
     before, after = dense(graph), dense(data.lose_features(graph, share, generator=draws()))
     assert bool(((after == before) | (after == 0)).all())
-    for one, two in zip(before, after, strict=True):  # int(.29 * 100) would be 28
+    for one, two in zip(before, after, strict=True):
         k = int((one != 0).sum())
         assert k - int((two != 0).sum()) == int(share * k + 1e-9)
 
@@ -83,6 +83,11 @@ def test_lost_features_are_drawn_evenly() -> None:
     graph = Graph(torch.ones(3000, 4), torch.zeros(2, 0).long())
     lost = (data.lose_features(graph, 0.5, generator=draws()).x == 0).sum(0)
     assert bool(((lost - 1500).abs() < 120).all())
+
+
+def test_a_share_of_features_is_not_rounded_down_by_a_last_bit() -> None:
+    graph = Graph(torch.ones(1, 100), torch.zeros(2, 0).long())  # 0.29 * 100 is 28.999...
+    assert int((data.lose_features(graph, 0.29).x == 0).sum()) == 29
 
 
 def test_noise_on_features_has_its_deviation_and_changes_nothing_else() -> None:

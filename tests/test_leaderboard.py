@@ -12,7 +12,7 @@ import pytest
 from harness import leaderboard_page as page
 from harness.critical import critical_difference, ranking
 from harness.rows import spelled
-from papers.leaderboard import BLOCKS, SEEDS, TUNING_SEED, cells, entrants
+from papers.leaderboard import BLOCKS, SEEDS, TUNING_SEED, WORSE_BLOCKS, cells, entrants
 from scipy.stats import friedmanchisquare
 
 # Demsar 2006, table 5a: the two-tailed Nemenyi test at level .05, for 2 to 10 methods.
@@ -108,7 +108,7 @@ def test_a_run_that_was_stopped_goes_on(made: Any, tmp_path: Path) -> None:
 
 def test_cells_come_block_after_block() -> None:
     every = cells()
-    assert [cell[1:] for cell in every[:: len(entrants())]] == BLOCKS
+    assert [cell[1:] for cell in every[:: len(entrants())]] == [*BLOCKS, *WORSE_BLOCKS]
     assert BLOCKS[0] == ("cora", "disjoint") and len({*every}) == len(every)
     assert {"FedAvg", "Local", "FED-PUB", "FedProx"} == {cell[0] for cell in every[:4]}
 
@@ -138,6 +138,24 @@ def test_the_page_says_what_the_numbers_say(found: dict[str, Any]) -> None:
     assert f"6 of {wanted} cells have been run." in text and "GPFL does not apply" in text
     assert "CiteSeer, disjoint: nothing yet." in text
     assert page.text({}).startswith("\n## What to use when\n\n- No cell has been run yet.")
+
+
+def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> None:
+    assert "With worse data" not in page.text(found)
+    key = {"method": "Local", "dataset": "cora", "layout": "label-noise", "rounds": 100}
+    runs = [run(seed, 0.6, 0.5) for seed in SEEDS]
+    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
+    text = page.text(found)
+    assert "| Local | 81.0 | 60.0 |  |  |  |  |" in text and "`label_noise=0.3`" in text
+    assert f"6 of {(len(entrants()) - 1) * len(BLOCKS)} cells" in text
+
+
+def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:
+    go(tmp_path / "out.jsonl", "--layouts", "label-noise", "--methods", "Local")
+    (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert json.loads(line)["key"]["layout"] == "label-noise"
+    setting = entrants()["Local"].at("cora", "label-noise", {"lr": 0.1}, 0, 4).setting
+    assert setting.damage.label_noise == 0.3 and setting.clients == 10 and setting.local.lr == 0.1
 
 
 def test_the_picture_is_drawn(found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

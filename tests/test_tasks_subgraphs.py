@@ -91,6 +91,19 @@ def test_a_fifth_trains_and_the_rest_halves() -> None:
     assert train == round(0.2 * n) and train + val + test == n and abs(val - test) <= 1
 
 
+def test_features_have_rows_of_sum_1_unless_some_are_negative(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = SMALL.x.to_dense()
+    for sign in (1, -1):
+        graph = SMALL.replace(x=x * sign)
+        monkeypatch.setattr(fgl.data, "load", lambda *_, made=graph, **__: made)
+        (own, *_) = tasks.SubgraphNodes(clients=2, partition="random", hidden=4).load().clients
+        total = own.x.sum(1)
+        assert bool(torch.isclose(total[total != 0], torch.ones(1)).all()) == (sign > 0)
+        assert bool((own.x <= 0).all()) == (sign < 0)
+
+
 def test_scores_are_means_over_clients_of_what_each_has_trained() -> None:
     made = tasks.SubgraphNodes(clients=3, partition="random", hidden=4, dropout=0.0).load(seed=0)
     result = fgl.run(made.fedavg, made, num_rounds=2)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from papers.leaderboard import (
@@ -11,6 +12,8 @@ from papers.leaderboard import (
     LAYOUTS,
     PUBLISHED,
     ROUNDS,
+    SETTINGS,
+    WORSE,
     Cell,
     cells,
     entrants,
@@ -56,7 +59,7 @@ def costs(found: Found, cell: Cell) -> dict[str, float]:
     runs = [] if line is None else line["runs"]
     if not runs:
         return {}
-    clients = LAYOUTS[cell[2]]["clients"]
+    clients = SETTINGS[cell[2]]["clients"]
 
     def mean(of: Any) -> float:
         return statistics.mean(of(run) for run in runs)
@@ -191,7 +194,7 @@ def ranked(ranks: Ranking | None) -> str:
 
 def not_run(found: Found) -> str:
     """How many cells are missing, by block, and what does not apply."""
-    wanted = [cell for cell in cells() if not refusal(cell[0], cell[2])]
+    wanted = [c for c in cells() if c[2] in LAYOUTS and not refusal(c[0], c[2])]
     there = [cell for cell in wanted if made(found, cell)]
     lines = [f"{len(there)} of {len(wanted)} cells have been run."]
     for block in BLOCKS:
@@ -209,6 +212,26 @@ def not_run(found: Found) -> str:
     return "\n".join([lines[0], "", *lines[1:]]) + "\n"
 
 
+def worse(found: Found) -> str:
+    """Cora's disjoint clients, and what is left of the accuracy where something is worse."""
+    heads = ["method", "whole", *WORSE]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name in entrants():
+        each = [scores(found, (name, "cora", how)) for how in ("disjoint", *WORSE)]
+        if any(each[1:]):
+            told = [f"{statistics.mean(own.values()):.1f}" if own else "" for own in each]
+            lines.append(f"| {' | '.join([name, *told])} |")
+    about = "; ".join(f"{name}: {_said(SETTINGS[name])}" for name in WORSE)
+    return f"Cora's disjoint clients. {about}.\n\n" + "\n".join(lines) + "\n"
+
+
+def _said(setting: Mapping[str, Any]) -> str:
+    """What of a setting is worse, as it is written."""
+    how = setting.get("damage") or setting["skew"]
+    given = {f.name: getattr(how, f.name) for f in fields(how) if getattr(how, f.name) != f.default}
+    return ", ".join(f"`{name}={value!r}`" for name, value in given.items())
+
+
 def titled(block: Block) -> str:
     return f"{TITLES[block[0]]}, {block[1]}"
 
@@ -221,6 +244,8 @@ def text(found: Found) -> str:
     parts += ["## Ranks\n", ranked(ranks)]
     for block in blocks:
         parts += [f"## {titled(block)}\n", table(found, block)]
+    if any(scores(found, (name, "cora", how)) for name in entrants() for how in WORSE):
+        parts += ["## With worse data\n", worse(found)]
     parts += ["## What was not run\n", not_run(found)]
     return "\n" + "\n".join(parts)
 

@@ -15,6 +15,7 @@ from typing import Any
 from harness.rows import BUILDERS, Experiment, Make, changed, flat, of_baseline
 
 from fgl import tasks
+from fgl.data import Damage, Skew
 from fgl.experiment import Run
 
 from .matrix import ADAM, ADAPTATIONS, ENTRIES, GENERATED, SMALL
@@ -25,15 +26,24 @@ TUNING_SEED = 100
 SEEDS = (0, 1, 2)
 ROUNDS = 100
 LRS = (0.003, 0.01, 0.03, 0.1)  # the two in the middle go with values of a method
-LAYOUTS: dict[str, dict[str, int]] = {
+LAYOUTS: dict[str, dict[str, Any]] = {
     "disjoint": {"clients": 10, "overlap": 1},
     "overlapping": {"clients": 10, "overlap": 5},
 }
+WORSE: dict[str, dict[str, Any]] = {  # disjoint clients on Cora: one thing is worse in each
+    "label-noise": {"damage": Damage(label_noise=0.3)},
+    "sparse-labels": {"damage": Damage(missing_labels=0.5)},
+    "missing-edges": {"damage": Damage(missing_edges=0.5)},
+    "missing-features": {"damage": Damage(missing_features=0.8)},
+    "label-skew": {"skew": Skew(skew_by="labels", skew_alpha=0.1)},
+}
+SETTINGS = LAYOUTS | {name: LAYOUTS["disjoint"] | how for name, how in WORSE.items()}
 # The most telling come first.
 BLOCKS = [(d, "disjoint") for d in ("cora", "amazon_photo", "citeseer")]
 BLOCKS += [(d, "overlapping") for d in ("cora", "amazon_photo", "citeseer")]
 BLOCKS += [(d, "disjoint") for d in ("pubmed", "amazon_computers")]
 BLOCKS += [(d, "overlapping") for d in ("pubmed", "amazon_computers")]
+WORSE_BLOCKS = [("cora", name) for name in WORSE]
 DATASETS = list(dict.fromkeys(dataset for dataset, _ in BLOCKS))
 
 # (method, dataset, layout) -> test accuracy in %, its deviation, over how many runs.
@@ -110,7 +120,7 @@ class Entrant:
         rounds = max(1, rounds // 2) if seed == TUNING_SEED else rounds
         run = Run(rounds=rounds, seed=seed)
         kind = tasks.SubgraphNodes
-        setting = tasks.preset(self.word, kind, dataset=dataset, **LAYOUTS[layout])
+        setting = tasks.preset(self.word, kind, dataset=dataset, **SETTINGS[layout])
         known = flat(setting) | flat(run)
         options = {name: value for name, value in values.items() if name not in known}
         return Experiment(changed(setting, values), self.make, options, run)
@@ -149,5 +159,5 @@ def refusal(name: str, layout: str) -> str:
 
 
 def cells() -> list[Cell]:
-    """All cells, block after block."""
-    return [(name, *block) for block in BLOCKS for name in entrants()]
+    """All cells, block after block; those with worse data are the last."""
+    return [(name, *block) for block in [*BLOCKS, *WORSE_BLOCKS] for name in entrants()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor, nn
 
@@ -14,6 +14,7 @@ from ..checks import check_count, check_share
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
 from ..methods.own_models import own_models
+from ..sparse import SparseMatrix
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
 from .settings import PARTITIONS, setting
@@ -53,9 +54,9 @@ class SubgraphNodes(Networks):
 
     The largest component is cut by METIS, into clients, or into communities of which every client
     draws half. ``"cora+citeseer"`` are clients of several domains, a dataset each, in
-    `fgl.data.one_space`. A fifth of the nodes trains, two fifths validate, two fifths test. A
-    client has two convolutions and a linear layer, and takes one step of Adam in a round, whose
-    moments it keeps.
+    `fgl.data.one_space`. Features have rows of sum 1, unless some are negative. A fifth of the
+    nodes trains, two fifths validate, two fifths test. A client has two convolutions and a linear
+    layer, and takes one step of Adam in a round, whose moments it keeps.
 
     Example:
         >>> task = SubgraphNodes(clients=3, partition="random", hidden=8).load(seed=0)
@@ -72,7 +73,7 @@ class SubgraphNodes(Networks):
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
     train: float = 0.2
     """Share of the nodes that train; half of the others validate, half test."""
-    model: Literal["gcn", "gat", "sage", "star"] = "gcn"
+    model: Literal["gcn", "gat", "sage", "aux", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
     local: Local = Local("adam", lr=0.01, weight_decay=1e-6, steps=1)
     keep_optimizer: bool = True
@@ -101,7 +102,11 @@ class SubgraphNodes(Networks):
 
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
-        graph = data.largest_component(data.normalize_features(data.load(name)))
+        graph = data.largest_component(data.load(name))
+        x: Any = graph.x
+        values = x.value if isinstance(x, SparseMatrix) else x
+        if values is None or bool((values >= 0).all()):  # embeddings, as ogbn-arxiv's, stay
+            graph = data.normalize_features(graph)
         graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
