@@ -68,16 +68,18 @@ def local_gaussian(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         model = message["model"]
         sent = context["was_sent"]
         # The change is clipped once more: what adding and subtracting rounds is not the client's.
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
         noisy = _noisy(update, sigma, generator)
-        return {**message, "model": added(sent, noisy, list(model))}, kept
+        return {**message, "model": added(sent, noisy, list(model))}, new_state
 
-    told = 0.0 if unprotected else noise_multiplier
-    return local_noise(replace(base, send=send, silent=True), noise_multiplier=told, delta=delta)
+    multiplier = 0.0 if unprotected else noise_multiplier
+    return local_noise(
+        replace(base, send=send, silent=True), noise_multiplier=multiplier, delta=delta
+    )
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -130,11 +132,11 @@ def central_gaussian(
         mean = {n: (noisy[n] / count).to(updates[n].dtype) for n in trained}
         return {n: mean[n] if n in mean else torch.zeros_like(updates[n][0]) for n in updates}
 
-    told = 0.0 if unprotected else noise_multiplier
+    multiplier = 0.0 if unprotected else noise_multiplier
     made = robust(clipped(method, length=length), rule)
     # Nobody is refused for being far from others: that would tell of the others' data.
     made = replace(made, max_change=math.inf)
-    return counted(made, noise_multiplier=told, delta=delta)
+    return counted(made, noise_multiplier=multiplier, delta=delta)
 
 
 def privacy_spent(state: State) -> dict[str, float]:
@@ -169,12 +171,12 @@ def privacy_spent(state: State) -> dict[str, float]:
             "Expected the server's state to have 'privacy', which local_gaussian and "
             f"central_gaussian write as outermost wrappers, but got {list(state)}"
         )
-    known = state["privacy"]
-    noise, delta = float(known["noise_multiplier"]), float(known["delta"])
-    rounds = float(known["rounds"].max())
-    times = math.ceil(rounds) * int(known.get("steps", 1))
+    record = state["privacy"]
+    noise, delta = float(record["noise_multiplier"]), float(record["delta"])
+    rounds = float(record["rounds"].max())
+    times = math.ceil(rounds) * int(record.get("steps", 1))
     noise *= math.sqrt(math.ceil(rounds) / rounds) if rounds else 1  # a sum may cost less than one
-    rate = float(known.get("sample_rate", 1.0))
+    rate = float(record.get("sample_rate", 1.0))
     spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
     return {"epsilon": spent, "delta": delta}
 
@@ -200,14 +202,14 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
     def account(inbox: Inbox, state: State) -> State:
-        known = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
-        before = {name: float(value) for name, value in known.items() if name != "rounds"}
+        record = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
+        before = {name: float(value) for name, value in record.items() if name != "rounds"}
         if before and before != {name: float(value) for name, value in said.items()}:
             raise ValueError(
                 f"Expected the noise of the rounds so far, {before}, but got another: their "
                 "epsilons would have to be composed"
             )
-        rounds = known["rounds"].clone()
+        rounds = record["rounds"].clone()
         rounds[inbox.asked if lost else inbox.clients] += 1
         return {**state, "privacy": {"rounds": rounds, **said}}
 

@@ -100,10 +100,10 @@ def summed_gaussian(
     sharing = _with_shares(
         method, length=length, noise_multiplier=noise_multiplier, sigma=sigma, **both
     )
-    made = secure_sum(sharing, threshold=threshold, colluders=colluders, signed=signed, **both)
-    told = 0.0 if unprotected else noise_multiplier
-    numbers = {"noise_multiplier": told, "delta": delta}
-    return _credited(made, planned=threshold - colluders, colluders=colluders, numbers=numbers)
+    summed = secure_sum(sharing, threshold=threshold, colluders=colluders, signed=signed, **both)
+    multiplier = 0.0 if unprotected else noise_multiplier
+    numbers = {"noise_multiplier": multiplier, "delta": delta}
+    return _credited(summed, planned=threshold - colluders, colluders=colluders, numbers=numbers)
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -123,7 +123,7 @@ def _with_shares(
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        message, kept = base.send(params, context, state, graph)
+        message, new_state = base.send(params, context, state, graph)
         model, sent = message["model"], context["was_sent"]
         # The change is clipped once more: what adding and subtracting rounds is not the client's.
         update = clip({n: model[n] - sent[n] for n in model if n in names}, length=length)
@@ -135,7 +135,7 @@ def _with_shares(
             else torch.full_like(value, math.inf)
             for n, value in update.items()
         }
-        return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, kept
+        return {**message, "model": {n: noisy.get(n, sent[n]) for n in model}}, new_state
 
     def costs(message: Message) -> Mapping[str, float]:
         """What a sum costs at most, where no more shares of noise are in it than are needed."""

@@ -113,10 +113,10 @@ def per_example_gaussian(
         return params, {**context, "still": still} if still else context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
-        known = {key: value for key, value in context.items() if key not in ("still", "trained")}
+        entries = {key: value for key, value in context.items() if key not in ("still", "trained")}
         if "trained" in context:  # the losses before each step are of the examples
-            known["trained"] = {"num_steps": context["trained"]["num_steps"]}
-        return method.send(params, known, state, Unseen.of(graph))
+            entries["trained"] = {"num_steps": context["trained"]["num_steps"]}
+        return method.send(params, entries, state, Unseen.of(graph))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         examples = training_examples(graph)
@@ -137,10 +137,10 @@ def per_example_gaussian(
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
     train = replace(method.train, num_steps=None, batches=batches, adjust=adjust)
-    told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
-    told |= {"steps": float(num_steps), "sample_rate": sample_rate}
+    settings_told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
+    settings_told |= {"steps": float(num_steps), "sample_rate": sample_rate}
     base = replace(method, receive=receive, send=send, train=train, silent=True)
-    return local_noise(clipped(base, length=LONG), **told)
+    return local_noise(clipped(base, length=LONG), **settings_told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:

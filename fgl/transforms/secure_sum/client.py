@@ -81,29 +81,29 @@ class Client:
             pair = b"".join(parts.public_key(parts.as_bytes(secret)) for secret in own.values())
             kept = {**plain, ASKED: {**own, "phase": torch.tensor(KEYS)}, TOLD: context[TOLD]}
             return envelope(KEYS, self._said(parts.as_tensor(pair), graph)), kept
-        known = state.get(ASKED, {"phase": torch.tensor(REST)})
-        if not self.terms.follows(phase, int(known["phase"])):
+        exchange = state.get(ASKED, {"phase": torch.tensor(REST)})
+        if not self.terms.follows(phase, int(exchange["phase"])):
             got = NAMES.get(phase, str(phase))
             raise ValueError(
                 f"Expected to be asked for what follows in this exchange, but got {got!r}:"
                 " a client tells each thing once, so that nobody can take its own mask off"
             )
-        known = {**known, "phase": torch.tensor(phase)}
+        exchange = {**exchange, "phase": torch.tensor(phase)}
         if phase == LETTERS:
-            if not len(_rows(asked["keys"], known)):  # its keys did not arrive as it sent them
+            if not len(_rows(asked["keys"], exchange)):  # its keys did not arrive as it sent them
                 return envelope(LETTERS, {}), plain
-            told, known = self._letters(asked, known, graph)
+            told, exchange = self._letters(asked, exchange, graph)
         elif phase == LISTS:
-            told, known = self._list(asked["sent"], known, _told(state), graph)
+            told, exchange = self._list(asked["sent"], exchange, _told(state), graph)
         elif phase == SHARES:
             by = self.terms.signed
-            sent = self._agreed(by, asked, known, _told(state)) if by else asked["sent"]
-            return envelope(SHARES, self._shares(sent, known)), plain
+            sent = self._agreed(by, asked, exchange, _told(state)) if by else asked["sent"]
+            return envelope(SHARES, self._shares(sent, exchange)), plain
         else:
             inner = {name: value for name, value in context.items() if name not in (ASKED, TOLD)}
             message, plain = self.method.send(params, inner, plain, graph)
-            told, known = self._masked(message, asked, known)
-        return envelope(phase, told), {**plain, ASKED: known, TOLD: state[TOLD]}
+            told, exchange = self._masked(message, asked, exchange)
+        return envelope(phase, told), {**plain, ASKED: exchange, TOLD: state[TOLD]}
 
     def _said(self, pair: Tensor, graph: Graph) -> Params:
         """This client's public keys, and what vouches for them."""
@@ -111,72 +111,74 @@ class Client:
         sign = {"signature": by.sign(signed.of_keys(pair), graph)} if by else {}
         return {"keys": pair, **sign}
 
-    def _letters(self, asked: Params, known: Params, graph: Graph) -> tuple[Params, Params]:
+    def _letters(self, asked: Params, exchange: Params, graph: Graph) -> tuple[Params, Params]:
         """Shares of this client's secrets for everybody."""
         keys = asked["keys"]
         check_kind("keys", keys, torch.uint8, (len(keys), 2 * parts.KEY))
         self.terms.check(len(keys))
-        row, own = _row(keys, known), [parts.as_bytes(known[name]) for name in ("seal", "mask")]
+        row = _row(keys, exchange)
+        own = [parts.as_bytes(exchange[name]) for name in ("seal", "mask")]
         if len(keys.view(-1, parts.KEY).unique(dim=0)) < 2 * len(keys):
             raise ValueError("Expected every client to have keys of its own, but got two alike")
         if self.terms.signed:
             signed.check_keys(self.terms.signed, asked, row, self.terms.signed.number_of(graph))
-            known = {**known, "clients": asked["clients"]}
+            exchange = {**exchange, "clients": asked["clients"]}
         seed = self.draw(parts.KEY)
         about = self.terms.about(keys)
-        made = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
-        known = {**known, "keys": keys, "seed": parts.as_tensor(seed), "own": made[row].clone()}
-        made[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # in its place
-        made[row, parts.KEY :] = 0
-        return {"letters": made}, known
+        letters = parts.letters(row, [*own, seed], keys, self.terms.threshold, about, self.draw)
+        drawn = {"seed": parts.as_tensor(seed), "own": letters[row].clone()}
+        exchange = {**exchange, "keys": keys, **drawn}
+        letters[row, : parts.KEY] = parts.as_tensor(parts.commitment(seed, about))  # in its place
+        letters[row, parts.KEY :] = 0
+        return {"letters": letters}, exchange
 
-    def _masked(self, message: Message, asked: Params, known: Params) -> tuple[Params, Params]:
+    def _masked(self, message: Message, asked: Params, exchange: Params) -> tuple[Params, Params]:
         """What the method sends, in fixed point, masked; nothing where it does not fit."""
-        here, row = asked["here"], _row(known["keys"], known)
-        _check_among(here, row, self.terms.threshold, len(known["keys"]))
+        here, row = asked["here"], _row(exchange["keys"], exchange)
+        _check_among(here, row, self.terms.threshold, len(exchange["keys"]))
         letters = asked["letters"].clone()
-        letters[row] = known["own"]
-        known = {**known, "here": here, "letters": letters}
+        letters[row] = exchange["own"]
+        exchange = {**exchange, "here": here, "letters": letters}
         try:
             encoded = _encoded(message, self.terms, len(here))
         except DoesNotFit:
-            return {}, known
-        secrets = [parts.as_bytes(known[name]) for name in ("seal", "mask", "seed")]
-        words, about = flat(encoded), self.terms.about(known["keys"])
-        hidden = parts.masked(words, row, secrets, known["keys"], here, about)
-        return unflat(hidden, encoded), known
+            return {}, exchange
+        secrets = [parts.as_bytes(exchange[name]) for name in ("seal", "mask", "seed")]
+        words, about = flat(encoded), self.terms.about(exchange["keys"])
+        hidden = parts.masked(words, row, secrets, exchange["keys"], here, about)
+        return unflat(hidden, encoded), exchange
 
     def _list(
-        self, sent: Tensor, known: Params, told: Message, graph: Graph
+        self, sent: Tensor, exchange: Params, told: Message, graph: Graph
     ) -> tuple[Params, Params]:
         """A signature under who is in the sum. A client signs one list of an exchange."""
-        keys = known["keys"]
-        _check_among(sent, _row(keys, known), self.terms.threshold, len(keys))
-        if bool((sent & ~known["here"]).any()):
+        keys = exchange["keys"]
+        _check_among(sent, _row(keys, exchange), self.terms.threshold, len(keys))
+        if bool((sent & ~exchange["here"]).any()):
             raise ValueError("Expected those who sent to be among those with letters, but got more")
         by = self.terms.signed
-        sign = {"signature": by.sign(self._seen(sent, known, told), graph)} if by else {}
-        return sign, {**known, "sent": sent}
+        sign = {"signature": by.sign(self._seen(sent, exchange, told), graph)} if by else {}
+        return sign, {**exchange, "sent": sent}
 
-    def _agreed(self, by: Signatures, asked: Params, known: Params, told: Message) -> Tensor:
+    def _agreed(self, by: Signatures, asked: Params, exchange: Params, told: Message) -> Tensor:
         """Who is in the sum, where enough of them signed that they were told the same."""
-        clients, sent = known["clients"].tolist(), known["sent"]
-        what = self._seen(sent, known, told)
+        clients, sent = exchange["clients"].tolist(), exchange["sent"]
+        what = self._seen(sent, exchange, told)
         signed.check_lists(by, asked, clients, sent, what, self.terms.threshold)
         return sent
 
-    def _seen(self, sent: Tensor, known: Params, told: Message) -> bytes:
-        about, digest = self.terms.about(known["keys"]), signed.message_digest(told)
-        return signed.of_list(about, known["clients"], sent, digest)
+    def _seen(self, sent: Tensor, exchange: Params, told: Message) -> bytes:
+        about, digest = self.terms.about(exchange["keys"]), signed.message_digest(told)
+        return signed.of_list(about, exchange["clients"], sent, digest)
 
-    def _shares(self, sent: Tensor, known: Params) -> Params:
+    def _shares(self, sent: Tensor, exchange: Params) -> Params:
         """Of each other client a share of one secret; this one forgets all of its own."""
-        keys, here, sealing = known["keys"], known["here"], parts.as_bytes(known["seal"])
-        row = _row(keys, known)
+        keys, here, sealing = exchange["keys"], exchange["here"], parts.as_bytes(exchange["seal"])
+        row = _row(keys, exchange)
         _check_among(sent, row, self.terms.threshold, len(keys))
         about = self.terms.about(keys)
-        made = parts.revealed(row, sealing, keys, known["letters"], here, sent, about)
-        return {"shares": made}
+        shares = parts.revealed(row, sealing, keys, exchange["letters"], here, sent, about)
+        return {"shares": shares}
 
 
 def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
@@ -195,11 +197,11 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
     if weight > terms.limit(num_clients):
         raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
     paths, values = zip(*leaves(message), strict=True)
-    made = {}
+    encoded = {}
     for path, value in zip(paths, to_host(*values), strict=True):
         by = weight if path.startswith("model/") else 1
-        made[path] = encode(value, weight=by, **how)
-    return {**made, "num_examples": torch.tensor(weight)}
+        encoded[path] = encode(value, weight=by, **how)
+    return {**encoded, "num_examples": torch.tensor(weight)}
 
 
 def _told(state: State) -> Message:
@@ -207,19 +209,19 @@ def _told(state: State) -> Message:
     return as_message(state[TOLD])
 
 
-def _row(keys: Tensor, known: Params) -> int:
+def _row(keys: Tensor, exchange: Params) -> int:
     """A client's place: it knows its own keys."""
-    found = _rows(keys, known)
-    if len(found) != 1:
-        raise ValueError(f"Expected the list of keys to have one's own once, but got {len(found)}")
-    return found[0]
+    rows = _rows(keys, exchange)
+    if len(rows) != 1:
+        raise ValueError(f"Expected the list of keys to have one's own once, but got {len(rows)}")
+    return rows[0]
 
 
-def _rows(keys: Tensor, known: Params) -> list[int]:
+def _rows(keys: Tensor, exchange: Params) -> list[int]:
     """Where in the list of keys one's own are."""
-    own = b"".join(parts.public_key(parts.as_bytes(known[name])) for name in ("seal", "mask"))
-    found: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
-    return found
+    own = b"".join(parts.public_key(parts.as_bytes(exchange[name])) for name in ("seal", "mask"))
+    rows: list[int] = (keys == parts.as_tensor(own)).all(1).nonzero().flatten().tolist()
+    return rows
 
 
 def _check_among(which: Tensor, row: int, threshold: int, number: int) -> None:

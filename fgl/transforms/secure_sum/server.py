@@ -56,8 +56,8 @@ class Server:
 
     def accept(self, message: Message, client: int, state: State) -> None:
         """Refuse what is no answer to what was asked."""
-        known = state.get(ASKED, START)
-        phase, given, told = int(known["phase"]), message.get("phase"), message.get("secure")
+        exchange = state.get(ASKED, START)
+        phase, given, told = int(exchange["phase"]), message.get("phase"), message.get("secure")
         if set(message) != {"phase", "secure"} or not isinstance(told, Mapping):
             raise ValueError(f"Expected an answer of a secure sum, but got keys {list(message)}")
         if not isinstance(given, Tensor) or given.shape or given.dtype != torch.int64:
@@ -68,7 +68,7 @@ class Server:
             said = NAMES.get(int(given), f"phase {int(given)}")
             late = Absent if given == KEYS else ValueError  # who was away at first
             raise late(f"Expected {NAMES[phase]} of this exchange, but got {said}")
-        number = _check_member(client, known)
+        number = _check_member(client, exchange)
         if phase == MASKED:
             self._check_masked(told)
             return
@@ -85,7 +85,7 @@ class Server:
             if told["keys"][: parts.KEY].equal(told["keys"][parts.KEY :]):
                 raise ValueError("Expected two keys, but got one twice")
         if self.terms.signed and "signature" in told:
-            seen = signed.of_keys(told["keys"]) if phase == KEYS else self._seen(known)
+            seen = signed.of_keys(told["keys"]) if phase == KEYS else self._seen(exchange)
             if not self.terms.signed.holds(client, told["signature"], seen):
                 raise ValueError(
                     f"Expected the signature of client {client} under what it was told, but got "
@@ -109,10 +109,10 @@ class Server:
             raise ValueError(f"Expected {names}, but got {list(told)}")
         return shapes[phase]
 
-    def _seen(self, known: Mapping[str, Tensor]) -> bytes:
+    def _seen(self, exchange: Mapping[str, Tensor]) -> bytes:
         """What honest clients sign of this exchange."""
-        about, told = self.terms.about(known["keys"]), parts.as_bytes(known["told"])
-        return signed.of_list(about, known["clients"], known["sent"], told)
+        about, told = self.terms.about(exchange["keys"]), parts.as_bytes(exchange["told"])
+        return signed.of_list(about, exchange["clients"], exchange["sent"], told)
 
     def _check_masked(self, told: Mapping[str, Tensor]) -> None:
         if not told:
@@ -120,12 +120,12 @@ class Server:
                 f"Expected values that are finite and at most {self.terms.bound:g} in size, and as "
                 "many examples as can be summed, but got none: the client says that its own are not"
             )
-        known = dict(leaves({"model": self.method.model.state_dict()}))
+        tensors = dict(leaves({"model": self.method.model.state_dict()}))
         for path, value in told.items():
             key = path.split("/")[0]
-            if key not in self.terms.names or (key == "model" and path not in known):
+            if key not in self.terms.names or (key == "model" and path not in tensors):
                 raise ValueError(f"Expected parts of {list(self.terms.names)}, but got {path!r}")
-            shape = known[path].shape if path in known else value.shape
+            shape = tensors[path].shape if path in tensors else value.shape
             shape = torch.Size() if path == "num_examples" else shape
             check_kind(path, value, torch.int64, tuple(shape))
         missing = {path.split("/")[0] for path in told} ^ set(self.terms.names)
@@ -134,8 +134,8 @@ class Server:
 
     @torch.no_grad()
     def aggregate(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        known = state.get(ASKED, START)
-        phase = int(known["phase"])
+        exchange = state.get(ASKED, START)
+        phase = int(exchange["phase"])
         rounds = self.terms.rounds
         now = phase if inbox.round is None else rounds[inbox.round % len(rounds)]
         if phase == KEYS != now:  # the last exchange was given up: wait for the next
@@ -178,68 +178,68 @@ class Server:
             raise CannotSum("Expected every client to have keys of its own, but got two alike")
         common = one_for_all([inbox.sent[client] for client in inbox], "message")
         sent: dict[str, Any] = {path: tensor for path, tensor in leaves(common)}
-        told, known = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
+        told, exchange = {"keys": keys}, at(LETTERS, clients=clients, keys=keys)
         if self.terms.signed:
             signs = torch.stack([part(inbox[client])["signature"].cpu() for client in inbox])
             told |= {"clients": clients, "signatures": signs}
-            known["told"] = parts.as_tensor(signed.message_digest(common))
+            exchange["told"] = parts.as_tensor(signed.message_digest(common))
         outbox = dict.fromkeys(inbox.clients, envelope(LETTERS, told))
-        return outbox, {**of_method(state), ASKED: known, TOLD: sent}
+        return outbox, {**of_method(state), ASKED: exchange, TOLD: sent}
 
     def _letters(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the letters that were written to it."""
-        known = state[ASKED]
+        exchange = state[ASKED]
         self._enough(len(inbox), "letters")
-        here, clients = _present(inbox, known), known["clients"].tolist()
+        here, clients = _present(inbox, exchange), exchange["clients"].tolist()
         sealed = torch.zeros(len(clients), len(clients), parts.LETTER, dtype=torch.uint8)
         for row, client in enumerate(clients):
             if client in inbox:
                 sealed[row] = part(inbox[client])["letters"]
-        outbox = _rest(known["clients"])
+        outbox = _rest(exchange["clients"])
         for row, client in enumerate(clients):
             if here[row]:
                 asked = {"letters": sealed[:, row].clone(), "here": here}
                 outbox[client] = envelope(MASKED, asked)
         committed = sealed.diagonal()[: parts.KEY].T.contiguous()  # in the place of own letters
-        return outbox, {**state, ASKED: {**known, **at(MASKED, here=here, committed=committed)}}
+        return outbox, {**state, ASKED: {**exchange, **at(MASKED, here=here, committed=committed)}}
 
     def _masked(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masked uploads are added up, and forgotten; everybody is told who is in the sum."""
-        known = state[ASKED]
+        exchange = state[ASKED]
         heard = _of_one_layout(inbox)
         self._enough(len(heard), "masked uploads")
-        sent = _present(heard, known)
+        sent = _present(heard, exchange)
         each = [part(heard[client]) for client in heard]
         total = wrapped_sum([flat(masked) for masked in each])
-        outbox = _rest(known["clients"][known["here"]])
+        outbox = _rest(exchange["clients"][exchange["here"]])
         phase = self.terms.after(MASKED)
         outbox |= dict.fromkeys(heard, envelope(phase, {"sent": sent}))
-        known = {**known, **at(phase, sent=sent)}
-        return outbox, {**state, ASKED: known, "masked": unflat(total, each[0])}
+        exchange = {**exchange, **at(phase, sent=sent)}
+        return outbox, {**state, ASKED: exchange, "masked": unflat(total, each[0])}
 
     def _lists(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """Everybody gets the signatures of all under who is in the sum."""
-        known = state[ASKED]
+        exchange = state[ASKED]
         self._enough(len(inbox), "signatures")
-        clients = known["clients"].tolist()
+        clients = exchange["clients"].tolist()
         signs = torch.zeros(len(clients), signed.SIGNATURE, dtype=torch.uint8)
         for client in inbox:
             signs[clients.index(client)] = part(inbox[client])["signature"]
-        outbox = _rest(known["clients"][known["sent"]])
+        outbox = _rest(exchange["clients"][exchange["sent"]])
         outbox |= dict.fromkeys(inbox, envelope(SHARES, {"signatures": signs}))
-        known = {**known, **at(SHARES, signers=_present(inbox, known))}
-        return outbox, {**state, ASKED: known}
+        exchange = {**exchange, **at(SHARES, signers=_present(inbox, exchange))}
+        return outbox, {**state, ASKED: exchange}
 
     def _shares(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         """The masks are taken off the sum, and the method gets the means."""
-        known = state[ASKED]
+        exchange = state[ASKED]
         self._enough(len(inbox), "shares")
-        clients = known["clients"].tolist()
+        clients = exchange["clients"].tolist()
         told = {clients.index(client): part(inbox[client])["shares"] for client in inbox}
         hidden = state["masked"]
-        keys, here, sent = known["keys"], known["here"], known["sent"]
+        keys, here, sent = exchange["keys"], exchange["here"], exchange["sent"]
         about = self.terms.about(keys)
-        threshold, committed = self.terms.threshold, known["committed"]
+        threshold, committed = self.terms.threshold, exchange["committed"]
         secrets, false = parts.told_secrets(told, keys, here, sent, committed, threshold, about)
         _warn_of_false(false, clients)
         words = parts.unmasked(flat(hidden), keys, sent, secrets, about)
@@ -277,18 +277,18 @@ class Server:
         return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), exchange)
 
 
-def _check_member(client: int, known: Mapping[str, Tensor]) -> int:
+def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:
     """Who was lost on the way cannot answer; how many began."""
-    clients = known["clients"].tolist() if "clients" in known else []
-    asked = known.get("signers", known.get("sent", known.get("here")))
+    clients = exchange["clients"].tolist() if "clients" in exchange else []
+    asked = exchange.get("signers", exchange.get("sent", exchange.get("here")))
     if clients and (client not in clients or not (asked is None or asked[clients.index(client)])):
         raise ValueError(f"Expected a client of this exchange, but got client {client}")
     return len(clients)
 
 
-def _present(inbox: Inbox, known: Mapping[str, Tensor]) -> Tensor:
+def _present(inbox: Inbox, exchange: Mapping[str, Tensor]) -> Tensor:
     """Which of an exchange's clients are here, by row."""
-    return torch.tensor([client in inbox for client in known["clients"].tolist()])
+    return torch.tensor([client in inbox for client in exchange["clients"].tolist()])
 
 
 def _rest(clients: Tensor) -> dict[int, Message]:
@@ -298,9 +298,9 @@ def _rest(clients: Tensor) -> dict[int, Message]:
 
 def _restored(state: State) -> dict[int, Message]:
     """The method's message again for all in an exchange."""
-    known = state.get(ASKED, START)
+    exchange = state.get(ASKED, START)
     told = state.get(TOLD, {})
-    return dict.fromkeys(known.get("clients", torch.tensor([])).tolist(), as_message(told))
+    return dict.fromkeys(exchange.get("clients", torch.tensor([])).tolist(), as_message(told))
 
 
 def _warn_of_false(false: Mapping[int, frozenset[int]], clients: list[int]) -> None:

@@ -80,15 +80,15 @@ class Signatures:
     def number_of(self, graph: Graph | None) -> int:
         """Which client this is: the one with its public key."""
         public = ed25519.signing_key(self._secret(graph))
-        found = [client for client, key in self.public.items() if key == public]
-        if not found:
+        clients = [client for client, key in self.public.items() if key == public]
+        if not clients:
             raise ValueError("Expected own to be the key of a client in public, but got another")
-        return found[0]
+        return clients[0]
 
     def holds(self, client: int, sign: Tensor, what: bytes) -> bool:
         """Whether a client signed this."""
-        known = self.public.get(client)
-        return known is not None and ed25519.is_signed(known, parts.as_bytes(sign), what)
+        key = self.public.get(client)
+        return key is not None and ed25519.is_signed(key, parts.as_bytes(sign), what)
 
     def _secret(self, graph: Graph | None) -> bytes:
         own = self._own
@@ -113,14 +113,14 @@ def of_list(about: bytes, clients: Tensor, sent: Tensor, told: bytes) -> bytes:
 
 def message_digest(message: Message) -> bytes:
     """Of the names, kinds and entries of a message's tensors."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for path, tensor in sorted(leaves(message)):
         dense = tensor.detach().cpu().contiguous().flatten()
         name = path.encode()
-        found.update(b"%d %b " % (len(name), name))
-        found.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
-        found.update(parts.as_bytes(dense.view(torch.uint8)))
-    return found.digest()
+        digest.update(b"%d %b " % (len(name), name))
+        digest.update(f"{tensor.dtype} {list(tensor.shape)} ".encode())
+        digest.update(parts.as_bytes(dense.view(torch.uint8)))
+    return digest.digest()
 
 
 def check_keys(signed: Signatures, asked: Mapping[str, Tensor], row: int, own: int) -> None:

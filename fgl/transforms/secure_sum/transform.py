@@ -150,7 +150,7 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
         >>> [(r.round, r.dropped, r.bytes_up) for r in summed_rounds(rounds)]
         [(0, {1: 'masked upload: dropped out'}, 40), (1, {}, 40)]
     """
-    made = []
+    rounds = []
     for first in range(0, len(history) - exchange + 1, exchange):
         some = history[first : first + exchange]
         whole = replace(some[-1], round=first // exchange, dropped={})
@@ -161,8 +161,8 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
         whole.bytes_up = sum(each.bytes_up for each in some)
         whole.seconds = sum(each.seconds for each in some)
         whole.padding = max(each.padding for each in some)
-        made.append(whole)
-    return made
+        rounds.append(whole)
+    return rounds
 
 
 def clients_summed(state: State) -> dict[str, float]:
@@ -178,5 +178,5 @@ def clients_summed(state: State) -> dict[str, float]:
         >>> clients_summed({"secure": {"phase": torch.tensor(0), "summed": torch.tensor(7)}})
         {'clients_summed': 7.0}
     """
-    known = state.get(ASKED, {})
-    return {"clients_summed": float(known.get("summed", 0))}
+    exchange = state.get(ASKED, {})
+    return {"clients_summed": float(exchange.get("summed", 0))}

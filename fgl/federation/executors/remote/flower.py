@@ -93,9 +93,9 @@ def client_app(
             raise Refusal("Expected the client app to have a score, but got none")
         with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
             ledger.check(without_noise(sent))
-            found = json.dumps(scores(method, graph, note, sent, shelf, score(method)))
-            ledger.charge(without_noise(sent), num_bytes=len(found))
-        said = {**note._asdict(), "metrics": found}
+            scores_text = json.dumps(scores(method, graph, note, sent, shelf, score(method)))
+            ledger.charge(without_noise(sent), num_bytes=len(scores_text))
+        said = {**note._asdict(), "metrics": scores_text}
         return Message(_records(said), reply_to=message)
 
     def telling(message: Message, context: Context, call_next: Any) -> Message:
@@ -178,12 +178,12 @@ class _Memory:
 
     def _record(self, index: int, kind: str) -> tuple[str, dict[str, Any]]:
         key = f"{self.prefix}{kind if kind == 'onward' else index}"
-        found: Any = self.state.get(key, {})
-        return key, dict(found)
+        record: Any = self.state.get(key, {})
+        return key, dict(record)
 
     def read(self, index: int, kind: str = "state") -> bytes | None:
-        found: bytes | None = self._record(index, kind)[1].get(kind)
-        return found
+        content: bytes | None = self._record(index, kind)[1].get(kind)
+        return content
 
     def write(self, index: int, payload: bytes, kind: str = "state") -> None:
         key, record = self._record(index, kind)
@@ -301,30 +301,30 @@ class Flower:
         for client, sent in messages.items():
             if id(sent) not in arrays:
                 arrays[id(sent)] = _arrays(sent, per_tensor=self.per_tensor)
-            told = {**notes[client], "names": json.dumps(names(sent))}
-            contents[client] = _records(told, arrays[id(sent)])
+            note = {**notes[client], "names": json.dumps(names(sent))}
+            contents[client] = _records(note, arrays[id(sent)])
         return contents
 
     def push(
         self, kind: str, contents: Mapping[int, RecordDict | None], ttl: float
     ) -> dict[int, str]:
-        made = {
+        messages = {
             node: Message(content or RecordDict(), node, kind, ttl=max(ttl, 1.0))
             for node, content in contents.items()
         }
-        taken = set(self.grid.push_messages(list(made.values()))) if made else set()
-        numbers = {node: message.metadata.message_id for node, message in made.items()}
+        taken = set(self.grid.push_messages(list(messages.values()))) if messages else set()
+        numbers = {node: message.metadata.message_id for node, message in messages.items()}
         return {node: number for node, number in numbers.items() if number in taken}
 
     def pull(self, numbers: Sequence[str]) -> Iterator[Reply]:
         for message in self.grid.pull_messages(list(numbers)):
-            told, error = message.metadata, None
+            metadata, error = message.metadata, None
             if message.has_error():
                 lines = (message.error.reason or "").strip().splitlines() or [""]
                 code = message.error.code
                 error = code, f"Flower's error {code}: {lines[-1].strip()}"
             content = None if error else message.content
-            yield Reply(told.reply_to_message_id, told.src_node_id, error, content)
+            yield Reply(metadata.reply_to_message_id, metadata.src_node_id, error, content)
 
     def note(self, content: RecordDict) -> Mapping[str, Any]:
         if "note" not in content.config_records:

@@ -158,17 +158,17 @@ class Ledger:
         return data[: data.rfind(b"\n") + 1]
 
     def _uses(self) -> Uses:
-        found: Uses = Counter()
+        uses: Uses = Counter()
         for number, line in enumerate(self._lines().splitlines(), 1):
             try:
                 kinds = json.loads(line).get("noise", [])
-                found.update({(float(noise), float(rate)): int(n) for noise, rate, n in kinds})
+                uses.update({(float(noise), float(rate)): int(n) for noise, rate, n in kinds})
             except (AttributeError, TypeError, ValueError) as error:
                 raise ValueError(
                     f"Expected line {number} of {self._path} to be one of a ledger, but got "
                     f"{line[:40]!r}: put its copy back, or move the file away to begin anew"
                 ) from error
-        return found
+        return uses
 
     def _write(self, what: Mapping[str, Any]) -> None:
         """Append a line, on the disk before this returns."""
@@ -186,8 +186,8 @@ class Ledger:
         kinds = [[*kind, times] for kind, times in self._uses().items()]
         carried = json.dumps({"carried": True, "noise": kinds}).encode() + b"\n"
         names = (path.name for path in self._path.parent.glob("ledger-*.jsonl"))
-        found = (re.fullmatch(r"ledger-(\d{6,})\.jsonl", name) for name in names)
-        old = sorted(int(each[1]) for each in found if each)
+        matches = (re.fullmatch(r"ledger-(\d{6,})\.jsonl", name) for name in names)
+        old = sorted(int(each[1]) for each in matches if each)
         number = old[-1] + 1 if old else 1
         disk.write_whole(self._numbered(number), before, private=True)
         for each in [*old, number][:-FILES]:
