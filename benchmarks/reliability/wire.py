@@ -230,7 +230,6 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "down made": "what the others sent as made",
     "down missing": "what the others sent as missing",
     "down count": "what the others sent as count",
-    "down missing": "what the others sent as missing",
     "down owners": "how many clients took part",
     "adafgl down model": "nothing, it is what FedAvg left everybody with",
     "adafgl before all messages": "what FedAvg's messages tell, of two rounds here",
