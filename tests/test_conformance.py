@@ -49,6 +49,7 @@ def marks(name: str, task: str, *, composed: bool = True) -> Any:
     """Whether a case takes its time with ``make conformance``."""
     own = row(name)
     first = name in ("fedavg", "fedprox") or task == (own.first or own.tasks)[0]
+    composed = composed and own.exchange == 1  # a sum takes four times the rounds
     return () if first and (composed or " of " not in name) else SLOW
 
 
