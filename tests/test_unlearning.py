@@ -70,6 +70,16 @@ def test_retraining_is_the_run_without_the_client(build: Any) -> None:
     assert same(got.outbox[0], want.outbox[0])
 
 
+def test_a_client_without_a_training_example_changes_nothing() -> None:
+    own = clients()
+    mask = own[0].train_mask
+    assert mask is not None
+    bare = own[0].replace(train_mask=torch.zeros_like(mask))
+    method = retrained(plain(), client=GONE)
+    one, two = (fgl.run(method, each, num_rounds=2) for each in (own, [*own, bare]))
+    assert apart(one.outbox[0]["model"], two.outbox[0]["model"]) < 1e-12
+
+
 def test_ascent_is_the_other_way_and_for_one_client_alone() -> None:
     own, base = clients()[0], plain()
     method = unlearned(base, client=0, at=1, radius=1.0)
