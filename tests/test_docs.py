@@ -38,6 +38,7 @@ def test_public_name_has_a_docstring_with_an_example(name: str) -> None:
 def test_reference_has_every_room_once() -> None:
     rooms = [room for group in HOOK.groups().values() for room in group]
     assert sorted(rooms) == HOOK.ROOMS
+    assert ":::" not in (ROOT / "docs/reference.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", DOCUMENTED)

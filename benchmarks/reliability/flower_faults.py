@@ -309,6 +309,7 @@ def table(found: list[dict[str, Any]]) -> str:
         for each in part["cases"]:
             missed = len(each["missed"]) or "none"
             why = each.get("why", "").split(": Error: ")[0].replace("|", "/")
+            why = why.replace("][", r"]\[")  # no link
             out.append(f"| {each['case'].replace('-', ' ')} | {missed} | {why} | {bits} |")
     return "\n".join(out) + "\n"
 

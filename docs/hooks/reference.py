@@ -60,6 +60,8 @@ def entries(room: str) -> list[str]:
     found = []
     for name, value in public(importlib.import_module(f"fgl.{room}")).items():
         if inspect.isfunction(value) or inspect.isclass(value):
+            if value.__module__.split(".")[1] != room:
+                continue  # it is on the page of the room that it comes from
             found.append(f"{value.__module__}.{value.__name__}")
         elif inspect.ismodule(value):
             found.append(value.__name__)
