@@ -58,18 +58,20 @@ def adapted(
     check_number("first_rounds", first_rounds, at_least=0, integer=True)
     own = task.clients[0]
     _ = own.labels  # numbers have no classes
-    best = [task.fedavg.model]
+    best: list[Any] = [task.fedavg.initial()]
 
     def keep_best(record: Round, result: Result) -> None:
         if best_round(result.history, task.select) is record:
-            best[:] = [result.model]
+            best[:] = [result.server_state["model"]]
 
     first = run(task.fedavg, task, num_rounds=first_rounds, seed=seed, callbacks=[keep_best])
+    extractor = copy.deepcopy(task.fedavg.model)
+    extractor.load_state_dict(best[0])
     sizes = own.num_features, own_hidden, int(own.num_classes or 1)
     with torch.random.fork_rng([]):
         torch.manual_seed(seed)
         how: Any = {"hops": own_hops, "alpha": own_alpha, "beta": own_beta, "dropout": own_dropout}
-        model = AdaFGL(copy.deepcopy(best[0]), *sizes, **how)
+        model = AdaFGL(extractor, *sizes, **how)
     model = model.to(own.device, own.x.dtype)
     method = adafgl(fedavg(model, train=task.fedavg.train), threshold=threshold)
     scores = partial(evaluate_own, node_scores(model))
