@@ -77,7 +77,7 @@ types: .venv/extra-lint
 	$(BIN)/mypy --strict fgl
 
 docs: .venv/extra-docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 serve: .venv/extra-docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs serve $(ARGS)
