@@ -31,7 +31,7 @@ METHODS = {
     "fedper": partial(methods.fedper, models=None),
     "scaffold": partial(methods.scaffold, lr=None),
     "feddc": partial(methods.feddc, lr=None),
-    "fedopt": partial(methods.fedopt, momentum=None),
+    "fedopt": partial(methods.fedopt, momentum=None, weight_decay=0.0),
     "fedselect": partial(methods.fedselect, passes=(True, False)),
     "gcfl": partial(methods.gcfl, seq_length=0),
     "fedgcn": tasks.fedgcn,

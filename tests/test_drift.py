@@ -92,7 +92,7 @@ def by_hand(own: list[fgl.Graph], rounds: int, *, controls: bool) -> Any:
 def test_rounds_are_the_authors(build: Any, controls: bool) -> None:
     own = clients()
     result = fgl.run(
-        build(plain(), alpha=ALPHA), own, num_rounds=4, clients_at_once=1, dropouts=absent
+        build(plain(), penalty=ALPHA), own, num_rounds=4, clients_at_once=1, dropouts=absent
     )
     theta, drift = by_hand(own, 4, controls=controls)
     assert apart(result.outbox[0]["model"], theta) < 1e-12
@@ -107,7 +107,7 @@ def test_each_term_is_in_the_gradient(build: Any) -> None:
     p = {n: v + 0.3 * torch.arange(v.numel()).view_as(v).sin() for n, v in theta.items()}
     h = {n: 0.1 * torch.arange(v.numel()).view_as(v).cos() for n, v in theta.items()}
     s = {n: 0.2 + 0.1 * v for n, v in h.items()}
-    method = build(base, alpha=ALPHA)
+    method = build(base, penalty=ALPHA)
     message = {"model": theta, "gradient": {n: 0.5 * v for n, v in s.items()}}
     _, context = receive_as_a_run(method, message, {"drift": h, "own": s}, own)
     if build is feddyn:
@@ -127,7 +127,7 @@ def test_each_term_is_in_the_gradient(build: Any) -> None:
 def test_clients_that_are_alike_step_twice() -> None:
     """Without alpha: FedAvg's step, and once more, since all have drifted alike."""
     own = [clients()[0]] * 2
-    first = fgl.run(feddyn(plain(), alpha=0.0), own, num_rounds=1, clients_at_once=1)
+    first = fgl.run(feddyn(plain(), penalty=0.0), own, num_rounds=1, clients_at_once=1)
     step = fgl.run(plain(), own, num_rounds=1, clients_at_once=1)
     start, went = plain().initial(), step.outbox[0]["model"]
     twice = {n: went[n] + (went[n] - start[n]) for n in start}  # type: ignore[index, union-attr]
@@ -138,8 +138,8 @@ def test_numbers_out_of_range_are_refused() -> None:
     base = plain()
     with pytest.raises(ValueError, match="Expected lr to be a number > 0"):
         feddc(base, lr=0.0)
-    with pytest.raises(ValueError, match="Expected alpha to be"):
-        feddyn(base, alpha=-1.0)
+    with pytest.raises(ValueError, match="Expected penalty to be"):
+        feddyn(base, penalty=-1.0)
 
 
 def test_with_adam_what_a_client_knows_of_its_gradient_is_one() -> None:

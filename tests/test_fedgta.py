@@ -81,7 +81,12 @@ def test_rounds_are_the_authors(kind: Any) -> None:
             groups.add(len(near))
             models.append(mean([sent[k] for k in near], [told[k][1] for k in near]))
     assert len(groups) > 1  # somebody is left out
-    how: Any = {"hops": HOPS, "alpha": ALPHA, "temperature": TEMPERATURE, "order": ORDER}
+    how: Any = {
+        "propagations": HOPS,
+        "neighbour_share": ALPHA,
+        "temperature": TEMPERATURE,
+        "num_moments": ORDER,
+    }
     method = fedgta(plain(), moments=kind, threshold=THRESHOLD, **how)
     result = fgl.run(method, own, num_rounds=2, clients_at_once=1)
     for k, model in enumerate(models):

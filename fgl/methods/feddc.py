@@ -28,7 +28,7 @@ from .scaffold import Control, is_plain_sgd, learning_rate, mean_gradient
 
 @layer
 def feddc(
-    fedavg: Method, *, alpha: float = 0.01, control: Control = "auto", lr: float | None = None
+    fedavg: Method, *, penalty: float = 0.01, control: Control = "auto", lr: float | None = None
 ) -> Method:
     """FedAvg whose clients track their drift ``h_k`` and correct their gradients (FedDC, Eq. 3).
 
@@ -51,7 +51,7 @@ def feddc(
 
     Args:
         fedavg: what clients train; its server averages.
-        alpha: weight of the penalty, at least 0; the authors' 0.01 for CIFAR-10, 0.1 for MNIST.
+        penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is made; default by the path with plain SGD, else by gradients.
         lr: eta; default that of the clients' optimiser.
 
@@ -67,7 +67,7 @@ def feddc(
 
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
-    check_weight(alpha=alpha)
+    check_weight(penalty=penalty)
     check_choice("control", control, ("auto", "path", "gradient"))
     by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
     eta = learning_rate(fedavg) if by_path and lr is None else lr
@@ -89,7 +89,7 @@ def feddc(
         towards = {name: start[name] - drift[name] for name in drift}
         far = half_square(params, towards, drift)
         tilt = inner({name: context["common"][name] - own[name] for name in own}, params)
-        term: Tensor = alpha / context["share"] * far + tilt
+        term: Tensor = penalty / context["share"] * far + tilt
         return fedavg.loss(params, graph, context) + term
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -27,7 +27,7 @@ from ..graph import Graph
 
 
 @layer
-def feddyn(fedavg: Method, *, alpha: float = 0.01) -> Method:
+def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
     """FedAvg with a dynamic regulariser, so that a fixed point is optimal for all (FedDyn, Alg. 1).
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
@@ -43,14 +43,14 @@ def feddyn(fedavg: Method, *, alpha: float = 0.01) -> Method:
 
     Args:
         fedavg: what clients train; its server averages.
-        alpha: weight of the regulariser, at least 0; the authors' 0.01.
+        penalty: alpha, weight of the regulariser, at least 0; the authors' 0.01.
 
     Raises:
-        ValueError: if `alpha` is negative, the server of `fedavg` does more than average, or
+        ValueError: if `penalty` is negative, the server of `fedavg` does more than average, or
             clients train more than the model.
 
     Example:
-        >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), alpha=0.1)
+        >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
         >>> drift = {"weight": torch.ones(1, 1), "bias": torch.ones(1)}
         >>> _, context = method.receive({"model": method.initial()}, {"drift": drift}, None)
         >>> context["drift"]["weight"], context["share"]
@@ -59,14 +59,14 @@ def feddyn(fedavg: Method, *, alpha: float = 0.01) -> Method:
     Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
     https://github.com/alpemreacar/FedDyn
     """
-    check_weight(alpha=alpha)
+    check_weight(penalty=penalty)
     check_averages(fedavg, "feddyn")
     base = drifting(fedavg, "feddyn")
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         tilt = inner(context["drift"], params)
         far = half_square(params, context["start"], context["drift"])
-        term: Tensor = alpha / context["share"] * (tilt + far)
+        term: Tensor = penalty / context["share"] * (tilt + far)
         return fedavg.loss(params, graph, context) + term
 
     return replace(base, loss=loss)

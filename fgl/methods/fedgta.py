@@ -36,20 +36,20 @@ Moments = Literal["origin", "mean", "hybrid"]
 def fedgta(
     fedavg: Method,
     *,
-    hops: int = 5,
-    alpha: float = 0.5,
+    propagations: int = 5,
+    neighbour_share: float = 0.5,
     temperature: float = 20.0,
     moments: Moments = "hybrid",
-    order: int = 6,
+    num_moments: int = 6,
     threshold: float = 0.5,
 ) -> Method:
     """Each client averages with those whose labels, propagated, have similar moments (FedGTA).
 
     After training a client propagates ``Y``: one-hot labels of its training nodes, the model's
     probabilities elsewhere. ``F <- alpha S F + (1 - alpha) Y``, and 1 more for the label of a
-    training node, `hops` times from ``F = Y``, with ``S = D^-1/2 (A + I) D^-1/2``. A softmax of the
-    rows gives Y', in which training nodes get back their labels. The client sends its model, the
-    moments of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
+    training node, `propagations` times from ``F = Y``, with ``S = D^-1/2 (A + I) D^-1/2``. A
+    softmax of the rows gives Y', in which training nodes get back their labels. The client sends
+    its model, the moments of the columns of Y' (Eq. 5) and its confidence (Eq. 4)
     ``sum_v d_v sum_c (1 / e + p_vc log p_vc)``, d_v being a node's degree and p the rows of a
     softmax at `temperature`. Client i gets the mean of the models j with
     ``cos(moments_i, moments_j) > threshold``, weighted by confidence (Eq. 6 and 7).
@@ -62,12 +62,12 @@ def fedgta(
     Args:
         fedavg: what clients train and send; its server averages. The model has a row of logits for
             each node of the client's graph.
-        hops: steps of label propagation; the authors' 5.
-        alpha: share of the neighbours in a step, in [0, 1]; the authors' 0.5.
+        propagations: steps of label propagation; the authors' 5.
+        neighbour_share: alpha, the neighbours' share in a step, in [0, 1]; the authors' 0.5.
         temperature: of the confidence, above 0; the authors' 20.
         moments: of the entries (``"origin"``), of their distance from the mean (``"mean"``), or
             both; the authors' ``"hybrid"`` for Cora and CiteSeer, ``"origin"`` for PubMed.
-        order: number of moments; the authors' 6 for Cora, 20 for CiteSeer, 13 for PubMed.
+        num_moments: number of moments; the authors' 6 for Cora, 20 for CiteSeer, 13 for PubMed.
         threshold: of the cosine, in [-1, 1]; the authors' 0.5, 0.6 and 0.65 for these.
 
     Raises:
@@ -75,13 +75,13 @@ def fedgta(
             when a client's examples are no nodes with class labels.
 
     Example:
-        >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), order=3)
-        fedgta(fedavg(GCN(...)), order=3)
+        >>> fedgta(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), num_moments=3)
+        fedgta(fedavg(GCN(...)), num_moments=3)
 
     Source: Li et al. 2023, https://arxiv.org/abs/2401.11755; https://github.com/xkLi-Allen/FedGTA
     """
-    check_count(hops=hops, order=order)
-    check_share(alpha=alpha)
+    check_count(propagations=propagations, num_moments=num_moments)
+    check_share(neighbour_share=neighbour_share)
     check_number("temperature", temperature, above=0)
     check_number("threshold", threshold, at_least=-1, at_most=1)
     check_choice("moments", moments, ("origin", "mean", "hybrid"))
@@ -92,9 +92,9 @@ def fedgta(
         message, kept = fedavg.send(params, context, state, graph)
         with fedavg.at(graph), in_mode(stand_in(fedavg.model), False):
             logits = widened(predict(fedavg.model, params, graph))
-        spread = propagated(logits.softmax(1), graph, hops=hops, alpha=alpha)
+        spread = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
         sharp, flat = (with_labels(f.softmax(1), graph) for f in (spread, spread / temperature))
-        says = {"moments": column_moments(sharp, order, moments).flatten()}
+        says = {"moments": column_moments(sharp, num_moments, moments).flatten()}
         return {**message, **says, "confidence": confidence(flat, graph)}, kept
 
     @torch.no_grad()
@@ -161,16 +161,16 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
     return spread
 
 
-def column_moments(rows: Tensor, order: int, kind: Moments = "origin") -> Tensor:
-    """Moments 1 to `order` of each column: of its entries, or about its mean, or both.
+def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> Tensor:
+    """Moments 1 to `num_moments` of each column: of its entries, or about its mean, or both.
 
     Args:
         rows: float ``[n, C]``, n at least 1.
-        order: how many.
+        num_moments: how many.
         kind: ``"origin"``, ``"mean"`` or ``"hybrid"``.
 
     Returns:
-        float ``[order, C]``; ``[2 order, C]`` for both.
+        float ``[num_moments, C]``; ``[2 num_moments, C]`` for both.
 
     Example:
         >>> column_moments(torch.tensor([[1.0], [3.0]]), 2, "hybrid").flatten()
@@ -178,7 +178,7 @@ def column_moments(rows: Tensor, order: int, kind: Moments = "origin") -> Tensor
     """
     centred = {"origin": [rows], "mean": [rows - rows.mean(0)]}
     centred["hybrid"] = [*centred["origin"], *centred["mean"]]
-    powers = [each**p for each in centred[kind] for p in range(1, order + 1)]
+    powers = [each**p for each in centred[kind] for p in range(1, num_moments + 1)]
     return torch.stack([power.mean(0) for power in powers])
 
 
