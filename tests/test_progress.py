@@ -115,7 +115,7 @@ def test_a_long_partition_is_heard_of(monkeypatch: pytest.MonkeyPatch, capsys: O
 
 @pytest.mark.parametrize("at_once", [1, 2])
 def test_long_epochs_of_sampled_neighbourhoods_are_heard_of(
-    at_once: int, monkeypatch: pytest.MonkeyPatch, capsys: Output
+    at_once: int, clock: Clock, monkeypatch: pytest.MonkeyPatch, capsys: Output
 ) -> None:
     how: Any = {"clients": 2, "hidden": 4, "fanouts": (2, 2), "batch_size": 100, "block_size": 500}
     task = fgl.tasks.SampledNodes(partition="random", **how).load()
