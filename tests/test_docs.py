@@ -61,6 +61,8 @@ def test_code_in_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Mon
     )
     if page.name == "README.md":
         assert blocks
+    if any("fgl.plot(" in block for block in blocks):
+        pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
     exec(compile("\n".join(blocks), str(page), "exec"), {"__name__": "__main__"})
 

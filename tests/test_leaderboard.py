@@ -159,6 +159,7 @@ def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) ->
 
 
 def test_the_picture_is_drawn(found: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("matplotlib")
     (tmp_path / "docs" / "images").mkdir(parents=True)
     monkeypatch.setattr(page, "ROOT", tmp_path)
     page.draw(found)

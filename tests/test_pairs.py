@@ -170,7 +170,7 @@ def test_moments_of_what_does_not_move_stay(kind: str, at_once: Any) -> None:
         want = beta * want + share
     for state in result.client_states.values():
         kept: Any = state["optimizer"]
-        chosen: Any = state["own"]
+        chosen: Any = state["mask"]
         assert any(mask.any() and not mask.all() for mask in chosen.values())
         for name, mask in chosen.items():
             assert mask.shape == kept[f"{key}/{name}"].shape

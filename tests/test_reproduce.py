@@ -23,6 +23,7 @@ from fgl.experiment import cli
 LINES = [
     json.loads(line)
     for p in RESULTS.glob("*.jsonl")
+    if p.stem != "leaderboard"  # whose cells are no rows of a table
     for line in p.read_text(encoding="utf-8").splitlines()
 ]
 NOT_COMPARED = {"seed", "threads", "json", "checkpoint"}

@@ -47,7 +47,7 @@ class AdaFGL(nn.Module):
 
     Example:
         >>> model = AdaFGL(fgl.nn.GCN(4, 8, 2), 4, 8, 2)
-        >>> model(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).exp().sum(1)
+        >>> model(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).exp().sum(1).round(decimals=3)
         tensor([1., 1., 1.], grad_fn=...)
 
     Source: Li et al. 2024, https://arxiv.org/abs/2401.11750; https://github.com/xkLi-Allen/AdaFGL
