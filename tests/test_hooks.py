@@ -177,10 +177,9 @@ def test_send_learns_what_training_did(at_once: Any) -> None:
         assert told["num_steps"].dtype == torch.int64
         assert told["losses"].shape == (count,)
         assert told["losses"].dtype == torch.float64
-    each: list[Any] = [state["losses"] for state in result.client_states.values()]
-    assert result.history[0].loss == pytest.approx(
-        float(torch.stack([t.mean() for t in each]).mean())
-    )
+    states: list[Any] = list(result.client_states.values())
+    means = torch.stack([state["losses"].mean() for state in states])
+    assert result.history[0].loss == pytest.approx(float(means.mean()))
 
 
 def test_losses_that_send_learns_are_those_before_each_step() -> None:
