@@ -70,7 +70,7 @@ def table(report: dict[str, Any], dataset: str) -> str:
         runs = cells(report, dataset, name)
         test = [run["test"] for run in runs]
         up, down = (mean(run[key] for run in runs) for key in ("up", "down"))
-        said = f"{mean(test):.1f} ± {stdev(test):.1f}"
+        said = f"{mean(test):.1f} ± {stdev(test):.1f}" if len(test) > 1 else f"{test[0]:.1f}"
         lines.append(f"| {name} | {said} | {up:.2f} | {down:.2f} | {whole / up:.1f} |")
     return "\n".join(lines) + "\n"
 
@@ -85,7 +85,8 @@ def draw(report: dict[str, Any], datasets: list[str]) -> None:
             runs = cells(report, dataset, name)
             test = [run["test"] for run in runs]
             size = mean(run["up"] + run["down"] for run in runs)
-            axes.errorbar(size, mean(test), yerr=stdev(test), fmt="o", capsize=2.5, label=name)
+            error = stdev(test) if len(test) > 1 else 0
+            axes.errorbar(size, mean(test), yerr=error, fmt="o", capsize=2.5, label=name)
         axes.set(title=dataset, xscale="log", xlabel="MB of a client, up and down")
         axes.grid(alpha=0.3)
     panels[0][0].set_ylabel("test accuracy, %")
