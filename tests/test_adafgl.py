@@ -205,3 +205,12 @@ def test_both_steps_of_a_task() -> None:
     assert {"val_accuracy", "test_accuracy"} <= set(result.history[-1].metrics)
     with pytest.raises(ValueError, match=r"trains an fgl.nn.AdaFGL, but got GCN"):
         adafgl(task.fedavg)
+
+
+def test_pairs_of_nodes_are_refused() -> None:
+    pairs = torch.tensor([[0, 1], [1, 2]])
+    own = fgl.Graph(torch.zeros(4, 6).double(), pairs, y=torch.tensor([0, 1]),
+                    edge_label_index=pairs, num_classes=3)  # fmt: skip
+    made = method()
+    with pytest.raises(ValueError, match="examples to be nodes, but got pairs"):
+        made.receive({"model": made.initial()}, {}, own)

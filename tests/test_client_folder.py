@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -126,7 +127,46 @@ def columns(folder: Path, column: int) -> None:
     listed(folder, lambda about: about["arrays"]["x_indices"].update(sha256=digest))
 
 
+def replaced(folder: Path, name: str, content: bytes, **about: Any) -> None:
+    """Another file, with the checksum of what is in it."""
+    (folder / f"{name}.npy").write_bytes(content)
+    digest = hashlib.sha256(content).hexdigest()
+    listed(folder, lambda a: a["arrays"][name].update(sha256=digest, **about))
+
+
+def npy(array: Any, save: Any = np.save) -> bytes:
+    file = io.BytesIO()
+    save(file, array)
+    return file.getvalue()
+
+
+def linked(folder: Path) -> None:
+    other = (folder / "y.npy").rename(folder.parent / f"{folder.name}-outside.npy")
+    (folder / "y.npy").symlink_to(other)
+
+
 DAMAGES = {
+    "link": (linked, "y to lie in"),
+    "parent": (lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="..")), "y to lie in"),
+    "deep list": (lambda f: (f / "client.json").write_text("[" * 100_000), "JSON"),
+    "empty": (lambda f: replaced(f, "y", b""), "y.npy to be an array"),
+    "header": (
+        lambda f: replaced(f, "y", b"\x93NUMPY\x01\x00\x76\x00" + b"(" * 0x76),
+        "y.npy to be an array",
+    ),
+    "archive": (lambda f: replaced(f, "y", npy(np.zeros(3), np.savez)), "y.npy to be an array"),
+    "text": (
+        lambda f: replaced(f, "y", npy(np.array(["a"] * 3)), dtype="str32"),
+        "y.npy to hold numbers",
+    ),
+    "starts": (
+        lambda f: replaced(f, "x_indptr", npy(np.array([0.0, 1, 3, 3])), dtype="float64"),
+        "x_indptr to be int64",
+    ),
+    "narrow": (
+        lambda f: replaced(f, "x_indices", npy(np.array([0, 1, 2], "i4")), dtype="int32"),
+        "x_indices to be int64",
+    ),
     "bytes": (damage_bytes, "SHA-256"),
     "cut": (lambda f: (f / "y.npy").write_bytes(b""), "SHA-256"),
     "pickle": (pickled, "array of numpy"),
@@ -176,4 +216,11 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     save_client(graph(5), tmp_path)
     (tmp_path / "y.npy").unlink()
     with pytest.raises(FileNotFoundError, match=r"y\.npy"):
+        open_client(tmp_path)
+
+
+def test_dense_features_have_no_sparse_parts_beside_them(tmp_path: Path) -> None:
+    save_client(graph(5), tmp_path)
+    listed(tmp_path, lambda a: a["arrays"].update(x_indices=a["arrays"]["edge_index"]))
+    with pytest.raises(ValueError, match="to list edge_index"):
         open_client(tmp_path)

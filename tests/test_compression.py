@@ -13,6 +13,7 @@ from conformance import nodes, rehearsed
 import fgl
 from fgl.compress import dequantise, largest, quantise
 from fgl.federation import Inbox, num_bytes
+from fgl.federation.gate.uploads import sift
 from fgl.methods import fedamp
 from fgl.transforms import (
     clipped,
@@ -214,6 +215,19 @@ def test_a_hostile_scale_costs_one_client_its_round() -> None:
     with pytest.warns(UserWarning, match="client 2"):
         result = fgl.run(replace(attacked, send=hostile), made, num_rounds=1, clients_at_once=1)
     assert list(result.history[0].dropped) == [2]
+
+
+@pytest.mark.parametrize(
+    ("code", "key"), [(quantised, "model_scales"), (sparsified, "model_values")]
+)
+def test_a_code_may_be_as_far_from_the_others_as_a_model(code: Any, key: str) -> None:
+    made = task()
+    method = code(made.fedavg)
+    message, sent, _ = upload(method)
+    uploads = {client: sent for client in range(3)}
+    uploads[2] = {**sent, key: {name: 1e4 * tensor for name, tensor in sent[key].items()}}
+    sifted = sift(method, uploads, dict.fromkeys(uploads, message), {}, {})
+    assert list(sifted.refused) == [2] and "300 times the median" in str(sifted.refused[2])
 
 
 def test_what_must_be_exact_is_refused_with_its_reason() -> None:

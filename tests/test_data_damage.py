@@ -297,3 +297,9 @@ def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
         tasks.SubgraphNodes(dataset="a+b", clients=3, hidden=4).load(seed=0)
     with pytest.raises(ValueError, match="Expected graphs to have classes"):
         data.one_space([])
+
+
+def test_an_edge_of_one_direction_is_not_moved() -> None:
+    made = fgl.Graph(torch.eye(4), torch.tensor([[3, 2, 1], [0, 1, 0]]))
+    with pytest.raises(ValueError, match="both directions"):
+        functions.move_edges(made, 0.5)

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..graph.arguments import takes_graph
 from ..graph.fields import present
@@ -100,7 +101,8 @@ def open_client(
         name: _array(folder, name, entry, mapped and name == "x", check)
         for name, entry in about["arrays"].items()
     }
-    if "edge_index" not in arrays or ("x" in arrays) == ("x_indptr" in arrays):
+    parts = [name for name in ("x", *SPARSE) if name in arrays]
+    if "edge_index" not in arrays or (parts != ["x"] and parts[:1] != ["x_indptr"]):
         raise ValueError(
             f"Expected {folder / LIST} to list edge_index, and x or {', '.join(SPARSE)}, "
             f"but got {sorted(arrays)}"
@@ -131,7 +133,7 @@ def _list(folder: Path) -> dict[str, Any]:
     path = folder / LIST
     try:
         about: Any = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
     said = about.get("format") if isinstance(about, dict) else about
     if said != "fgl client" or not isinstance(about.get("arrays"), dict):
@@ -152,9 +154,9 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
     if not isinstance(entry, dict) or any(key not in entry for key in wanted):
         raise ValueError(f"Expected {name} of {folder / LIST} to have {wanted}, but got {entry!r}")
     file = str(entry["file"])
-    if Path(file).name != file:  # nothing outside of the folder is read
-        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {file!r}")
     path = folder / file
+    if path.resolve().parent != folder.resolve():  # nothing outside of the folder is read
+        raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {file!r}")
     if check and _sha256(path) != entry["sha256"]:
         raise ValueError(
             f"Expected {path} to have the SHA-256 of {folder / LIST}, but got another: it was "
@@ -162,12 +164,18 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
         )
     try:
         array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
-    except ValueError as error:
+    except (OSError, MemoryError):
+        raise
+    except Exception as error:  # a damaged header raises anything
         raise ValueError(f"Expected {path} to be an array of numpy, but got {error}") from None
+    if not isinstance(array, np.ndarray):
+        raise ValueError(f"Expected {path} to be an array of numpy, but got an archive of arrays")
     got = (array.dtype.name, list(array.shape))
     if got != (entry["dtype"], entry["shape"]) or not array.dtype.isnative:
         want = f"{entry['dtype']} {entry['shape']}"
         raise ValueError(f"Expected {path} to hold {want}, but got {array.dtype} {got[1]}")
+    if array.dtype.kind not in "bifuc":
+        raise ValueError(f"Expected {path} to hold numbers, but got {array.dtype}")
     return torch.from_numpy(array)
 
 
@@ -178,7 +186,11 @@ def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
     if missing:
         raise ValueError(f"Expected sparse features to have {SPARSE}, but got no {missing}")
     starts, columns, values = (arrays[name] for name in SPARSE)
-    shape = (len(starts) - 1, int(about["num_features"]))
+    check_number("num_features", about["num_features"], at_least=0, integer=True)
+    for name in SPARSE[:2]:
+        if arrays[name].dtype != torch.int64:
+            raise ValueError(f"Expected {name} to be int64, but got {arrays[name].dtype}")
+    shape = (len(starts) - 1, about["num_features"])
     matrix = csr_array((values.numpy(), columns.numpy(), starts.numpy()), shape=shape)
     matrix.check_format(full_check=True)
     if not matrix.has_canonical_format:

@@ -135,7 +135,7 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
         generator: of the draws, on the CPU; default torch's global one.
 
     Raises:
-        ValueError: if edges have values, for a new edge would have none.
+        ValueError: if edges have values, for a new edge would have none, or only one direction.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -150,6 +150,8 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
         raise ValueError(f"Expected edges to be without values, but got {valued[0]}")
     edges, lost = graph.edge_index.cpu(), _drawn_edges(graph, share, generator).cpu()
     n = graph.num_nodes
+    if not torch.equal((edges[0] * n + edges[1]).unique(), (edges[1] * n + edges[0]).unique()):
+        raise ValueError("Expected edges to be there in both directions, but got others")
     owner = torch.zeros(n, dtype=torch.int64) if graph.batch is None else graph.batch.cpu()
     sizes = owner.bincount()
     gone = edges[:, lost & (edges[0] <= edges[1])]

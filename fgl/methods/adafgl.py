@@ -78,6 +78,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
         params, context = fedavg.receive(message, state, graph)
         if graph.batch is not None:
             raise ValueError("Expected adafgl's clients to hold one graph, but got a collection")
+        if graph.edge_label_index is not None:
+            raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:
             like = params["homophilous"]
             alike = propagation_accuracy(graph) >= threshold

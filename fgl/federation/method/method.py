@@ -157,8 +157,8 @@ class Method:
             refuses an upload if an entry's change is larger than c times the round's median change
             and larger than what was sent, or larger than c times what was sent. For an entry that
             was not sent, the first bound is c squared times the median, unless its tensors have
-            the model's names and shapes, as SCAFFOLD's. The server's outbox and state may grow by
-            the factor c at most. ``math.inf`` for no bound.
+            the model's names, as SCAFFOLD's. The server's outbox and state may grow by the factor c
+            at most. ``math.inf`` for no bound.
         layers: the builders that made this method, from inside to outside, with their arguments;
             see `fgl.federation.layer`.
         own: names of modules of the model, such as an input layer or a head, that each client has
