@@ -243,6 +243,12 @@ def test_what_must_be_exact_is_refused_with_its_reason() -> None:
         fgl.run(robust(quantised(fedavg), fgl.aggregate.robust.median), made, num_rounds=1)
 
 
+def test_a_part_that_is_not_sent_is_named() -> None:
+    made = task()
+    with pytest.raises(ValueError, match=r"to have \['shfit'\], but got \['model'"):
+        fgl.run(quantised(made.fedavg, parts=("model", "shfit")), made, num_rounds=1)
+
+
 def test_local_noise_may_be_inside_and_is_counted() -> None:
     made = task()
     method = quantised(rehearsed(local_gaussian, made))

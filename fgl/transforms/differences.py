@@ -66,8 +66,11 @@ def coded(method: Method, parts: Sequence[str], code: Code) -> Method:
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         inner = _without_left(state, parts)
         message, new = method.send(params, context, inner, graph)
+        missing = [part for part in parts if part not in message]
+        if message and missing:
+            raise ValueError(f"Expected an upload to have {missing}, but got {list(message)}")
         out, new_state = dict(message), dict(new)
-        for part in [part for part in parts if part in message]:
+        for part in parts if message else ():
             named, left = _encoded(
                 code, part, out.pop(part), context["received"], state.get(_left(part), {}), template
             )
