@@ -122,7 +122,8 @@ def passing(
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
         sent = message["model"] if own else {}  # at first none: held near its start
-        cloud, held = {**params, **sent}, torch.tensor(at_first or bool(own))
+        cloud, device = {**params, **sent}, next(iter(params.values())).device
+        held = torch.full((), at_first or bool(own), device=device)
         return params, {**context, "cloud": cloud, "received": cloud, "held": held}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

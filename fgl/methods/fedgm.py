@@ -211,14 +211,14 @@ def condense(
     """A client's condensed features and weights of edges, those with the smallest loss."""
     x, y, edges = start
     x = x.clone().requires_grad_()
-    net = {name: p.detach().clone().requires_grad_() for name, p in edges.named_parameters()}
+    net = {n: p.detach().to(x).clone().requires_grad_() for n, p in edges.named_parameters()}
     if not len(y):
         return x.detach(), x.detach().new_zeros(0, 0)
     adams = adam(list(net.values())), adam([x])
     count = y.bincount(minlength=int(graph.num_classes or 1)).to(x)
     best, found = float("inf"), (x.detach(), functional_call(edges, net, (x,)).detach())
     for step in range(steps):
-        params = drawn(model)
+        params = {name: p.to(x.device) for name, p in drawn(model).items()}
         adjacency = functional_call(edges, net, (x,))
         wanted = class_gradients(model, names, params, graph)
         made = whole_graph(x, y, adjacency, graph.num_classes)

@@ -182,6 +182,8 @@ def moving(new: Params, old: Params, context: Any) -> Params:
         >>> moving({"w": torch.ones(2)}, {"w": torch.zeros(2)}, context)
         {'w': tensor([0., 1.])}
     """
+    if "moves_own" not in context:
+        raise ValueError("Expected fedselect's own steps, but got others around it")
     mask, own = context["mask"], context["moves_own"]
     where = {name: mask[name] == own if name in mask else ~own for name in new}
     return {name: torch.where(where[name], new[name], old[name]) for name in new}

@@ -32,6 +32,7 @@ from ..federation import (
 from ..graph import Graph
 from ..nn import NodeGenerator
 from ..properties import walk_returns
+from ..sparse import sum_rows
 
 Topology = Callable[[Graph], Tensor]
 
@@ -265,10 +266,10 @@ def class_reliability(graph: Graph, num_classes: int, *, topology: Topology = wa
     h = torch.cat([x, topology(graph).to(x)], 1)
     source, target = graph.edge_index
     cos = torch.cosine_similarity(h[source], h[target])
-    near = torch.ones_like(h[:, 0]).index_add(0, source, cos)
-    number = torch.ones_like(near).index_add(0, source, torch.ones_like(cos))
+    near = 1 + sum_rows(cos, source, graph.num_nodes)
+    number = 1 + sum_rows(torch.ones_like(cos), source, graph.num_nodes)
     each = torch.where(graph.training_mask, near / number, 0)
-    return each.new_zeros(num_classes).index_add(0, graph.labels, each)
+    return sum_rows(each, graph.labels, num_classes)
 
 
 def shares(reliable: Tensor) -> Tensor:

@@ -105,8 +105,8 @@ def drawn_like(rows: Tensor) -> Params:
     """
     classes, width = rows.shape
     names = {"rows": nn.Embedding(classes, width), "hidden": nn.Linear(width, width)}
-    modules = nn.ModuleDict({**names, "out": nn.Linear(width, width)}).to(rows)
-    return {name: value.detach() for name, value in modules.state_dict().items()}
+    modules = nn.ModuleDict({**names, "out": nn.Linear(width, width)})
+    return {name: value.detach().to(rows) for name, value in modules.state_dict().items()}
 
 
 def made(params: Mapping[str, Tensor]) -> Tensor:

@@ -32,6 +32,7 @@ from ..federation import (
 from ..graph import Graph
 from ..losses import cross_entropy, unit_rows
 from ..nn import GCN, observed
+from ..sparse import sum_rows
 from .fedproto import labelled
 
 AUGMENTOR = "augmentor."  # before the names of the augmentor's two matrices
@@ -180,9 +181,8 @@ def both_views(graph: Graph, near: Tensor) -> Tensor:
 def dense(edges: Tensor, mask: Tensor, like: Tensor) -> Tensor:
     """A 0-1 matrix ``A[source, target]`` of these edges, with as many rows as `like`, its dtype."""
     size = like.shape[0]
-    flat = torch.zeros(size * size, dtype=like.dtype, device=like.device)
-    made: Tensor = flat.scatter_add(0, edges[:, 0] * size + edges[:, 1], mask.to(like))
-    return made.view(size, size)
+    places = edges[:, 0] * size + edges[:, 1]
+    return sum_rows(mask.to(like), places, size * size).view(size, size)
 
 
 def uniform_noise(like: Tensor) -> Tensor:

@@ -119,8 +119,9 @@ def unlearned(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         last = state.get("last", {name: params[name] for name in params if name in names})
-        forget = message.get("forget", torch.tensor(False))
-        bound = message.get("radius", torch.zeros(()))
+        nothing = torch.zeros((), device=next(iter(params.values())).device)
+        forget = message.get("forget", nothing.bool())
+        bound = message.get("radius", nothing)
         return params, {**context, "last": last, "forget": forget, "radius": bound}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -171,7 +172,8 @@ def unlearned(
 
     def told(model: Any, num_clients: int) -> Mapping[int, Message]:
         like = next(iter(model.values()))
-        rest = {"forget": torch.tensor(False), "radius": torch.zeros((), dtype=like.dtype)}
+        nothing = torch.zeros((), dtype=like.dtype, device=like.device)
+        rest = {"forget": nothing.bool(), "radius": nothing}
         return Broadcast({"model": model, **rest}, num_clients)
 
     def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
@@ -183,7 +185,8 @@ def unlearned(
             else torch.tensor(radius, dtype=torch.float64)
         )
         rest: Message = {"model": model, "radius": bound.to(like)}
-        return {k: {**rest, "forget": torch.tensor(k == client)} for k in range(num_clients)}
+        says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
+        return {k: {**rest, "forget": each} for k, each in enumerate(says)}
 
     train = replace(fedavg.train, adjust=adjust, settle=settle)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_count
+from ..sparse import gather_rows
 
 
 class PairWeights(nn.Module):
@@ -40,7 +41,7 @@ class PairWeights(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n = len(x)
         pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).view(-1, 2).to(x.device)
-        parts = [self._of(torch.cat([x[a], x[b]], 1)) for a, b in
+        parts = [self._of(torch.cat([gather_rows(x, a), gather_rows(x, b)], 1)) for a, b in
                  (part.unbind(1) for part in pairs.tensor_split(5) if len(part))]  # fmt: skip
         raw = torch.cat(parts).view(n, n) if parts else x.new_zeros(0, 0)
         weights = ((raw + raw.T) / 2).sigmoid()

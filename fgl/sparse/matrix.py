@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
 from .precision import mixed
 from .product import weighted_product
@@ -153,7 +154,7 @@ class SparseMatrix:
         value = pattern.ones(self.dtype) if matrix.value is None else matrix.value
         degree = row_sum(pattern, value)
         scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
-        scaled = value * scale.index_select(0, pattern.row) * scale.index_select(0, pattern.col)
+        scaled = value * gather_rows(scale, pattern.row) * gather_rows(scale, pattern.col)
         return SparseMatrix(pattern, scaled)
 
     @property
@@ -246,7 +247,8 @@ class SparseMatrix:
         pattern, source = self.pattern.loops
         if self.value is None:
             return SparseMatrix(pattern)
-        value = torch.cat([self.value, self.value.new_ones(self.shape[0])]).index_select(0, source)
+        ones = self.value.new_ones(self.shape[0])
+        value = gather_rows(torch.cat([self.value, ones]), source)
         empty = (pattern.row == pattern.col) & (value == 0)
         return SparseMatrix(pattern, value + empty)
 

@@ -190,7 +190,10 @@ class _Norms:
             kinds.setdefault((tensor.device, tensor.dtype, old is None), []).append(place)
         out = [0.0] * len(self.pairs)
         for places in kinds.values():
-            norms = torch.stack(_norms([self.pairs[place] for place in places])).tolist()
+            read = _norms([self.pairs[place] for place in places])
+            if read[0].dtype == torch.float16:  # which autocast does not stack
+                read = [norm.float() for norm in read]
+            norms = torch.stack(read).tolist()
             for place, norm in zip(places, norms, strict=True):
                 finite = math.isfinite(norm)  # else the squares may be too large for the dtype
                 out[place] = norm if finite else _long_norm(*self.pairs[place])
