@@ -346,3 +346,13 @@ def test_what_travels_decides_where_only_a_part_does() -> None:
 def test_bounds(build: Any, name: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {name} to be "):
         build(FEDAVG)
+
+
+def test_the_weights_of_a_cut_are_symmetric_where_long_products_are_not() -> None:
+    """Ten long rows are multiplied in another order on either side: opposite ones are rounding."""
+    one, small = rows(1, 92_231).float(), rows(10, 92_231, seed=1).float()
+    updates = one + 1e-3 * small
+    updates[0] *= -1
+    weight = cosine(updates, torch.zeros(10, 0))
+    assert torch.equal(weight, weight.T)
+    assert min_cut(weight).tolist() == [True, *[False] * 9]

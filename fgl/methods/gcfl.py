@@ -35,7 +35,9 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
         tensor([[2., 0.],
                 [0., 2.]])
     """
-    return (similarity(updates, centre=False) + 1).clamp(0, 2)
+    alike = similarity(updates, centre=False)
+    alike = (alike + alike.T) / 2  # long products are summed in another order on either side
+    return (alike + 1).clamp(0, 2)
 
 
 def trends(updates: Tensor, sequences: Tensor, *, standardize: bool = False) -> Tensor:
