@@ -1,4 +1,4 @@
-"""The matrix: every method on four tasks, each with four trials, chosen on validation.
+"""The matrix: every method on seven tasks, each with four trials, chosen on validation.
 
     python benchmarks/matrix.py                                   what is not there yet, all of it
     python benchmarks/matrix.py --tasks links --methods FedAvg FedProx
@@ -24,7 +24,7 @@ from typing import Any
 
 from harness.commands import command, find
 from harness.flags import arguments, flag, some
-from harness.machine import RESULTS, ROOT, machine, pyplot, write
+from harness.machine import RESULTS, ROOT, kept, machine, pyplot, write
 from harness.record import execute, load
 from harness.report import gains, paired, publish
 from harness.rows import spelled
@@ -179,18 +179,20 @@ def noted(found: Found, name: str, task: str, chosen: Any) -> str:
 
 def measure_norms() -> None:
     """FedAvg's norms by task and learning rate, for GCFL's bounds."""
-    tasks = {
-        task: {f"{lr:g}": measured_norms(task, lr) for lr in column.lrs[1:3]}
-        for task, column in COLUMNS.items()
-    }
+    tasks = kept(NORMS).get("tasks", {})
+    for task, column in COLUMNS.items():
+        if task not in tasks and task in ENTRIES["GCFL"].tasks:
+            tasks[task] = {f"{lr:g}": measured_norms(task, lr) for lr in column.lrs[1:3]}
     write(
         {"now": "python benchmarks/matrix.py --norms", "tasks": tasks, "machine": machine()}, NORMS
     )
 
 
 def text(found: Found) -> str:
-    """All tasks."""
-    parts = [f"### {column.title}\n\n{table(found, task)}" for task, column in COLUMNS.items()]
+    """All tasks that have runs, and the names of the others."""
+    begun = {task: column for task, column in COLUMNS.items() if scores(found, "FedAvg", task)}
+    parts = [f"### {column.title}\n\n{table(found, task)}" for task, column in begun.items()]
+    parts += [f"Not run: {c.title}.\n" for task, c in COLUMNS.items() if task not in begun]
     return "\n" + "\n".join(parts) + "\n"
 
 

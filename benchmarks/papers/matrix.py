@@ -1,4 +1,4 @@
-"""The matrix: every method of fgl on four tasks, where it applies, with four trials each.
+"""The matrix: every method of fgl on seven tasks, where it applies, with four trials each.
 
 A trial is a learning rate and a value of the method's own; a method that has nothing of its own to
 choose gets four learning rates. All trials have half the rounds of the runs that count. What is
@@ -162,9 +162,38 @@ COLUMNS = {
         "",
         (0.0003, 0.001, 0.003, 0.01),
     ),
+    "molecules": Column(
+        "Molecules, ESOL",
+        tasks.Molecules(dataset="esol"),
+        Run(rounds=50, clients_at_once=1),
+        "pooled_test_rmse",
+        "-val_rmse",
+        "",
+        (0.001, 0.003, 0.01, 0.03),
+    ),
+    "answers": Column(
+        "Molecules, Tox21",
+        tasks.Molecules(dataset="tox21"),
+        Run(rounds=20, clients_at_once=1),
+        "pooled_test_auc",
+        "val_auc",
+        "",
+        (0.001, 0.003, 0.01, 0.03),
+    ),
+    "pairs": Column(
+        "Pairs, bitcoin_otc",
+        tasks.Pairs(dataset="bitcoin_otc"),
+        Run(rounds=50, clients_at_once=1),
+        "test_auc",
+        "val_auc",
+        "",
+        (0.003, 0.01, 0.03, 0.1),
+    ),
 }
 ALL = tuple(COLUMNS)
 NODES = ALL[:2]
+LONG = tuple(task for task in ALL if task != "answers")  # where GCFL has rounds to split in
+PROBED = ALL[:4]  # FED-PUB's and GPFL's probes have no features of edges, and no pairs
 
 
 @dataclass(frozen=True)
@@ -208,6 +237,9 @@ SHARED = {  # what FedPer lets travel
     "overlapping-nodes": {"shared": ("convs.0",)},
     "links": {"shared": ("conv1",)},
     "graphs": {"shared": ("convs",)},
+    "molecules": {"shared": ("convs",)},
+    "answers": {"shared": ("convs",)},
+    "pairs": {"shared": ("convs",)},
 }
 WHOLE = ("louvain-nodes", "overlapping-nodes", "links")  # the model gives embeddings
 STAR = {name: {"model": "star"} for name in ("louvain-nodes", "graphs")}
@@ -272,12 +304,12 @@ ENTRIES: dict[str, Entry] = {
     "FedPer": Entry(fedper, fixed=SHARED),
     "FedStar": Entry(fedstar, None, tuple(STAR), STAR, "FedAvg, star"),
     "FedSelect": Entry(fedselect, ({"top": 0.25}, {"top": 0.1})),
-    "FED-PUB": Entry(fedpub, ({"sparsity": 1e-3}, {"sparsity": 1e-4})),
+    "FED-PUB": Entry(fedpub, ({"sparsity": 1e-3}, {"sparsity": 1e-4}), PROBED),
     "FedAMP": Entry(fedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
     "HeurFedAMP": Entry(heurfedamp, ({"penalty": 0.1}, {"penalty": 1.0})),
     "pFedGraph": Entry(pfedgraph, ({"prior": 0.8}, {"prior": 8.0})),
-    "GCFL": Entry(gcfl, splits, watch=clusters),
-    "GCFL+": Entry(gcfl_plus, splits, watch=clusters),
+    "GCFL": Entry(gcfl, splits, LONG, watch=clusters),
+    "GCFL+": Entry(gcfl_plus, splits, LONG, watch=clusters),
     "uniform": Entry(uniform, ({"rho": 0.05}, {"rho": 0.5})),
     "D-FedGNN": Entry(ring),
     "GraphFL": Entry(graphfl, ADAPTATIONS),
@@ -301,5 +333,5 @@ ENTRIES: dict[str, Entry] = {
     "FedVGAE": Entry(
         fedvgae, ({}, {"contrast": 0.1}), WHOLE, {name: SHARED[name] for name in NODES}
     ),
-    "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5})),
+    "GPFL": Entry(gpfl, ({"rho": 0.05}, {"rho": 0.5}), PROBED),
 }
