@@ -16,8 +16,10 @@ from fgl.federation import Inbox, num_bytes
 from fgl.federation.gate.uploads import sift
 from fgl.methods import fedamp
 from fgl.transforms import (
+    attacked,
     clipped,
     local_gaussian,
+    negated_models,
     privacy_spent,
     quantised,
     robust,
@@ -211,9 +213,9 @@ def test_a_hostile_scale_costs_one_client_its_round() -> None:
             message = {**message, "model_scales": big}
         return message, new
 
-    attacked = fgl.federation.unsealed(method)
+    open_method = fgl.federation.unsealed(method)
     with pytest.warns(UserWarning, match="client 2"):
-        result = fgl.run(replace(attacked, send=hostile), made, num_rounds=1, clients_at_once=1)
+        result = fgl.run(replace(open_method, send=hostile), made, num_rounds=1, clients_at_once=1)
     assert list(result.history[0].dropped) == [2]
 
 
@@ -241,6 +243,18 @@ def test_what_must_be_exact_is_refused_with_its_reason() -> None:
     made = task()
     with pytest.raises(ValueError, match="Expected quantised to be the outermost wrapper"):
         fgl.run(robust(quantised(fedavg), fgl.aggregate.robust.median), made, num_rounds=1)
+
+
+def test_what_needs_a_plain_model_goes_inside() -> None:
+    fedavg = task().fedavg
+    with pytest.raises(ValueError, match="clipped to be given a method without rounded_downloads"):
+        clipped(rounded_downloads(fedavg), length=1.0)
+    for code in (quantised, sparsified):
+        with pytest.raises(ValueError, match="attacks forge models, not codes"):
+            attacked(code(fedavg), [0], negated_models)
+    made = task()
+    method = quantised(attacked(made.fedavg, [0], negated_models))
+    assert not fgl.run(method, made, num_rounds=1).history[0].dropped
 
 
 def test_a_part_that_is_not_sent_is_named() -> None:

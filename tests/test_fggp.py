@@ -211,3 +211,9 @@ def test_another_network_is_refused() -> None:
     net = fgl.nn.SAGE(4, 8, CLASSES)
     with pytest.raises(TypeError, match="a fgl.nn.GCN that normalises .* but got SAGE"):
         fggp(fgl.fedavg(net))
+
+
+def test_a_preset_has_the_network_that_it_needs() -> None:
+    for name in ("fggp", "fedgm"):
+        for kind in (fgl.tasks.Nodes, fgl.tasks.SubgraphNodes):
+            assert fgl.tasks.preset(name, kind).model == "gcn"

@@ -23,6 +23,8 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     },
     "fedsage": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
     "fedsage-plus": {Nodes: {"model": "sage"}, SubgraphNodes: {"model": "sage"}},
+    "fedgm": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
+    "fggp": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
     "fedhgn": {TypedNodes: {"bases": 4}},
     "fedstar": {
         Nodes: {"model": "star"},

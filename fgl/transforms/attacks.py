@@ -39,7 +39,7 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
         attack: ``(inbox, attackers) -> messages``, of those attackers who are here.
 
     Raises:
-        ValueError: if an attacker's number is negative, or `method` is a `secure_sum`.
+        ValueError: if an attacker's number is negative, or `method` is a `secure_sum` or in a code.
 
     Example:
         >>> method = attacked(fgl.fedavg(torch.nn.Linear(1, 1)), [1], negated_models)
@@ -53,6 +53,8 @@ def attacked(method: Method, attackers: Collection[int], attack: Attack) -> Meth
     for client in attackers:
         check_number("attackers", client, at_least=0, integer=True)
     refuse(method, "secure_sum", "attacked", "masked uploads cannot be forged one by one")
+    why = "attacks forge models, not codes: put the code around attacked"
+    refuse(method, ("quantised", "sparsified"), "attacked", why)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:

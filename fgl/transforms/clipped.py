@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..federation import Inbox, Message, Method, Params, State, layer, refuse, trainable
 from ..graph import Graph
 from ..privacy import clip
 
@@ -47,6 +47,8 @@ def clipped(method: Method, *, length: float) -> Method:
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     check_number("length", length, above=0)
+    why = "its messages have no plain model: put rounded_downloads around"
+    refuse(method, "rounded_downloads", "clipped", why)
     names = trainable(method)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
