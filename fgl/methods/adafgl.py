@@ -26,6 +26,7 @@ from ..losses import cross_entropy
 from ..losses.weighted_mean import weighted_mean
 from ..nn import AdaFGL
 from ..nn.adafgl import normalised
+from .fedgta import spread
 from .local import local
 
 
@@ -139,7 +140,5 @@ def propagation_accuracy(graph: Graph, *, steps: int = 10, alpha: float = 0.5) -
     first = torch.full_like(matrix[:, :1], 1 / classes).repeat(1, classes)
     first[tell] = torch.eye(classes, dtype=first.dtype, device=first.device)[labels[tell]]
     told = torch.zeros_like(first).index_copy(0, tell, first[tell])
-    found = first
-    for _ in range(steps):
-        found = alpha * (matrix @ found) + (1 - alpha) * first + told
+    found = spread(matrix, first, told, steps=steps, alpha=alpha)
     return float((found[asked].argmax(1) == labels[asked]).double().mean())

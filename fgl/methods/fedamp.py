@@ -122,8 +122,7 @@ def passing(
         own = {"model": state["model"]} if "model" in state else {}
         params, context = fedavg.receive({**message, **own}, state, graph)
         sent = message["model"] if own else {}  # at first none: held near its start
-        cloud, device = {**params, **sent}, next(iter(params.values())).device
-        held = torch.full((), at_first or bool(own), device=device)
+        cloud, held = {**params, **sent}, torch.tensor(at_first or bool(own))
         return params, {**context, "cloud": cloud, "received": cloud, "held": held}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

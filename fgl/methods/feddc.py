@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..aggregate import mean
-from ..checks import check_choice, check_number, check_weight
+from ..checks import check_weight
 from ..federation import (
     Inbox,
     Message,
@@ -23,7 +22,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from .feddyn import drifting, half_square, inner
-from .scaffold import Control, is_plain_sgd, learning_rate, mean_gradient
+from .scaffold import Control, common_control, mean_gradient, rate_of_path
 
 
 @layer
@@ -68,11 +67,7 @@ def feddc(
     Source: Gao et al. 2022, https://arxiv.org/abs/2203.11751; https://github.com/gaoliang13/FedDC
     """
     check_weight(penalty=penalty)
-    check_choice("control", control, ("auto", "path", "gradient"))
-    by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
-    eta = learning_rate(fedavg) if by_path and lr is None else lr
-    if eta is not None:
-        check_number("lr", eta, above=0)
+    by_path, eta = rate_of_path(fedavg, control, lr)
     check_averages(fedavg, "feddc")
     base = drifting(fedavg, "feddc")
 
@@ -113,10 +108,7 @@ def feddc(
         outbox, new = base.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        before: Any = state.get("gradient", {})
-        share = len(inbox) / inbox.num_clients
-        shift = mean(inbox.each("shift"), torch.ones(len(inbox)))
-        gradient = {name: before.get(name, 0) + share * value for name, value in shift.items()}
+        gradient = common_control(inbox, state.get("gradient", {}))
         told = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
         return told, {**new, "gradient": gradient}
 

@@ -129,7 +129,7 @@ def fedgm(
     def first_upload(graph: Graph) -> tuple[Message, State]:
         y = condensed_labels(graph, reduction)
         x = first_features(graph, y)
-        edges = first_edges(graph.num_features, condense_width, x)
+        edges = first_edges(graph.num_features, condense_width)
         x, adjacency = condense(
             model, names, graph, (x, y, edges), adam=adam, turns=turns, steps=condense_steps
         )
@@ -295,9 +295,9 @@ def first_features(graph: Graph, y: Tensor) -> Tensor:
     return chosen
 
 
-def first_edges(num_features: int, width: int, like: Tensor) -> PairWeights:
+def first_edges(num_features: int, width: int) -> PairWeights:
     """A drawn network of edges."""
-    return PairWeights(num_features, width).to(like)
+    return PairWeights(num_features, width)
 
 
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:

@@ -92,8 +92,8 @@ def fedgta(
         message, kept = fedavg.send(params, context, state, graph)
         with fedavg.at(graph), in_mode(stand_in(fedavg.model), False):
             logits = widened(predict(fedavg.model, params, graph))
-        spread = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
-        sharp, flat = (with_labels(f.softmax(1), graph) for f in (spread, spread / temperature))
+        rows = propagated(logits.softmax(1), graph, hops=propagations, alpha=neighbour_share)
+        sharp, flat = (with_labels(f.softmax(1), graph) for f in (rows, rows / temperature))
         says = {"moments": column_moments(sharp, num_moments, moments).flatten()}
         return {**message, **says, "confidence": confidence(flat, graph)}, kept
 
@@ -155,10 +155,29 @@ def propagated(probabilities: Tensor, graph: Graph, *, hops: int, alpha: float) 
     """
     y = with_labels(probabilities, graph)
     fixed = with_labels(torch.zeros_like(probabilities), graph)
-    operator, spread = graph.adj.astype(y.dtype).gcn_norm, y
-    for _ in range(hops):
-        spread = alpha * (operator @ spread) + (1 - alpha) * y + fixed
-    return spread
+    return spread(graph.adj.astype(y.dtype).gcn_norm, y, fixed, steps=hops, alpha=alpha)
+
+
+def spread(operator: Any, first: Tensor, fixed: Tensor, *, steps: int, alpha: float) -> Tensor:
+    """Label propagation from ``F = first``: ``F <- alpha S F + (1 - alpha) first + fixed``.
+
+    Args:
+        operator: S, ``[n, n]``, a tensor or a `SparseMatrix`.
+        first: float ``[n, C]``.
+        fixed: float ``[n, C]``, what is added in each step besides.
+        steps: how often.
+        alpha: weight of the neighbours.
+
+    Example:
+        >>> first = torch.tensor([[1.0], [0.0]])
+        >>> spread(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), first, 0 * first, steps=1, alpha=0.5)
+        tensor([[0.5000],
+                [0.5000]])
+    """
+    labels = first
+    for _ in range(steps):
+        labels = alpha * (operator @ labels) + (1 - alpha) * first + fixed
+    return labels
 
 
 def column_moments(rows: Tensor, num_moments: int, kind: Moments = "origin") -> Tensor:

@@ -70,12 +70,11 @@ def fedproto(fedavg: Method, *, weight: float = 1.0) -> Method:
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         rows, has = inbox.stack("prototypes"), inbox.stack("classes")
-        count = has.sum(0)
-        mean = (rows * has[..., None]).sum(0) / count.clamp(min=1)[:, None]
+        mean, there = mean_prototypes(rows, has)
         before = state.get("prototypes", torch.zeros_like(mean))
-        known = state.get("classes", torch.zeros_like(has[0]))
-        new = torch.where((count > 0)[:, None], mean, before)
-        message: Message = {"prototypes": new, "classes": known | (count > 0)}
+        known = state.get("classes", torch.zeros_like(there))
+        new = torch.where(there[:, None], mean, before)
+        message: Message = {"prototypes": new, "classes": known | there}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 
     return replace(near_prototypes(fedavg, weight), aggregate=aggregate)
@@ -115,6 +114,26 @@ def near_prototypes(fedavg: Method, weight: float) -> Method:
         return {**rest, "prototypes": rows, "classes": has}, kept
 
     return replace(base, receive=receive, loss=loss, send=send)
+
+
+def mean_prototypes(rows: Tensor, has: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean of each class's prototypes over the clients that have it, and which there are.
+
+    Args:
+        rows: float ``[K, C, d]``, the clients' prototypes.
+        has: bool ``[K, C]``, which there are.
+
+    Returns:
+        float ``[C, d]``, 0 for a class that nobody has; bool ``[C]``.
+
+    Example:
+        >>> rows = torch.tensor([[[1.0], [5.0]], [[3.0], [7.0]]])
+        >>> mean_prototypes(rows, torch.tensor([[True, False], [True, False]]))
+        (tensor([[2.],
+                [0.]]), tensor([ True, False]))
+    """
+    count = has.sum(0)
+    return (rows * has[..., None]).sum(0) / count.clamp(min=1)[:, None], count > 0
 
 
 def prototypes(embedding: Tensor, graph: Graph) -> tuple[Tensor, Tensor]:

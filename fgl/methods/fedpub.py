@@ -120,8 +120,7 @@ def fedpub(
         received, context = fedavg.receive(whole(message, state), state, graph)
         own = state.get("own", first)
         params = {**received, **{name: own[name] for name in ones}}
-        device = next(iter(received.values())).device
-        aggregated = torch.full((), "num_clients" in message, device=device)  # not in round 0
+        aggregated = torch.tensor("num_clients" in message)  # not in the first round
         return params, {**context, "received": received, "aggregated": aggregated}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

@@ -23,7 +23,7 @@ from ..federation import (
     minimise,
 )
 from ..losses import cross_entropy
-from .fedproto import near_prototypes
+from .fedproto import mean_prototypes, near_prototypes
 
 
 @layer
@@ -137,9 +137,8 @@ def largest_gap(rows: Tensor, has: Tensor) -> Tensor:
         >>> largest_gap(rows, torch.tensor([[True, True, True]]))
         tensor(5.)
     """
-    count = has.sum(0)
-    mean = (rows * has[..., None]).sum(0) / count.clamp(min=1)[:, None]
-    there = mean[count > 0]
+    mean, known = mean_prototypes(rows, has)
+    there = mean[known]
     apart = torch.cdist(there, there, compute_mode="donot_use_mm_for_euclid_dist")
     return apart.fill_diagonal_(torch.inf).min(1).values.max()
 

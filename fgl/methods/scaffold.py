@@ -66,12 +66,8 @@ def scaffold(
 
     Source: Karimireddy et al. 2020, https://arxiv.org/abs/1910.06378
     """
-    check_choice("control", control, ("auto", "path", "gradient"))
     check_weight(server_lr=server_lr)
-    by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
-    eta = learning_rate(fedavg) if by_path and lr is None else lr
-    if eta is not None:
-        check_number("lr", eta, above=0)
+    by_path, eta = rate_of_path(fedavg, control, lr)
     why = "its steps of one entry are not all that a client takes, which the control counts"
     refuse(fedavg, "fedselect", "scaffold", why)
     names, adjusted = trainable(fedavg), fedavg.train.adjust
@@ -111,12 +107,7 @@ def scaffold(
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, method = base.aggregate(inbox, state)
-        control = state.get("control", {})
-        shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox)
-        new: Params = {
-            name: control.get(name, 0) + share / inbox.num_clients * value
-            for name, value in shift.items()
-        }
+        new = common_control(inbox, state.get("control", {}))
         messages = changed_messages(outbox, lambda message: {**message, "control": new})
         return messages, {**method, "control": new}
 
@@ -124,6 +115,36 @@ def scaffold(
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.max_examples)  # nobody weighs more than another
     return replace(method, max_examples=most)
+
+
+def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bool, float | None]:
+    """Whether a client's control is made of its path, and the learning rate that this needs.
+
+    Raises:
+        ValueError: for another `control`, or if the rate is not positive.
+
+    Example:
+        >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)), "auto", None)
+        (True, 0.1)
+    """
+    check_choice("control", control, ("auto", "path", "gradient"))
+    by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
+    eta = learning_rate(fedavg) if by_path and lr is None else lr
+    if eta is not None:
+        check_number("lr", eta, above=0)
+    return by_path, eta
+
+
+def common_control(inbox: Inbox, before: Params) -> Params:
+    """The clients' mean control after a round: ``c + |S| / N mean_S shift`` over those here.
+
+    Example:
+        >>> came = {k: {"shift": {"w": torch.tensor(float(k))}} for k in (1, 3)}
+        >>> common_control(Inbox(came, num_clients=4), {"w": torch.tensor(1.0)})
+        {'w': tensor(2.)}
+    """
+    shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox) / inbox.num_clients
+    return {name: before.get(name, 0) + share * value for name, value in shift.items()}
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

@@ -224,7 +224,8 @@ class Cohort:
                     f"{tensor.dtype} {list(tensor.shape)}{ONE_BY_ONE}"
                 )
         if all(tensor.shape == first.shape for tensor in tensors):
-            return torch.stack(list(tensors))
+            stacked = torch.stack(list(tensors))  # a number may lie beside tensors of a GPU
+            return stacked if first.dim() else to_device(stacked, self.index.device)
         return pad_sequence(list(tensors), batch_first=True)
 
 
