@@ -194,12 +194,12 @@ class NeighbourSampler:
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
             pattern = adj.pattern
-            value = pattern.ones(adj.dtype) if adj.value is None else adj.value
+            value = adj.values
             loop = value.new_ones(adj.shape[0])
             if bool((pattern.row == pattern.col).any()):
                 looped = adj.with_self_loops
                 pattern = looped.pattern
-                value = pattern.ones(adj.dtype) if looped.value is None else looped.value
+                value = looped.values
                 loop = value[pattern.row == pattern.col]
                 degree = row_sum(pattern, value)
             else:

@@ -118,8 +118,7 @@ def _tensors(graph: Graph) -> dict[str, Tensor]:
     if isinstance(x, Tensor):
         features = {"x": x}
     else:
-        value = x.value if x.value is not None else x.pattern.ones(torch.float32)
-        parts = (x.pattern.crow, x.pattern.col, value)
+        parts = (x.pattern.crow, x.pattern.col, x.values)
         features = dict(zip(SPARSE, parts, strict=True))
     return {**features, "edge_index": graph.edge_index, **present(graph, FIELDS)}
 

@@ -197,7 +197,7 @@ def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Gra
     check_share(share=share)
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
-        value = x.pattern.ones(x.dtype) if x.value is None else x.value
+        value = x.values
         there = (value != 0).cpu()
         keep = torch.ones(len(value), dtype=torch.bool)
         keep[there] = _kept(x.pattern.row.cpu()[there], x.shape[0], share, generator)

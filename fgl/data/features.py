@@ -32,7 +32,7 @@ def normalize_features(graph: Graph) -> Graph:
     """
     if isinstance(graph.x, SparseMatrix):
         pattern = graph.x.pattern
-        value = pattern.ones(graph.x.dtype) if graph.x.value is None else graph.x.value
+        value = graph.x.values
         total = row_sum(pattern, value)
         scale = torch.where(total == 0, 1, total).reciprocal()
         return graph.replace(x=graph.x.with_value(value * scale.index_select(0, pattern.row)))

@@ -119,8 +119,7 @@ def _scipy(matrix: SparseMatrix) -> Any:
     from scipy.sparse import csr_matrix
 
     pattern = matrix.pattern
-    value = pattern.ones(matrix.dtype) if matrix.value is None else matrix.value
-    parts = (value.double(), pattern.col, pattern.crow)
+    parts = (matrix.values.double(), pattern.col, pattern.crow)
     return csr_matrix(tuple(part.cpu().numpy() for part in parts), shape=matrix.shape)
 
 

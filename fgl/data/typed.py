@@ -219,8 +219,8 @@ def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
     cols = [0, *accumulate(block.shape[1] for block in blocks)]
     row = torch.cat([b.pattern.row + r for b, r in zip(blocks, rows, strict=False)])
     col = torch.cat([b.pattern.col + c for b, c in zip(blocks, cols, strict=False)])
-    values = [b.pattern.ones(b.dtype) if b.value is None else b.value for b in blocks]
-    return SparseMatrix.from_entries(row, col, (rows[-1], cols[-1]), torch.cat(values))
+    values = torch.cat([block.values for block in blocks])
+    return SparseMatrix.from_entries(row, col, (rows[-1], cols[-1]), values)
 
 
 def _ends(

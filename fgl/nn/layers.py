@@ -92,8 +92,7 @@ def _scales(p: float, bits: int, dtype: torch.dtype, device: torch.device) -> Te
 def _dropped(x: Features, p: float) -> Features:
     if not isinstance(x, SparseMatrix):
         return dropout(x, p)
-    value = x.pattern.ones(x.dtype) if x.value is None else x.value
-    return x.with_value(dropout(value, p))
+    return x.with_value(dropout(x.values, p))
 
 
 class Stack(nn.Module):

@@ -108,8 +108,7 @@ def edge_tensors(block: SparseMatrix) -> dict[str, Tensor]:
         >>> edge_tensors(SparseMatrix.from_dense(torch.tensor([[0.0, 0.5], [0.0, 0.0]])))
         {'row': tensor([0]), 'col': tensor([1]), 'weight': tensor([0.5000])}
     """
-    weight = block.pattern.ones(block.dtype) if block.value is None else block.value
-    return {"row": block.pattern.row, "col": block.pattern.col, "weight": weight}
+    return {"row": block.pattern.row, "col": block.pattern.col, "weight": block.values}
 
 
 def from_edge_tensors(message: Mapping[str, Any], *, like: SparseMatrix) -> SparseMatrix:

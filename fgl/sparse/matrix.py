@@ -133,6 +133,11 @@ class SparseMatrix:
         return torch.get_default_dtype() if self.value is None else self.value.dtype
 
     @property
+    def values(self) -> Tensor:
+        """The number at every entry, float ``[nnz]``: `value`, or ones where that is None."""
+        return self.pattern.ones(self.dtype) if self.value is None else self.value
+
+    @property
     def T(self) -> SparseMatrix:
         return self._once("T", self._transposed)
 
@@ -151,7 +156,7 @@ class SparseMatrix:
     def _normalised(self) -> SparseMatrix:
         matrix = self.with_self_loops
         pattern = matrix.pattern
-        value = pattern.ones(self.dtype) if matrix.value is None else matrix.value
+        value = matrix.values
         degree = row_sum(pattern, value)
         scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
         scaled = value * gather_rows(scale, pattern.row) * gather_rows(scale, pattern.col)
@@ -292,9 +297,8 @@ class SparseMatrix:
 
     def to_dense(self) -> Tensor:
         """The dense matrix, repeated entries summed."""
-        value = self.pattern.ones(self.dtype) if self.value is None else self.value
-        dense = torch.zeros(self.shape, dtype=value.dtype, device=self.device)
-        value = self.pattern.cleaned(value)
+        dense = torch.zeros(self.shape, dtype=self.dtype, device=self.device)
+        value = self.pattern.cleaned(self.values)
         return dense.index_put((self.pattern.row, self.pattern.col), value, accumulate=True)
 
     def __matmul__(self, x: Tensor) -> Tensor:

@@ -92,6 +92,5 @@ def _means(graph: Graph) -> Tensor:
     """The mean feature of every node."""
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
-        value = x.pattern.ones(x.dtype) if x.value is None else x.value
-        return row_sum(x.pattern, value).double() / x.shape[1]
+        return row_sum(x.pattern, x.values).double() / x.shape[1]
     return torch.as_tensor(x.double().mean(1))
