@@ -36,22 +36,16 @@ from papers.leaderboard import (
     DATASETS,
     LAYOUTS,
     ROUNDS,
-    SEEDS,
     SETTINGS,
-    TUNING_SEED,
     Cell,
     cells,
     entrants,
+    key,
     refusal,
 )
+from papers.matrix import SEEDS, TUNING_SEED
 
 KEPT = ("test_accuracy", "val_accuracy", "test_accuracy_before")
-
-
-def key(cell: Cell, rounds: int) -> dict[str, Any]:
-    """What a recorded cell is known by."""
-    name, dataset, layout = cell
-    return {"method": name, "dataset": dataset, "layout": layout, "rounds": rounds}
 
 
 def one(cell: Cell, values: Any, seed: int, rounds: int) -> dict[str, Any]:
@@ -65,7 +59,7 @@ def one(cell: Cell, values: Any, seed: int, rounds: int) -> dict[str, Any]:
         for metric in KEPT
         if metric in report["metrics"]
     }
-    spent = {n: report[n] for n in ("bytes_up", "bytes_down", "processor_seconds")}
+    spent = {n: report[n] for n in ("bytes_up", "bytes_down")}
     spent |= {n: round(report[n], 3) for n in ("processor_seconds", "processor_before")}
     before = {"bytes_before": report["bytes_before"]} if "bytes_before" in report else {}
     wall = round(time.perf_counter() - start, 3)
@@ -149,9 +143,10 @@ def main(argv: list[str] | None = None) -> None:
     if not args.report:
         return run(args)
     found = load(args.results)
-    publish("leaderboard", text(found))
+    page = text(found)
+    publish("leaderboard", page)
     draw(found)
-    sys.stdout.write(text(found))
+    sys.stdout.write(page)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ from harness.record import execute, load
 from harness.report import gains, paired, publish
 from harness.rows import spelled
 from papers import TABLES
-from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, measured_norms
+from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, Column, measured_norms
 
 from fgl.targets import selected
 
@@ -188,24 +188,29 @@ def measure_norms() -> None:
     )
 
 
+def begun(found: Found) -> dict[str, Column]:
+    """The tasks that have runs."""
+    return {task: column for task, column in COLUMNS.items() if scores(found, "FedAvg", task)}
+
+
 def text(found: Found) -> str:
     """All tasks that have runs, and the names of the others."""
-    begun = {task: column for task, column in COLUMNS.items() if scores(found, "FedAvg", task)}
-    parts = [f"### {column.title}\n\n{table(found, task)}" for task, column in begun.items()]
-    parts += [f"Not run: {c.title}.\n" for task, c in COLUMNS.items() if task not in begun]
+    there = begun(found)
+    parts = [f"### {column.title}\n\n{table(found, task)}" for task, column in there.items()]
+    parts += [f"Not run: {c.title}.\n" for task, c in COLUMNS.items() if task not in there]
     return "\n" + "\n".join(parts) + "\n"
 
 
 def draw(found: Found) -> None:
     """A panel a task that has runs: every method's test score."""
-    begun = {task: column for task, column in COLUMNS.items() if scores(found, "FedAvg", task)}
-    if not begun:
+    there = begun(found)
+    if not there:
         return
     plt = pyplot()
-    figure, panels = plt.subplots(1, len(begun), figsize=(13, 0.34 * len(ENTRIES) + 1.4),
+    figure, panels = plt.subplots(1, len(there), figsize=(13, 0.34 * len(ENTRIES) + 1.4),
                                   sharey=True, layout="constrained", squeeze=False)  # fmt: skip
     grid = panels[0]
-    for axes, (task, column) in zip(grid, begun.items(), strict=True):
+    for axes, (task, column) in zip(grid, there.items(), strict=True):
         for y, name in enumerate(ENTRIES):
             if task not in ENTRIES[name].tasks:
                 continue

@@ -12,7 +12,8 @@ import pytest
 from harness import leaderboard_page as page
 from harness.critical import critical_difference, ranking
 from harness.rows import spelled
-from papers.leaderboard import BLOCKS, SEEDS, TUNING_SEED, WORSE_BLOCKS, cells, entrants
+from papers.leaderboard import BLOCKS, WORSE_BLOCKS, cells, entrants
+from papers.matrix import SEEDS, TUNING_SEED
 from scipy.stats import friedmanchisquare
 
 # Demsar 2006, table 5a: the two-tailed Nemenyi test at level .05, for 2 to 10 methods.

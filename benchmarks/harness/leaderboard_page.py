@@ -11,12 +11,12 @@ from papers.leaderboard import (
     BLOCKS,
     LAYOUTS,
     PUBLISHED,
-    ROUNDS,
     SETTINGS,
     WORSE,
     Cell,
     cells,
     entrants,
+    key,
     refusal,
 )
 
@@ -39,9 +39,7 @@ BASE = "FedAvg"
 
 def made(found: Found, cell: Cell) -> dict[str, Any] | None:
     """A recorded cell, if it is there."""
-    name, dataset, layout = cell
-    key = {"method": name, "dataset": dataset, "layout": layout, "rounds": ROUNDS}
-    return found.get(spelled(key))
+    return found.get(spelled(key(cell)))
 
 
 def scores(found: Found, cell: Cell) -> dict[int, float]:

@@ -18,12 +18,10 @@ from fgl import tasks
 from fgl.data import Damage, Skew
 from fgl.experiment import Run
 
-from .matrix import ADAM, ADAPTATIONS, ENTRIES, GENERATED, SMALL
+from .matrix import ENTRIES, SMALL, TUNING_SEED
 
 Values = Mapping[str, Any]
 Cell = tuple[str, str, str]  # method, dataset, layout
-TUNING_SEED = 100
-SEEDS = (0, 1, 2)
 ROUNDS = 100
 LRS = (0.003, 0.01, 0.03, 0.1)  # the two in the middle go with values of a method
 LAYOUTS: dict[str, dict[str, Any]] = {
@@ -82,19 +80,10 @@ WORDS = {  # the matrix's name of a method of the library
 # GCFL's bounds: once and twice the norm of FedAvg's mean update, and half of the longest one's, on
 # Cora's disjoint clients at the tuning seed: .58 and 3.5 from round 20 on, at learning rate .01.
 SPLITS = ({"eps1": 1.2, "eps2": 1.7}, {"eps1": 0.6, "eps2": 1.7})
-OWN: dict[str, tuple[Values, ...]] = {  # of the library's methods, by their words
-    "fedprox": ({"mu": 0.01}, {"mu": 0.1}),
-    "fedopt": ADAM,
-    "moon": ({"contrast": 0.1}, {"contrast": 1.0}),
-    "fedselect": ({"top": 0.25}, {"top": 0.1}),
+OWN: dict[str, tuple[Values, ...]] = {  # by words; the others have the matrix' values
     "fedpub": ({"scale": 3.0, "penalties": False}, {"scale": 10.0}),  # the public code, the paper
-    "fedamp": ({"penalty": 0.1}, {"penalty": 1.0}),
-    "heurfedamp": ({"penalty": 0.1}, {"penalty": 1.0}),
-    "pfedgraph": ({"prior": 0.8}, {"prior": 8.0}),
     "gcfl": SPLITS,
     "gcfl-plus": SPLITS,
-    "graphfl": ADAPTATIONS,
-    "fedsage-plus": GENERATED,
 }
 FIXED: dict[str, Values] = {"fedper": {"shared": ("convs",)}, "fedsage-plus": SMALL}
 NEITHER = ("centralized",)  # is no federation
@@ -126,20 +115,24 @@ class Entrant:
         return Experiment(changed(setting, values), self.make, options, run)
 
 
+def own_of(name: str, word: str) -> tuple[Values, ...]:
+    """The two values of a method's own, if any."""
+    own = OWN.get(word) or (ENTRIES[name].own if name in ENTRIES else None)
+    return own if isinstance(own, tuple) else ()
+
+
 @functools.cache
 def entrants() -> dict[str, Entrant]:
     """Every method of the library by its name; a new one of `examples/baseline.py` is the last."""
     words = [word for word in BUILDERS if word not in NEITHER]
     named = {WORDS.get(name, name.lower()): name for name in ENTRIES}
-    found = {
-        named.get(word, NAMES.get(word, word)): Entrant(
-            of_baseline(word), word, OWN.get(word, ()), FIXED.get(word, {})
-        )
-        for word in sorted(words, key=lambda word: list(named).index(word) if word in named else 99)
-    }
+    words.sort(key=lambda word: list(named).index(word) if word in named else 99)
+    found = {}
+    for word in words:
+        name = named.get(word, NAMES.get(word, word))
+        found[name] = Entrant(of_baseline(word), word, own_of(name, word), FIXED.get(word, {}))
     for name in ("FGSSL", "uniform", "GPFL"):  # those of the papers that run on any task
-        own = ENTRIES[name].own
-        found[name] = Entrant(ENTRIES[name].make, own=own if isinstance(own, tuple) else ())
+        found[name] = Entrant(ENTRIES[name].make, own=own_of(name, ""))
     first = ["FedAvg", "Local", "FED-PUB", "FedProx"]
     return {name: found[name] for name in dict.fromkeys([*first, *found])}
 
@@ -156,6 +149,12 @@ def refusal(name: str, layout: str) -> str:
     except (TypeError, ValueError) as error:
         return str(error).splitlines()[0]
     return ""
+
+
+def key(cell: Cell, rounds: int = ROUNDS) -> dict[str, Any]:
+    """What a recorded cell is known by."""
+    name, dataset, layout = cell
+    return {"method": name, "dataset": dataset, "layout": layout, "rounds": rounds}
 
 
 def cells() -> list[Cell]:

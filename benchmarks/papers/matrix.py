@@ -236,10 +236,7 @@ SHARED = {  # what FedPer lets travel
     "louvain-nodes": {"shared": ("convs.0",)},
     "overlapping-nodes": {"shared": ("convs.0",)},
     "links": {"shared": ("conv1",)},
-    "graphs": {"shared": ("convs",)},
-    "molecules": {"shared": ("convs",)},
-    "answers": {"shared": ("convs",)},
-    "pairs": {"shared": ("convs",)},
+    **{task: {"shared": ("convs",)} for task in ALL[3:]},
 }
 WHOLE = ("louvain-nodes", "overlapping-nodes", "links")  # the model gives embeddings
 STAR = {name: {"model": "star"} for name in ("louvain-nodes", "graphs")}
