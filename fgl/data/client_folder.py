@@ -85,8 +85,9 @@ def open_client(
 
     Raises:
         FileNotFoundError: if the list, or a file in it, is missing.
-        ValueError: if the list is none, or of a newer version, or a file is another than it says:
-            checksum, dtype or shape; naming the array. As `Graph` for what it holds.
+        ValueError: if the list cannot be read or has a newer version, or a file has another
+            checksum, dtype or shape than the list says; naming the array. As `Graph`
+            for what it holds.
 
     Example:
         >>> import tempfile

@@ -36,7 +36,7 @@ def load(
     ``"pubmed"``, ``"acm"``, ``"wiki"``, ``"cora_full"``, ``"wiki_cs"``, ``"polblogs"``,
     ``"minesweeper"``, ``"tolokers"`` and ``"squirrel_filtered"`` are taken from `root`, or
     downloaded to it; ``"dblp"``, whose home has it in another form, is taken from
-    `root`. Any other name is that of a folder in `root` whose files, in the folder or in ``raw``
+    `root`. Any other name is a folder in `root` whose files, in the folder or in ``raw``
     below it, have a known layout: Planetoid (``ind.NAME.*``), gnn-benchmark or the
     heterophilous graphs (``NAME.npz``, such as roman_empire, amazon_ratings and questions),
     GraphSAINT (``adj_full.npz`` and three more, such as flickr), Wiki-CS (``data.json``),
@@ -97,7 +97,7 @@ def load_graphs(
     """A collection of graphs, each with a class, in the TU format; or molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are taken from `root`, or downloaded to it, and checked by sha256.
-    ``"synthetic"`` is `small_graphs`. Any other name is that of a folder in `root`, such as Yeast,
+    ``"synthetic"`` is `small_graphs`. Any other name is a folder in `root`, such as Yeast,
     with ``NAME_A.txt``, ``NAME_graph_indicator.txt`` and ``NAME_graph_labels.txt``, in the folder
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
@@ -153,7 +153,7 @@ def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Mol
 
     ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number each,
     ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
-    are taken from `root`, or downloaded to it, and checked by sha256. Any other name is that of a
+    are taken from `root`, or downloaded to it, and checked by sha256. Any other name is a
     folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
     ``smiles``, and a column of numbers for each target, empty where nobody knows it.
 

@@ -14,8 +14,8 @@ from ..sparse import Pattern, SparseMatrix
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
     """Graphs of several datasets, so that one network can read and classify all of them.
 
-    Features end with zeros, up to the largest width. Classes follow each other: those of the second
-    dataset begin where those of the first end, for a number means another thing in each.
+    Features end with zeros, up to the largest width. Classes are numbered on: the second
+    dataset's begin where the first's end, since one number means another thing in each.
 
     Args:
         graphs: with labels, each of a dataset.

@@ -35,7 +35,7 @@ class HiddenNodes(NamedTuple):
 
 @takes_graph
 def hide_nodes(graph: Graph, nodes: Tensor, *, width: int = 5) -> HiddenNodes:
-    """A graph without `nodes`; its other nodes miss those of them that had an edge to them.
+    """A graph without `nodes`, and which of the other nodes lost a neighbour.
 
     Args:
         graph: features may be sparse.

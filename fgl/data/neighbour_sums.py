@@ -38,16 +38,17 @@ class NeighbourSums(NamedTuple):
 def neighbour_sums(
     graph: Graph, parts: Sequence[Tensor], *, hops: int, total: Total | None = None
 ) -> NeighbourSums:
-    """Each client's nodes with the sums of their neighbours' features, those of others included.
+    """Each client's nodes with the sums of their neighbours' features, other clients' included.
 
-    Features become the rows of ``P X``, edges those of ``P = D^-1/2 (A + I) D^-1/2`` of the whole
-    graph, self-loops among them, P as their weight: so degrees are the true ones. A
-    ``GCN(..., normalize=False, summed=True)`` reads such a graph as a GCN reads the graph before.
+    Features become the rows of ``P X``, edges are the entries of the whole graph's
+    ``P = D^-1/2 (A + I) D^-1/2`` with P as weight, self-loops among them: so degrees are
+    the true ones. A ``GCN(..., normalize=False, summed=True)`` reads such a graph as a GCN reads
+    the graph before.
 
-    - ``hops=0``: nothing is exchanged; P is that of a client's own subgraph.
+    - ``hops=0``: nothing is exchanged; P is made from a client's own subgraph.
     - ``hops=1``: a client has the rows of ``P X`` of its own nodes. Its first convolution is what
       it would be on the whole graph; the second one knows own nodes alone.
-    - ``hops=2``: it has those of its nodes' neighbours too, as nodes in no mask, with the edges
+    - ``hops=2``: it has the rows of its nodes' neighbours too, as nodes in no mask, with the edges
       into its own nodes. Two convolutions are what they would be on the whole graph.
 
     The exchange is by way of the server, a row with the id of its node each (a row of `x`'s dtype,

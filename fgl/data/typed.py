@@ -251,7 +251,7 @@ def _check_names(name: str, value: Mapping[Any, Any] | None, known: Mapping[Any,
 def _of_nodes(
     name: str, values: Mapping[str, Tensor] | None, sizes: Mapping[str, int]
 ) -> Tensor | None:
-    """A field of examples from those of types; where nobody says, False, 0 or NaN."""
+    """A field of all examples from each type's field; where a type has none, False, 0 or NaN."""
     if not values:
         return None
     first = next(iter(values.values()))

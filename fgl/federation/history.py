@@ -168,7 +168,7 @@ class Result:
         Raises:
             ValueError: where clients use different models, see `model_of`; where they are in other
                 processes, and the server's message alone does not say what they use; and where the
-                result is none of `fgl.run`.
+                result does not come from `fgl.run`.
 
         Example:
             >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

@@ -48,8 +48,8 @@ class Graph(Facts):
         batch: the graph of every node, int64 ``[num_nodes]``, sorted from 0 without a gap: every
             graph has a node, and no edge joins two graphs.
         backend: whose kernels multiply `adj` and sparse features, ``"torch"`` or
-            ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default that of
-            sparse features, else torch's.
+            ``"torch_sparse"`` (torch-sparse and torch-scatter, the extra `sparse`); default the
+            backend of sparse features, else torch's.
         edge_attr: float ``[num_edges, d]``, features of the edges.
         edge_type: int64 ``[num_edges]``, at least 0: the relation of every edge.
         edge_time: int64 or float ``[num_edges]``.

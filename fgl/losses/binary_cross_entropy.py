@@ -17,7 +17,7 @@ def binary_cross_entropy(output: Tensor, y: Tensor, mask: Tensor | None = None) 
 
     ``-1/|K| sum_{(v, j) in K} y_vj log s(output_vj) + (1 - y_vj) log(1 - s(output_vj))``, s being
     the logistic function and K the entries of masked rows whose answer is not NaN; 0, with a
-    gradient, if there is none.
+    gradient, if K is empty.
 
     Args:
         output: logits, float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.

@@ -12,7 +12,7 @@ def squared_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tens
     """Mean squared error over the known entries of the masked rows.
 
     ``1/|K| sum_{(v, j) in K} (output_vj - y_vj)^2``, K being the entries of masked rows whose
-    answer is not NaN; 0, with a gradient, where there is none.
+    answer is not NaN; 0, with a gradient, where K is empty.
 
     Args:
         output: float ``[n]``, ``[n, 1]`` or ``[n, t]``, a model's output for n examples.
@@ -37,7 +37,7 @@ def absolute_error(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Ten
     """Mean absolute error over the known entries of the masked rows.
 
     ``1/|K| sum_{(v, j) in K} |output_vj - y_vj|``, K as for `squared_error`; 0, with a gradient,
-    where there is none.
+    where K is empty.
 
     Args:
         output, y, mask: as for `squared_error`.

@@ -48,7 +48,7 @@ def ditto(fedavg: Method, *, penalty: float = 1.0) -> Method:
     Raises:
         ValueError: if `penalty` is negative, the server of `fedavg` does more than average, clients
             train more than the model, or clip gradients, or the model has buffers, such as a batch
-            norm's statistics: there is no place for those of a second model.
+            norm's statistics: there is no place for a second model's.
 
     Example:
         >>> method = ditto(fgl.fedavg(torch.nn.Linear(1, 1)))

@@ -82,7 +82,7 @@ def heurfedamp(
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
         False
 
-    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form is that of
+    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form follows
     https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py)
     """
     check_number("own", own, at_least=0, at_most=1)

@@ -45,14 +45,14 @@ def feddc(
 
     As the authors' code with plain SGD, whose trajectory this is, but for four things. The server
     tells n from the second round on, and in the first ``n_k = n``. S is a client's own number of
-    steps; there that of the mean client. Clients use theta; the authors report two means of the
+    steps; there the mean client's. Clients use theta; the authors report two means of the
     clients' models beside it. A gradient is clipped only where `fedavg` says so; there at 10.
 
     Args:
         fedavg: what clients train; its server averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is made; default by the path with plain SGD, else by gradients.
-        lr: eta; default that of the clients' optimiser.
+        lr: eta; default the rate of the clients' optimiser.
 
     Raises:
         ValueError: if a number is out of range, `lr` is not given and the optimiser has several,

@@ -54,7 +54,7 @@ def fedgm(
     """Clients send small graphs that give a model the same gradients; the server trains on them.
 
     In its first round a client makes ``int(reduction n)`` nodes for its n training nodes, with
-    about the same classes, features that begin as those of drawn nodes of the class, and edges
+    about the same classes, features that begin as a drawn node's of the class, and edges
     between all of them (`fgl.nn.PairWeights`). In each of `condense_steps` steps it draws a new
     model and moves, by Adam, the network of the edges `adjacency_steps` times, then the features
     `feature_steps` times, and so on, down
@@ -69,8 +69,8 @@ def fedgm(
     anew. Clients train nothing else.
 
     The public code differs in four places. It samples neighbours and at most 256 nodes of a class;
-    here a client's gradient is that of all. Its first features are those of drawn nodes in the
-    order of the classes, its labels in that of their numbers: here they fit. It runs each client's
+    here a client's gradient is over all nodes. It draws first features class by class and sorts
+    labels by how many there are, so they do not fit: here they do. It runs each client's
     network of edges on everybody's nodes, whose batch norm then sees all of them, and keeps the
     client's block; here a client sends its block. Its server takes the training step that is best
     on the validation nodes of the whole graph, which a server has not; here it takes the last.
@@ -79,8 +79,8 @@ def fedgm(
         fedavg: its model is trained; its loss and local training are not used.
         reduction: condensed nodes per training node, in [0, 1].
         condense_steps: of a client.
-        adjacency_steps: steps of the edges, before those of the features.
-        feature_steps: steps of the features, before those of the edges.
+        adjacency_steps: steps of the edges, before the features' turn.
+        feature_steps: steps of the features, before the edges' turn.
         condense_lr: the rate of the Adams that condense, the server's too.
         condense_width: of the network of the edges.
         fit_steps: of the server's training in a round; the second half has a tenth of the rate.

@@ -31,7 +31,7 @@ def fedper(
             what is shared, with which numbers a federation starts; its loss calls the client's own.
         shared: names of modules, e.g. ``("convs.0",)``.
         models: ``graph -> module``, each client's model, made once for each. Its first tensors are
-            drawn with a seed that the shared ones decide. Default: all have that of `fedavg`.
+            drawn with a seed that the shared ones decide. Default: all have the model of `fedavg`.
 
     Raises:
         TypeError: if `shared` is a string, or `models` no function.

@@ -9,7 +9,7 @@ take a step. So an epoch is an exchange of three rounds of the same clients:
 - ``STEP``: it takes a step on its own loss and on the gradients that came back.
 
 From its offer to its step a client keeps noise and dropout under ``"drawn"``, so that the gradients
-are those of what it generates again.
+fit what it generates again.
 """
 
 from __future__ import annotations
@@ -92,10 +92,10 @@ def fedsage_plus(
     from its own loss alone.
 
     Args:
-        fedavg: that of `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
+        fedavg: made by `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
         learns: what learns, the layers that make features or all of the generator.
-        judged: which generated neighbours others judge, those of nodes that miss some or all.
+        judged: which generated neighbours others judge, of nodes that miss some, or all.
         neighbours: ``(graph, count, width) -> features, number``, what a client compares others'
             neighbours with, drawn anew in each epoch.
 
@@ -267,7 +267,7 @@ def gradients_for(inbox: Inbox, client: int) -> Message:
 
 
 def check_offer(model: Any, message: Any, most: float) -> None:
-    """Refuse what is not P neighbours a row and two numbers for each, of so many nodes at most."""
+    """Refuse all but P neighbours a row and two numbers for each, for at most `most` nodes."""
     made, count, missing = (message[name] for name in UPLOADS[OFFER])
     _check(model, "made", made, count.numel())
     if count.dim() != 1 or count.dtype != made.dtype:
@@ -279,14 +279,14 @@ def check_offer(model: Any, message: Any, most: float) -> None:
 
 
 def check_gradients(model: Any, sent: Any, client: int, rows: Any) -> None:
-    """Refuse what is not one gradient for each offer of the others."""
+    """Refuse all but one gradient for each offer of the others."""
     check_keys(sent, [k for k in rows if k != str(client)], "gradients")
     for owner, gradient in sent.items():
         _check(model, f"gradients[{owner!r}]", gradient, int(rows[owner]))
 
 
 def _check(model: Any, name: str, value: Tensor, rows: int) -> None:
-    """Raise a ValueError unless a tensor is as neighbours of so many nodes are."""
+    """Raise a ValueError unless a tensor has the shape and dtype of neighbours of `rows` nodes."""
     places: int = model.num_neighbours
     want = (rows, places, model.features[2].out_features // places)
     if value.shape != want or value.dtype != model.count.weight.dtype:

@@ -218,7 +218,8 @@ def completed(inbox: Inbox, weight: Tensor, old: Any) -> Inbox:
 def filled(values: Tensor, own: Tensor, weight: Tensor, old: Tensor) -> Tensor:
     """Clients' tensors ``[K, ...]``, each one's own entries replaced by the mean of the others'.
 
-    So the weighted mean of all is that of those who share an entry; `old` where nobody does.
+    So the weighted mean of all is the mean of the clients who share an entry; `old` where nobody
+    does.
 
     Example:
         >>> own = torch.tensor([[False], [True]])

@@ -211,7 +211,7 @@ def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator
     """FedTAD's generator for a client's graph: its features and classes.
 
     Args:
-        like: with class labels; dtype and device are those of its features.
+        like: with class labels; dtype and device are its features'.
         seed: decides the first parameters.
         sizes: of a `fgl.nn.NodeGenerator`.
 

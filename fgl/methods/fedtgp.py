@@ -1,4 +1,4 @@
-"""FedTGP: the server learns prototypes that keep the classes apart, from those of the clients."""
+"""FedTGP: the server learns prototypes that keep the classes apart, from the clients' own."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def gcfl(
     eps2`` and Q has more than two clients: along the minimum cut of `similarity`. Delta_i has the
     parameters, not the statistics of a batch norm. Then every cluster does FedAvg. Only the clients
     that are here count. An absent one stays in the part that keeps the cluster's number, the larger
-    one (of equals, that of the smallest client), and is sent that part's model next.
+    one (of equals, the smallest client's), and is sent that part's model next.
 
     Args:
         fedavg: what clients train and send; its server works for each cluster alone, with a state
@@ -113,7 +113,7 @@ def gcfl(
         int64 ``[num_clients]``, count; and under ``"0/..."`` what `fedavg` keeps of cluster 0.
 
     Raises:
-        TypeError: if a number is none.
+        TypeError: if an argument is no number.
         ValueError: if a number is out of range, or `fedavg` is a `scaffold`.
 
     Example:
@@ -189,7 +189,7 @@ def gcfl_plus(
             ends, which a client sends as ``"gradient_norm"``.
 
     Raises:
-        TypeError: if a number is none.
+        TypeError: if an argument is no number.
         ValueError: if a number is out of range, or `sequence` is unknown.
 
     Example:

@@ -51,7 +51,7 @@ def scaffold(
     Args:
         fedavg: what clients train; its gradients are corrected before the optimiser's step.
         control: how control variates are made; default option II with plain SGD, else option I.
-        lr: eta of option II; default that of the clients' optimiser.
+        lr: eta of option II; default the rate of the clients' optimiser.
         server_lr: eta_g, at least 0.
 
     Raises:

@@ -95,7 +95,7 @@ def unlearned(
 
     Raises:
         ValueError: if a number is out of range, the server of `fedavg` does more than average, or
-            clients train more than the model; in a round, if there are not so many clients.
+            clients train more than the model; in a round, if there is no such client.
 
     Example:
         >>> method = unlearned(fgl.fedavg(torch.nn.Linear(1, 1)), client=1, at=5)

@@ -162,7 +162,7 @@ class EgoSAGE(nn.Module):
 
     Raises:
         TypeError: if a fan-out is no integer.
-        ValueError: if a fan-out is below 1, or there is none.
+        ValueError: if a fan-out is below 1, or there are no fan-outs.
 
     Example:
         >>> model = EgoSAGE(4, 8, 2)

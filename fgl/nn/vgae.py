@@ -20,8 +20,8 @@ class VGAE(nn.Module):
     ``H = ReLU(GCN_1(X, A))``, ``mu = GCN_mu(H, A)``, ``log sigma = GCN_sigma(H, A)``,
     ``z = mu + noise * sigma`` in training and ``z = mu`` otherwise (FedVGAE, Eq. 2-4). Links are
     decoded by inner products, classes by an MLP. The encoder's keys, ``conv1``, ``conv_mu`` and
-    ``conv_logstd``, are those of PyTorch Geometric's example of a ``VariationalGCNEncoder``, those
-    of the classifier start with ``head``.
+    ``conv_logstd``, are named as in PyTorch Geometric's example ``VariationalGCNEncoder``; the
+    classifier's start with ``head``.
 
     Args:
         in_channels: number of node features.

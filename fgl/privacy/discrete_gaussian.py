@@ -52,8 +52,8 @@ def gap_of_sum(number: int, *, sigma: float) -> float:
     Let n clients hold whole numbers, add rounded normal numbers, and tell the sum. The sum, and
     what each rounding cut off, together have the density of the Gaussian mechanism's result with
     ``sqrt(n) sigma`` and of cuts that do not depend on the data, times a factor from ``e^-tau`` to
-    ``e^tau``. Here ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``, which is at least that of Kairouz et
-    al. (Theorem 11). So a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private
+    ``e^tau``. Here ``tau = 10 (n - 1) exp(-pi^2 sigma^2)``, which is at least Kairouz et al.'s
+    (Theorem 11). So a sum of P entries is ``(epsilon + 2 P tau, e^(P tau) delta)``-private
     where the Gaussian mechanism is ``(epsilon, delta)``-private.
 
     Args:

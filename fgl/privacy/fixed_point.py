@@ -84,7 +84,7 @@ def decode(total: Tensor, weight: int, *, bits: int, bound: float, like: Tensor)
 
 
 def largest_weight(num_clients: int, *, bits: int, bound: float) -> int:
-    """What each of so many clients may weigh, so that no sum of theirs leaves its word.
+    """The largest weight of each of `num_clients` clients whose sum still fits its word.
 
     Example:
         >>> largest_weight(10, bits=28, bound=1024)

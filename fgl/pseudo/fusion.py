@@ -139,7 +139,7 @@ def label_loss(logits: Tensor, labels: Tensor, mask: Tensor) -> Tensor:
 
     Args:
         logits: ``[N, C]``.
-        labels: int64 ``[N]``, -1 where there is none.
+        labels: int64 ``[N]``, -1 where a node has none.
         mask: bool ``[N]``, which nodes may count: those that do not train.
 
     Returns:

@@ -30,7 +30,7 @@ def adapted(
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, clients train networks of their own.
 
-    The first step's model is that of its best round of validation. The second step is
+    The first step ends with the model of its best validation round. The second step is
     `fgl.methods.adafgl` with the task's local training; each client is scored on its own nodes.
 
     Args:

@@ -192,7 +192,7 @@ def mend(
 
 
 def _places(part: Graph, whole: Graph) -> Tensor:
-    """Where the nodes of a part are in the whole; both have the same `node_id`s, or one is none."""
+    """Where the nodes of a part are in the whole; both have the same `node_id`s, or one none."""
     if part.node_id is None:
         raise ValueError("Expected seen to have node_id, but got none")
     if whole.node_id is None:
@@ -244,7 +244,7 @@ def mended(
         gen_wide: width of the layer from which a generator makes features.
         gen_rounded: whether counts are rounded; else their fraction is cut off.
         gen_learns: what learns from the others' gradients, what makes features or all.
-        gen_judged: which generated neighbours others judge, those of nodes that miss some or all.
+        gen_judged: which generated neighbours others judge, of nodes that miss some, or all.
         gen_reads: what a generator reads when its graph is mended, the graph without the hidden
             nodes, or the whole one.
         equal: whether all clients of the task weigh the same, as in the public code.

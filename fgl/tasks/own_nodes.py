@@ -29,7 +29,7 @@ def own_node_task(
     ``L = CE + kl / n KL(q(z | x, A) || N(0, 1))``, KL being the mean over the n nodes: the printed
     sum is divided by n twice, as in `link_task`. A client weighs as many as it has nodes, keeps
     the model that it trained, and is scored with it on its own test nodes; metrics that end in
-    ``_before`` are those of the model it started its round from.
+    ``_before`` score the model that it started its round from.
 
     Args:
         clients: graphs with labels and masks of their own.

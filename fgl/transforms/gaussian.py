@@ -142,7 +142,7 @@ def central_gaussian(
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 
-    Epsilon is that of the client who took part most often. At client level it bounds what all
+    Epsilon is for the client who took part most often. At client level it bounds what all
     messages together tell of all the data of one client; with `per_example_gaussian` what they
     tell of one example. Each transform says which neighbours it compares. Scores are not covered,
     nor are losses with `central_gaussian`.
@@ -197,7 +197,7 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
     """The method whose server counts in how many rounds each client took part.
 
     Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
-    Where `lost` answers count too, so do those of a round of which none came.
+    Where `lost` answers count too, so does a round from which no answer came.
     """
     said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 

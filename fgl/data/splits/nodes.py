@@ -54,7 +54,7 @@ def class_capped_split(
     num_test: int | None = None,
     seed: int = 0,
 ) -> Graph:
-    """Up to so many training nodes per class, then validation nodes, the rest is for the test.
+    """At most a number of training nodes per class, then validation nodes, the rest for the test.
 
     A smaller class lies entirely in the training set, so the test set's classes are skewed (FGSSL).
 

@@ -24,8 +24,8 @@ def split_by_time(
 ) -> Graph:
     """The earliest edges as messages; the later ones as pairs that a model is asked about.
 
-    The model reads edges of which all are earlier than any pair. Pairs that train are earlier than
-    those that validate, and these than those of the test. No edge is both: a pair whose answer is
+    The model reads edges of which all are earlier than any pair. Training pairs are earlier than
+    validation pairs, and these earlier than test pairs. No edge is both: a pair whose answer is
     read as a feature of an edge could be copied. Edges of one time are not torn apart; they are in
     the later window.
 

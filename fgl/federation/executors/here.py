@@ -76,7 +76,8 @@ class Here:
 
     Raises:
         TypeError: if `clients` are neither graphs nor a task.
-        ValueError: if there is none, their features differ in number, or `at_once` is no number.
+        ValueError: if there are no clients, their features differ in number, or `at_once` is no
+            number.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=3, hidden=8).load(seed=0)

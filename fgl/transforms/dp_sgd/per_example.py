@@ -61,9 +61,9 @@ def per_example_gaussian(
 
     Examples must be independent: the graphs of a collection, or the rows of a graph without edges.
     A graph with edges is refused, since a node is then in the gradients of its neighbours, and an
-    edge in those of all that see it. So is a method whose loss is not the mean of its examples'
-    (tried with some of them in each round), or whose `receive` or `send` asks for what an example
-    says. Graphs are taken one after the other, so their clients cannot train as one batch.
+    edge in the gradients of all nodes that see it. So is a method whose loss is not the mean of its
+    examples' (tried with some of them in each round), or whose `receive` or `send` asks for what an
+    example says. Graphs are taken one after the other, so their clients cannot train as one batch.
 
     The server sees no clipped client here: `privacy_spent` says what its messages tell of one
     example.

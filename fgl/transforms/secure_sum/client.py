@@ -40,7 +40,7 @@ from .signed import Signatures
 
 @dataclass(frozen=True)
 class Client:
-    """A client's functions, around those of the method."""
+    """A client's functions, around the method's."""
 
     method: Method
     terms: Terms

@@ -75,7 +75,7 @@ class Terms:
         return hashlib.sha256(spelled + parts.as_bytes(keys)).digest()
 
     def check(self, number: int) -> None:
-        """Raise unless the threshold is large enough for an exchange of so many clients.
+        """Raise unless the threshold is large enough for an exchange of `number` clients.
 
         More than half keeps two groups without a common client from being asked for two secrets.
         Lists that overlap pass it; against them `signed` demands more.
@@ -151,7 +151,7 @@ def phase_of(message: Message) -> Tensor:
 
 
 def told_shares(inbox: Inbox, state: State, exchange: int) -> list[int]:
-    """The clients in the sum whose masks were asked for in this round, if those of any were."""
+    """The clients in the sum whose masks were asked for in this round, if any."""
     known = state.get(ASKED, START)
     last = inbox.round is None or inbox.round % exchange == exchange - 1
     if int(known["phase"]) != SHARES or not last or not inbox.asked:

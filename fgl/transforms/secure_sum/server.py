@@ -49,7 +49,7 @@ class CannotSum(ValueError):
 
 @dataclass(frozen=True)
 class Server:
-    """The server's functions, around those of the method."""
+    """The server's functions, around the method's."""
 
     method: Method
     terms: Terms

@@ -37,8 +37,8 @@ def secure_sum(
     an exchange of four rounds of the run: clients say their public keys; they give each other
     shares of their secrets in sealed letters; they train and send what they made, masked; they tell
     the shares that take the masks off. So ``num_rounds=40`` are ten rounds of the method:
-    `summed_rounds` makes one line of each. Between two exchanges outbox and states are those of the
-    method.
+    `summed_rounds` makes one line of each. Between two exchanges outbox and states are the
+    method's.
 
     Args:
         method: its server needs the mean of the models, weighted by ``num_examples``, and of

@@ -15,7 +15,7 @@ from ...method.message import Message, leaves
 def pack(message: Mapping[str, Any]) -> bytes:
     """A message or a state as bytes: names in their order, dtypes, shapes and every bit.
 
-    The format is that of safetensors, which contains no code. Its header has the names and their
+    The format is safetensors, which contains no code. Its header has the names and their
     nesting.
 
     Args:
