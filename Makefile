@@ -2,6 +2,9 @@
 PYTHON ?= python3
 PIP_ARGS ?=
 BIN := .venv/bin
+ifeq ($(origin BIN),command line)
+  $(error Expected BIN to be .venv/bin, which the targets install into, but got $(BIN))
+endif
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

@@ -220,6 +220,12 @@ def data(**given: Any) -> Data:
 REFUSED: list[tuple[Any, type[Exception], str]] = [
     (data(smiles="C", pos=torch.ones(2, 3)), ValueError, r"but got \['pos', 'smiles'\] besides"),
     (data(adj_t=torch.eye(2)), ValueError, r"but got \['adj_t'\] besides"),
+    (data(time=torch.ones(2)), ValueError, "besides: times of edges are called edge_time; see"),
+    (
+        data(**dict.fromkeys(("src", "dst", "t", "msg"), torch.ones(2))),
+        ValueError,
+        r"give them as Data\(x=..., edge_index=torch.stack\(\[data.src, data.dst\]\), edge_time",
+    ),
     (HeteroData(), TypeError, "one type, but got HeteroData: see fgl.data.from_hetero"),
     (data(x=None), ValueError, r"data.x = torch.ones\(data.num_nodes, 1\)"),
     (

@@ -173,7 +173,7 @@ def test_another_dropout_of_the_model_is_another_run(tmp_path: Path) -> None:
 def test_another_weight_of_a_method_is_another_run(tmp_path: Path) -> None:
     prox = methods.fedprox
     fgl.run(prox(PLAIN, mu=0.1), graphs(), num_rounds=1, checkpoint=tmp_path)
-    text = r"of this run with settings of fedprox={'mu': 5\.0}, but got {'mu': 0\.1}"
+    text = r"of this run with settings of fedprox={'mu': 5\.0}, but got {'mu': 0\.1}: take another"
     with pytest.raises(ValueError, match=text):
         fgl.run(prox(PLAIN, mu=5.0), graphs(), num_rounds=2, checkpoint=tmp_path)
 

@@ -527,3 +527,15 @@ def test_a_score_of_another_method_says_the_cause_and_what_to_do(build: Any) -> 
         num_rounds=1,
         evaluate=fgl.evaluate_on(build(plain), graph(), clients),
     )
+
+
+def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
+    plain, clients = fedavg(model()), graphs()
+    score = fgl.evaluate_on(plain, graph(), clients)
+    other = fgl.methods.ditto(plain)
+    with pytest.warns(UserWarning, match="deploy other models than those that are scored") as seen:
+        fgl.run(other, clients, num_rounds=2, evaluate=score)
+    assert len(seen) == 1 and repr(other) in str(seen[0].message)
+    again = fgl.methods.ditto(plain)  # built twice, and with another server: no warning
+    fgl.run(again, clients, num_rounds=1, evaluate=fgl.evaluate_on(other, graph(), clients))
+    fgl.run(fgl.methods.fedprox(plain, mu=0.1), clients, num_rounds=1, evaluate=score)

@@ -126,9 +126,12 @@ def advice(found: Found, ranks: Ranking | None) -> list[str]:
     order = sorted(average, key=lambda name: -average[name])
     spent = {name: costs(found, (name, *blocks[0])) for name in order}
     sends = {name: own["up"] + own["down"] for name, own in spent.items()}
+    first = "In doubt, take" if len(blocks) > 2 else "First so far is"
     lines = [
-        f"**In doubt, take {order[0]}**: {average[order[0]]:.1f} % on average over "
-        f"{len(blocks)} {plural('block', len(blocks))}, where FedAvg has {average[BASE]:.1f} %."
+        f"**{first} {order[0]}**: {average[order[0]]:.1f} % on average over "
+        f"{len(blocks)} {plural('block', len(blocks))}, where FedAvg has {average[BASE]:.1f} %. "
+        "Where clients are cut otherwise the order is another: [the matrix](matrix.md) has four "
+        "more tasks, on which few methods gain over FedAvg."
     ]
     if ranks is not None:
         like = ranks.like_the_best()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +23,17 @@ from .scores import means
 from .training.train import in_mode
 
 Key = TypeVar("Key")
+_RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
+
+
+@contextmanager
+def running(method: Method) -> Iterator[None]:
+    """While this method runs, a score that asks a method with another `deploy` warns, once."""
+    token = _RUNNING.set(method)
+    try:
+        yield
+    finally:
+        _RUNNING.reset(token)
 
 
 def deployed(
@@ -37,12 +51,17 @@ def deployed(
     Raises:
         ValueError: when called, if a model is not whole.
 
+    Warns:
+        UserWarning: once, when called in a run of a method with another `deploy`.
+
     Example:
         >>> model = torch.nn.Linear(1, 1)
         >>> outbox = {0: {"model": dict(model.state_dict())}}
         >>> deployed(fgl.fedavg(model), [None])(outbox, {})[0] is outbox[0]["model"]
         True
     """
+
+    warned: set[str] = set()
 
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used: dict[int, Params] = {}
@@ -58,9 +77,26 @@ def deployed(
                 raise ValueError(f"{error}. {_cause(method)}") from error
             whole.add(id(params))
             used[client] = params
+        other = _deploys_otherwise(method)
+        if other and other not in warned:
+            warned.add(other)
+            warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
         return used
 
     return models
+
+
+def _deploys_otherwise(method: Method) -> str:
+    """What the running method deploys, where that is not what `method` deploys."""
+    runs = _RUNNING.get()
+    if runs is None or _code(runs.deploy) == _code(method.deploy):
+        return ""
+    return f"The clients of {runs!r} deploy other models than those that are scored"
+
+
+def _code(function: Callable[..., Any]) -> Any:
+    """What tells a function from another one, however often its builder was called."""
+    return getattr(function, "__code__", function)
 
 
 def _cause(method: Method) -> str:

@@ -16,6 +16,7 @@ import torch
 from ..checks import check_number, check_share
 from ..graph import Graph
 from .callbacks import Callback, heard
+from .evaluate import running
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
 from .gate.guard import checked, unchanged
@@ -158,6 +159,7 @@ def run(
     with ExitStack() as stack:
         folder = stack.enter_context(opened(checkpoint, values))
         stack.enter_context(memory_kept())
+        stack.enter_context(running(method))
         if folder is not None:
             saved = folder.load(_device(method, place))
             if saved is not None and method.unknown:

@@ -64,9 +64,16 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
         for key in sorted(stored)
         if key not in readable and getattr(data, key, None) is not None
     ]
-    if unread:
+    if {"src", "dst", "t"} <= set(unread):
         raise ValueError(
-            f"Expected data to have fields that a Graph has, but got {unread} besides: see "
+            "Expected data to be a Data or a Batch, but got times of events: give them as "
+            "Data(x=..., edge_index=torch.stack([data.src, data.dst]), edge_time=data.t, "
+            "edge_attr=data.msg)"
+        )
+    if unread:
+        times = "times of edges are called edge_time; " if {"time", "t"} & set(unread) else ""
+        raise ValueError(
+            f"Expected data to have fields that a Graph has, but got {unread} besides: {times}see "
             f"fgl.Graph for their names, or leave them out by ignore={unread}"
         )
 

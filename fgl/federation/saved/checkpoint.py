@@ -321,7 +321,7 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
         if other != value:
             raise ValueError(
                 f"Expected checkpoint {path} to be of this run with {key}={value}, "
-                f"but got {other}{HINTS.get(key, '')}"
+                f"but got {other}{HINTS.get(key, ': take another folder for another run')}"
             )
 
 
