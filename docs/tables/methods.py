@@ -27,6 +27,18 @@ are from [the matrix](matrix.md): the difference in points from FedAvg of the sa
 FedSage+ from FedSage), mean over seeds and standard error. The matrix has errors of ESOL too, which
 are no points. `python docs/tables/methods.py` writes this page.
 
+## Which method should I use?
+
+FedAvg first, and training alone beside it: they are one line each. Then ask whom you score.
+
+- **One model for everybody** (as in the table below): with equal trials few methods gain over
+  FedAvg, and most differences are within the errors. Choose by what you need, such as fewer bytes,
+  a secure sum, or a robust mean.
+- **Each client's own model on its own nodes**, where clients are communities of a graph: training
+  alone may beat FedAvg, and then methods that keep or correct something of each client pay.
+  [The leaderboard](leaderboard.md#what-to-use-when) says which, with bytes and seconds.
+- **Clients with other features, classes or networks**: [FedPer](guides/clients_that_differ.md).
+
 """
 # What the tables call a function, where it is not the function's own name.
 CALLED = {
