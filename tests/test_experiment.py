@@ -317,7 +317,9 @@ def test_dropped_messages_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert "run: 2 messages dropped, the first (round, client): (0, 1, " in capsys.readouterr().out
 
 
-def test_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     want, _ = cli(main, argv=["--rounds", "3"])
 
     def interrupt(num_rounds: int, name: str) -> Any:
@@ -330,8 +332,9 @@ def test_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     flags = ["--rounds", "3", "--checkpoint", str(tmp_path / "runs")]
     with monkeypatch.context() as patch:
         patch.setattr("fgl.experiment.run.progress", interrupt)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(SystemExit, match="130"):
             cli(main, argv=flags)
+    assert "--checkpoint FOLDER the same command goes on" in capsys.readouterr().err
     again, result = cli(main, argv=flags)
     assert but_seconds(again) == but_seconds(want)
     assert len(result.history) == 3

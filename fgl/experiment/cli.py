@@ -54,7 +54,7 @@ def cli(
         The result of `main`; with several ``--seeds``, a list of the results.
 
     Raises:
-        SystemExit: after ``--help``, and with code 2 for flags that make no sense.
+        SystemExit: after ``--help``; code 2 for flags that make no sense, 130 for an interrupt.
         ImportError: where tyro is not installed.
         TypeError: where two flags have the same name, or one has neither a type nor a default.
         ValueError: for a preset with an unknown flag, or with a value that is refused.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -207,6 +208,9 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
     token = _ORIGIN.set(origin)
     try:
         yield
+    except KeyboardInterrupt:
+        print("\nInterrupted; with --checkpoint FOLDER the same command goes on", file=sys.stderr)
+        raise SystemExit(130) from None
     finally:
         _ORIGIN.reset(token)
 
