@@ -20,7 +20,7 @@ from fgl.sampler import NeighbourSampler
 from fgl.tasks.sampled_nodes import sampled_steps
 
 FANOUTS = (10, 10)
-SCORED = 2000  # test nodes that a client scores itself with, at most
+SCORED = 1000  # test nodes that a client scores itself with, at most
 SEED = 0
 
 
@@ -41,7 +41,7 @@ def method(sizes: Sizes) -> fgl.Method:
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     model = fgl.nn.SAGE(sizes.features, sizes.hidden, sizes.classes, num_layers=len(FANOUTS))
-    adam = partial(torch.optim.Adam, lr=0.003)
+    adam = partial(torch.optim.Adam, lr=0.01)
 
     def batches(graph: fgl.Graph, context: Any) -> Steps:
         steps = sampled_steps(sampler(graph), context, batch_size=sizes.batch_size)

@@ -41,7 +41,10 @@ LIKE: dict[str, Any] = {"num_classes": CLASSES, "community_size": 2000, "tail": 
 SIGNAL = 0.16  # as `large_graph` has it
 ROWS = 2**16  # whose features are drawn at a time, each block from a seed of its own
 TRAIN, VAL = 0.04, 0.01  # of the nodes; the others test
-ASKED = {"client_mb": 1500, "server_mb": 2000}
+CLIENT, SERVER = "peak of a client's process, MB", "peak of the server's process, MB"
+ROUND, RISING = "seconds of a round", "test accuracy by round, %"
+KILLED = "survives a kill -9 of a client's process"
+ASKED = {CLIENT: "< 1,500", SERVER: "< 2,000", ROUND: "minutes", RISING: "rising", KILLED: "yes"}
 
 
 def make_graph(folder: Path, nodes: int) -> dict[str, Any]:
@@ -139,6 +142,8 @@ def watched(command: list[str], folder: Path, rounds: int, kill: int) -> dict[st
     told = folder / "rounds.jsonl"
     out: dict[str, Any] = kept(folder / "watched.json") or {"client_peak_mb": 0}
     before = len(told.read_text().splitlines()) if told.exists() else 0
+    if before >= rounds:
+        return out
     with (folder / "run.log").open("ab") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
     with shown("rounds", rounds, unit="round", bar_after=0) as advance:
@@ -183,43 +188,46 @@ def stage(name: str, folder: Path, *words: str) -> dict[str, Any]:
     return found  # type: ignore[no-any-return]
 
 
-def table(report: dict[str, Any]) -> str:
-    """Figures asked and reached, and the rounds."""
-    of, graph, clients, run = (report[k] for k in ("machine", "graph", "clients", "run"))
-    rounds = run["rounds"]
-    slowest = max(record["seconds"] for record in rounds)
-    rate = [record["metrics"]["test_accuracy"] for record in rounds]
-    killed = run.get("killed")
-    lost = [record["dropped"] for record in rounds if killed and record["round"] == killed["round"]]
+def table(runs: list[dict[str, Any]]) -> str:
+    """Figures asked and reached, a column for each size that was run."""
+    of = runs[-1]["machine"]
+    columns = [column(run) for run in runs]
+    heads = [f"{run['graph']['nodes']:,} nodes, {run['num_clients']} clients" for run in runs]
     lines = [
-        f"{of['cpu']}, {of['cores']} cores, commit {of['commit']}: {graph['nodes']:,} nodes, "
-        f"{graph['entries']:,} entries of `edge_index`, {report['num_clients']} clients of "
-        f"{clients['smallest']:,} to {clients['largest']:,} nodes, {report['participants']} of "
-        "them in a round.\n",
-        "| | asked | reached |",
-        "|---|---|---|",
-        f"| peak of a client's process, MB | < 1,500 | {run['client_peak_mb']:,} |",
-        f"| of it at most not mapped, MB | | {run['client_own_mb']:,} |",
-        f"| peak of the server's process, MB | < 2,000 | {rounds[-1]['server_peak_mb']:,} |",
-        f"| the slowest round, seconds | minutes | {slowest:.0f} |",
-        f"| accuracy by round | rising | {', '.join(f'{100 * each:.1f} %' for each in rate)} |",
+        f"{of['cpu']}, {of['cores']} cores, commit {of['commit']}.\n",
+        f"| | asked | {' | '.join(heads)} |",
+        "|---" * (2 + len(runs)) + "|",
     ]
-    if killed:
-        said = "all participants counted" if not lost[0] else f"dropped: {lost[0]}"
-        lines.append(
-            f"| a worker killed with signal 9 in round {killed['round']} | survived | {said} |"
-        )
-    made = f"{graph['seconds']:.0f} | {graph['peak_mb']:,}"
-    cuts = f"{clients['seconds']:.0f} | {clients['peak_mb']:,}"
-    lines += [
-        "",
-        "| stage | seconds | peak MB |",
-        "|---|---|---|",
-        f"| make the graph and write it | {made} |",
-        f"| cut it ({clients['partition']}, {clients['cut_seconds']:.0f} s, "
-        f"{100 * clients['edges_kept']:.1f} % of the edges kept) and write the clients | {cuts} |",
-    ]
+    for name in columns[0]:
+        cells = [column[name] for column in columns]
+        lines.append(f"| {name} | {ASKED.get(name, '')} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def column(report: dict[str, Any]) -> dict[str, str]:
+    """What one size reached."""
+    graph, clients, run = (report[name] for name in ("graph", "clients", "run"))
+    rounds, killed = run["rounds"], run.get("killed")
+    rate = [f"{100 * record['metrics']['test_accuracy']:.1f}" for record in rounds]
+    seconds = [record["seconds"] for record in rounds]
+    lost = [record["dropped"] for record in rounds if killed and record["round"] == killed["round"]]
+    return {
+        "entries of `edge_index`": f"{graph['entries']:,}",
+        "nodes of a client": f"{clients['smallest']:,} to {clients['largest']:,}",
+        "participants of a round": str(report["participants"]),
+        CLIENT: f"{run['client_peak_mb']:,}",
+        "of it not mapped, MB": f"{run['client_own_mb']:,}",
+        SERVER: f"{max(record['server_peak_mb'] for record in rounds):,}",
+        ROUND: f"{seconds[0]:.0f}, then {min(seconds[1:]):.0f} to {max(seconds[1:]):.0f}",
+        RISING: ", ".join(rate),
+        KILLED: "" if not lost else f"{lost[0]}" if lost[0] else "yes, all participants counted",
+        "edges kept by the cut": f"{100 * clients['edges_kept']:.1f} %",
+        "the cut alone, processor seconds": f"{clients['cut_seconds']:.0f}",
+        "make and write the graph, seconds": f"{graph['seconds']:.0f}",
+        "its peak, MB": f"{graph['peak_mb']:,}",
+        "cut and write the clients, seconds": f"{clients['seconds']:.0f}",
+        "the peak of that, MB": f"{clients['peak_mb']:,}",
+    }
 
 
 def main() -> None:
@@ -230,7 +238,7 @@ def main() -> None:
         rounds=5,
         partition=flag("ldg", "how the graph is cut", choices=("ldg", "metis")),
         hidden=128,
-        batch_size=512,
+        batch_size=256,
         workers=flag(2, "processes of clients"),
         kill=flag(2, "round in which a client's process is killed; -1 for none"),
         folder=flag(Path("papers-like"), "where graph, clients and rounds are kept"),
@@ -239,7 +247,7 @@ def main() -> None:
     )
     folder = args.folder.resolve()
     if args.report:
-        publish("papers-like", table(kept(RESULTS / "papers_like.json")))
+        publish("papers-like", table(kept(RESULTS / "papers_like.json")["runs"]))
         return
     words = ["--nodes", str(args.nodes), "--clients", str(args.clients)]
     words += ["--partition", args.partition]
@@ -256,7 +264,7 @@ def main() -> None:
         write({**found, "peak_mb": round(memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
     folder.mkdir(parents=True, exist_ok=True)
-    report: dict[str, Any] = {"benchmark": "papers_like", "machine": machine()}
+    report: dict[str, Any] = {"machine": machine()}
     report |= {"num_clients": args.clients, "participants": args.participants}
     report["graph"] = stage("graph", folder, *words)
     if report["graph"]["nodes"] != args.nodes:
@@ -270,8 +278,14 @@ def main() -> None:
     run = watched(command, folder, args.rounds, args.kill)
     lines = (folder / "rounds.jsonl").read_text().splitlines()
     report["run"] = {**run, "rounds": [json.loads(line) for line in lines]}
-    write(report, args.json)
-    print(table(report))
+    others = [one for one in kept(args.json).get("runs", ()) if size(one) != size(report)]
+    runs = sorted([*others, report], key=size)
+    write({"benchmark": "papers_like", "runs": runs}, args.json)
+    print(table([report]))
+
+
+def size(report: dict[str, Any]) -> tuple[int, int]:
+    return report["graph"]["nodes"], report["num_clients"]
 
 
 if __name__ == "__main__":

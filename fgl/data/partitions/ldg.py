@@ -97,7 +97,7 @@ def _by_target(edge_index: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
 
 
 def _counts(degree: Tensor, near: Tensor, num_parts: int) -> Tensor:
-    """How many of its neighbours each node of a block has in each part, int64 ``[block, parts]``."""
+    """Neighbours of each node of a block in each part, int64 ``[block, parts]``."""
     base = torch.arange(0, len(degree) * (num_parts + 1), num_parts + 1)
     key = base.repeat_interleave(degree, output_size=len(near)).add_(near)
     count = key.bincount(minlength=len(degree) * (num_parts + 1))
