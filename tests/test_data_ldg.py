@@ -62,6 +62,11 @@ def test_it_is_the_rule_of_the_paper(block: int, passes: int, slack: float, seed
     assert lists(ldg_partition(SMALL, 5, **how)) == twin(SMALL, 5, **how)
 
 
+def test_the_default_is_ten_passes_of_a_64th_of_the_nodes() -> None:
+    want = twin(SMALL, 3, passes=10, slack=0.05, block=9, seed=0)
+    assert lists(ldg_partition(SMALL, 3)) == want
+
+
 @pytest.mark.parametrize("slack", [0.0, 0.1])
 @pytest.mark.parametrize("num_clients", [1, 2, 7, 40, 599, 600])
 @pytest.mark.parametrize("hub", [False, True])

@@ -210,7 +210,8 @@ def column(report: dict[str, Any]) -> dict[str, str]:
     rounds, killed = run["rounds"], run.get("killed")
     rate = [f"{100 * record['metrics']['test_accuracy']:.1f}" for record in rounds]
     seconds = [record["seconds"] for record in rounds]
-    lost = [record["dropped"] for record in rounds if killed and record["round"] == killed["round"]]
+    after = [record for record in rounds if killed and record["round"] >= killed["round"]]
+    lost = sum(len(record["dropped"]) for record in after)
     return {
         "entries of `edge_index`": f"{graph['entries']:,}",
         "nodes of a client": f"{clients['smallest']:,} to {clients['largest']:,}",
@@ -220,7 +221,7 @@ def column(report: dict[str, Any]) -> dict[str, str]:
         SERVER: f"{max(record['server_peak_mb'] for record in rounds):,}",
         ROUND: f"{seconds[0]:.0f}, then {min(seconds[1:]):.0f} to {max(seconds[1:]):.0f}",
         RISING: ", ".join(rate),
-        KILLED: "" if not lost else f"{lost[0]}" if lost[0] else "yes, all participants counted",
+        KILLED: f"{lost} uploads lost since" if lost else "yes, no upload lost" if after else "",
         "edges kept by the cut": f"{100 * clients['edges_kept']:.1f} %",
         "the cut alone, processor seconds": f"{clients['cut_seconds']:.0f}",
         "make and write the graph, seconds": f"{graph['seconds']:.0f}",
