@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -87,3 +88,26 @@ def test_a_worker_is_found_by_its_title_among_the_processes_below() -> None:
     finally:
         os.killpg(above.pid, signal.SIGKILL)
         above.wait()
+
+
+def test_one_busy_worker_is_killed_and_the_new_one_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    killed: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda *words: killed.append(words))
+    out: dict[str, Any] = {"client_peak_mb": 0, "client_own_mb": 0}
+    idle, busy = ("ray::ClientAppActor", 500.0, 300.0), ("ray::ClientAppActor.run", 400.0, 350.0)
+    MODULE.note(out, {7: idle, 8: busy, 9: busy}, None)
+    assert not killed
+    MODULE.note(out, {7: idle, 8: busy, 9: busy}, 2)
+    MODULE.note(out, {7: idle, 9: busy}, 2)
+    assert killed == [(8, signal.SIGKILL)]
+    assert "after" not in out["killed"]
+    MODULE.note(out, {7: idle, 9: busy, 12: idle}, None)
+    assert out["killed"] == {"round": 2, "pid": 8, "workers": [7, 8, 9], "after": [12]}
+    assert (out["client_peak_mb"], out["client_own_mb"]) == (500, 350)
+
+
+def test_a_round_that_was_played_twice_counts_once(tmp_path: Path) -> None:
+    assert MODULE.played(tmp_path) == []
+    lines = [{"round": 0, "n": 1}, {"round": 1, "n": 1}, {"round": 1, "n": 2}]
+    (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert MODULE.played(tmp_path) == [lines[0], lines[2]]

@@ -139,9 +139,8 @@ def workers_of(pid: int) -> dict[int, tuple[str, float, float]]:
 
 def watched(command: list[str], folder: Path, rounds: int, kill: int) -> dict[str, Any]:
     """Run the rounds, note what their processes take, and kill one in a round."""
-    told = folder / "rounds.jsonl"
-    out: dict[str, Any] = kept(folder / "watched.json") or {"client_peak_mb": 0}
-    before = len(told.read_text().splitlines()) if told.exists() else 0
+    out: dict[str, Any] = kept(folder / "watched.json") or {"client_peak_mb": 0, "client_own_mb": 0}
+    before = len(played(folder))
     if before >= rounds:
         return out
     with (folder / "run.log").open("ab") as log:
@@ -150,42 +149,45 @@ def watched(command: list[str], folder: Path, rounds: int, kill: int) -> dict[st
         advance(before)
         while process.poll() is None:
             time.sleep(0.5)
-            workers = workers_of(process.pid)
-            for number, (title, peak, own) in workers.items():
-                out["client_peak_mb"] = max(out["client_peak_mb"], round(peak))
-                out["client_own_mb"] = max(out.get("client_own_mb", 0), round(own))
-                busy = title.endswith(".run")
-                if before == kill and busy and "killed" not in out:
-                    os.kill(number, signal.SIGKILL)
-                    out["killed"] = {"round": kill, "pid": number, "workers": sorted(workers)}
-            if "killed" in out and "after" not in out["killed"]:
-                new = sorted(set(workers) - set(out["killed"]["workers"]))
-                if new:
-                    out["killed"]["after"] = new
-            done = len(told.read_text().splitlines()) if told.exists() else 0
+            note(out, workers_of(process.pid), kill if before == kill else None)
+            done = len(played(folder))
             advance(done - before)
-            if done > before:
-                write(out, folder / "watched.json")
             before = done
-    write(out, folder / "watched.json")
+            write(out, folder / "watched.json")
     if process.returncode:
         raise RuntimeError(f"Expected the rounds to end, but got {process.returncode}: {log.name}")
     return out
+
+
+def note(out: dict[str, Any], workers: dict[int, Any], kill: int | None) -> None:
+    """Note the workers' peaks, and who is new since one was killed; kill a busy one in a round."""
+    for number, (title, peak, own) in workers.items():
+        out["client_peak_mb"] = max(out["client_peak_mb"], round(peak))
+        out["client_own_mb"] = max(out["client_own_mb"], round(own))
+        if kill is not None and "killed" not in out and title.endswith(".run"):
+            os.kill(number, signal.SIGKILL)
+            out["killed"] = {"round": kill, "pid": number, "workers": sorted(workers)}
+    killed = out.get("killed")
+    if killed and "after" not in killed and set(workers) - set(killed["workers"]):
+        killed["after"] = sorted(set(workers) - set(killed["workers"]))
+
+
+def played(folder: Path) -> list[dict[str, Any]]:
+    """The rounds so far; one that was played again after an interruption counts as it ended."""
+    path = folder / "rounds.jsonl"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return list({record["round"]: record for record in map(json.loads, lines)}.values())
 
 
 def stage(name: str, folder: Path, *words: str) -> dict[str, Any]:
     """What a stage found, in a process of its own; one that is done is not done again."""
     path = folder / f"{name}.json"
     if not path.exists():
-        start = time.perf_counter()
         command = [sys.executable, __file__, "--stage", name, "--folder", str(folder), *words]
-        environment = os.environ | {"OMP_NUM_THREADS": "1"}
-        subprocess.run(command, check=True, env=environment)
-        seconds = round(time.perf_counter() - start, 1)
-        write({**kept(path), "seconds": seconds}, path)
-    found = kept(path)
+        subprocess.run(command, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"})
+    found: dict[str, Any] = kept(path)
     print(name, found, flush=True)
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def table(runs: list[dict[str, Any]]) -> str:
@@ -261,7 +263,9 @@ def main() -> None:
     if args.stage:
         work = {"graph": lambda: make_graph(folder / "graph", args.nodes)}
         work["clients"] = lambda: cut(folder, args.clients, args.partition)
+        start = time.perf_counter()
         found = work[args.stage]()
+        found |= {"seconds": round(time.perf_counter() - start, 1)}
         write({**found, "peak_mb": round(memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
     folder.mkdir(parents=True, exist_ok=True)
@@ -277,8 +281,7 @@ def main() -> None:
     for name in ("participants", "rounds", "hidden", "batch_size", "workers"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]
     run = watched(command, folder, args.rounds, args.kill)
-    lines = (folder / "rounds.jsonl").read_text().splitlines()
-    report["run"] = {**run, "rounds": [json.loads(line) for line in lines]}
+    report["run"] = {**run, "rounds": played(folder)}
     others = [one for one in kept(args.json).get("runs", ()) if size(one) != size(report)]
     runs = sorted([*others, report], key=size)
     write({"benchmark": "papers_like", "runs": runs}, args.json)

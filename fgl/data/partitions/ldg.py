@@ -33,8 +33,8 @@ def ldg_partition(
     neighbour that it has not placed yet counts where the pass before put it.
 
     Nodes come in blocks of consecutive ids. Nodes of one block do not see each other's new places,
-    which makes it fast; the capacity holds all the same. Beside the edges it needs 20 bytes a node,
-    and edges that are sorted by target may lie in a mapped file.
+    which makes it fast; the capacity holds all the same. Beside the edges it needs about 30 bytes a
+    node and one an edge, and edges that are sorted by target may lie in a mapped file.
 
     Args:
         graph: each edge counts for its target, so a directed graph should have both directions.
