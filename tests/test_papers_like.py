@@ -111,3 +111,15 @@ def test_a_round_that_was_played_twice_counts_once(tmp_path: Path) -> None:
     lines = [{"round": 0, "n": 1}, {"round": 1, "n": 1}, {"round": 1, "n": 2}]
     (tmp_path / "rounds.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert MODULE.played(tmp_path) == [lines[0], lines[2]]
+
+
+def test_a_run_may_go_on_with_more_rounds() -> None:
+    pytest.importorskip("flwr")
+    from speed import papers_app
+
+    from fgl.federation.executors.remote.client import agreement
+
+    sizes = papers_app.Sizes(CLIENTS, 2, 5, 128, 172, 8, 16)
+    said = agreement(papers_app.method(sizes))
+    assert said == agreement(papers_app.method(sizes._replace(rounds=9)))
+    assert said != agreement(papers_app.method(sizes._replace(batch_size=32)))

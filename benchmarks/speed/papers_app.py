@@ -41,10 +41,10 @@ def method(sizes: Sizes) -> fgl.Method:
     torch.set_num_threads(1)
     torch.manual_seed(SEED)
     model = fgl.nn.SAGE(sizes.features, sizes.hidden, sizes.classes, num_layers=len(FANOUTS))
-    adam = partial(torch.optim.Adam, lr=0.01)
+    adam, batch_size = partial(torch.optim.Adam, lr=0.01), sizes.batch_size
 
     def batches(graph: fgl.Graph, context: Any) -> Steps:
-        steps = sampled_steps(sampler(graph), context, batch_size=sizes.batch_size)
+        steps = sampled_steps(sampler(graph), context, batch_size=batch_size)
         return Steps(len(steps), lambda number: (widened(steps[number][0]), context))
 
     return fgl.fedavg(model, train=Training(adam, batches=batches, epochs=1))
