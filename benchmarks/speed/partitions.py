@@ -85,6 +85,7 @@ CUTS: dict[str, Callable[..., list[torch.Tensor]]] = {
     "louvain_igraph": partial(fgl.data.louvain_partition, engine="igraph"),
     "leiden": fgl.data.leiden_partition,
     "metis": fgl.data.metis_partition,
+    "ldg": fgl.data.ldg_partition,
     "networkit": networkit,
     "leidenalg": leidenalg,
 }

@@ -100,6 +100,7 @@ PARTITIONS: dict[str, Any] = {
     "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
     "leiden": data.leiden_partition,
     "metis": data.metis_partition,
+    "ldg": data.ldg_partition,
     "random": random_parts,
 }
 
@@ -109,8 +110,9 @@ class Cut(Setting):
     """Fields of the settings whose clients are parts of one graph."""
 
     clients: int = 5
-    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "random"] = "louvain"
-    """How nodes come to clients: communities, a balanced cut (metis), or at random."""
+    partition: Literal["louvain", "louvain_igraph", "leiden", "metis", "ldg", "random"] = "louvain"
+    """How nodes come to clients: communities, a balanced cut (metis, or ldg for large graphs), or
+    at random."""
     skew: Skew = Skew()
     sparse: Literal["torch", "torch_sparse"] = "torch"
     """Whose sparse kernels multiply."""

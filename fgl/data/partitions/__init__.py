@@ -3,6 +3,7 @@
 from .communities import community_clients
 from .dirichlet import dirichlet_partition, gpfl_partition
 from .graphs import partition_graph, union_graph
+from .ldg import ldg_partition
 from .louvain import leiden_partition, louvain_partition
 from .major_label import major_label_partition
 from .metis import metis_partition
@@ -18,6 +19,7 @@ __all__ = [
     "community_clients",
     "dirichlet_partition",
     "gpfl_partition",
+    "ldg_partition",
     "leiden_partition",
     "louvain_partition",
     "major_label_partition",

@@ -35,3 +35,19 @@ def check_labels(y: Any) -> None:
 def announced(what: str, num_edges: int, many: int) -> AbstractContextManager[Any]:
     """Announce a partition of a graph with many edges, since the single call takes long."""
     return shown(f"{what} of {num_edges:,} edges", long=num_edges > many)
+
+
+def filled(owner: Tensor, num_clients: int) -> list[Tensor]:
+    """Sorted node ids per client; an empty one takes the first node of the largest.
+
+    Args:
+        owner: each node's client, int64 ``[n]``; changed in place.
+        num_clients: number of clients, at most n.
+    """
+    size = owner.bincount(minlength=num_clients)
+    for part in (size == 0).nonzero().flatten().tolist():
+        node = (owner == size.argmax()).nonzero()[0]
+        size[owner[node]] -= 1
+        size[part] += 1
+        owner[node] = part
+    return list(owner.argsort(stable=True).split(size.tolist()))

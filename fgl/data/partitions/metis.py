@@ -10,7 +10,7 @@ from ...checks import install
 from ...graph import Graph
 from ...graph.arguments import takes_graph
 from ..undirected import undirected
-from .checks import announced, check_num_clients
+from .checks import announced, check_num_clients, filled
 
 
 @takes_graph
@@ -63,11 +63,4 @@ def metis_partition(
         with announced("METIS", source.numel() // 2, 10_000_000):
             cut = pymetis.part_graph(num_clients, adjacency, options=options, recursive=recursive)
         owner = torch.tensor(cut.vertex_part)
-    size = owner.bincount(minlength=num_clients)
-    for part in (size == 0).nonzero().flatten().tolist():
-        node = (owner == size.argmax()).nonzero()[0]
-        size[owner[node]] -= 1
-        size[part] += 1
-        owner[node] = part
-    parts = owner.argsort(stable=True).split(size.tolist())
-    return [part.to(graph.device) for part in parts]
+    return [part.to(graph.device) for part in filled(owner, num_clients)]

@@ -1,0 +1,122 @@
+"""`ldg_partition` against a twin of loops, its bound on sizes, and the edges that it keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import fgl
+from fgl import Graph, tasks
+from fgl.data import csbm, large_graph, ldg_partition, partition_graph, random_partition
+
+SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
+
+
+def twin(graph: Graph, k: int, passes: int, slack: float, block: int, seed: int) -> list[list[int]]:
+    """The rule, node by node."""
+    n = graph.num_nodes
+    capacity = -int(-n * (1 + slack) // k)
+    generator = torch.Generator().manual_seed(seed)
+    starts = torch.randperm(-(-n // block), generator=generator) * block
+    neighbours: list[list[int]] = [[] for _ in range(n)]
+    for source, target in graph.edge_index.t().tolist():
+        neighbours[target].append(source)
+    owner: dict[int, int] = {}
+    for _ in range(passes):
+        size = [0] * k
+        for start in starts.tolist():
+            wanted, before = {}, list(size)
+            for node in range(start, min(start + block, n)):
+                near = [owner[other] for other in neighbours[node] if other in owner]
+                scores = [near.count(part) * (1 - before[part] / capacity) for part in range(k)]
+                best = max(range(k), key=scores.__getitem__)
+                wanted[node] = best if scores[best] > 0 else None
+            placed: dict[int, int] = {}
+            for node, part in wanted.items():
+                if part is not None and size[part] < capacity:
+                    placed[node] = part
+                    size[part] += 1
+            for node in sorted(wanted.keys() - placed.keys()):
+                placed[node] = min(range(k), key=size.__getitem__)
+                size[placed[node]] += 1
+            owner |= placed
+    return [sorted(node for node in owner if owner[node] == part) for part in range(k)]
+
+
+def lists(parts: list[torch.Tensor]) -> list[list[int]]:
+    return [part.tolist() for part in parts]
+
+
+def kept(graph: Graph, parts: list[torch.Tensor]) -> float:
+    return sum(own.num_edges for own in partition_graph(graph, parts)) / graph.num_edges
+
+
+@pytest.mark.parametrize("block", [1, 7, 100, 600])
+@pytest.mark.parametrize(("passes", "slack", "seed"), [(1, 0.0, 0), (3, 0.05, 1)])
+def test_it_is_the_rule_of_the_paper(block: int, passes: int, slack: float, seed: int) -> None:
+    how: Any = {"passes": passes, "slack": slack, "block": block, "seed": seed}
+    assert lists(ldg_partition(SMALL, 5, **how)) == twin(SMALL, 5, **how)
+
+
+def test_the_default_is_ten_passes_of_a_64th_of_the_nodes() -> None:
+    want = twin(SMALL, 3, passes=10, slack=0.05, block=9, seed=0)
+    assert lists(ldg_partition(SMALL, 3)) == want
+
+
+@pytest.mark.parametrize("slack", [0.0, 0.1])
+@pytest.mark.parametrize("num_clients", [1, 2, 7, 40, 599, 600])
+@pytest.mark.parametrize("hub", [False, True])
+def test_no_client_is_larger_than_allowed_or_empty(
+    num_clients: int, slack: float, hub: bool
+) -> None:
+    star = torch.stack([torch.zeros(599, dtype=torch.int64), torch.arange(1, 600)])
+    graph = SMALL.replace(edge_index=torch.cat([star, star.flip(0)], 1)) if hub else SMALL
+    parts = ldg_partition(graph, num_clients, slack=slack, passes=2)
+    assert torch.cat(parts).sort().values.tolist() == [*range(600)]
+    assert all(torch.equal(part, part.unique()) and part.numel() for part in parts)
+    assert max(map(len, parts)) <= -(-600 * (1 + slack) // num_clients)
+
+
+def test_it_keeps_most_of_what_metis_keeps() -> None:
+    pytest.importorskip("pymetis")
+    graph = large_graph(5000, 35_000, num_features=1, community_size=200)
+    of = [kept(graph, cut(graph, 5)) for cut in (random_partition, fgl.data.metis_partition)]
+    once, often = (kept(graph, ldg_partition(graph, 5, passes=passes)) for passes in (1, 10))
+    assert of[0] + 0.05 < once < often - 0.1
+    assert often > 0.85 * of[1]
+
+
+def test_edges_may_lie_in_a_file_and_in_any_order(tmp_path: Path) -> None:
+    want = lists(ldg_partition(SMALL, 4))
+    mixed = SMALL.edge_index[:, torch.randperm(SMALL.num_edges)]
+    assert lists(ldg_partition(SMALL.replace(edge_index=mixed), 4)) == want
+    np.save(tmp_path / "edges.npy", SMALL.edge_index.numpy())
+    mapped = torch.from_numpy(np.load(tmp_path / "edges.npy", mmap_mode="c"))
+    assert lists(ldg_partition(SMALL.replace(edge_index=mapped), 4)) == want
+    assert lists(ldg_partition(SMALL, 4, seed=1)) != want
+
+
+def test_without_edges_nodes_are_dealt() -> None:
+    graph = Graph(torch.ones(7, 1), torch.zeros(2, 0, dtype=torch.int64))
+    assert sorted(map(len, ldg_partition(graph, 3))) == [2, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["passes", "block"])
+def test_wrong_arguments(name: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {name} to be an integer >= 1, but got 0"):
+        ldg_partition(SMALL, 2, **{name: 0})
+    with pytest.raises(ValueError, match=r"Expected num_clients to be in \[1, 600\], but got 601"):
+        ldg_partition(SMALL, 601)
+    with pytest.raises(ValueError, match=r"Expected slack to be a number >= 0, but got -0.1"):
+        ldg_partition(SMALL, 2, slack=-0.1)
+
+
+def test_a_task_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
+    task = tasks.Nodes(partition="ldg", clients=3, hidden=4).load(seed=0)
+    assert sum(own.num_nodes for own in task.clients) == 600
+    assert max(own.num_nodes for own in task.clients) <= 210
