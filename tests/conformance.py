@@ -33,6 +33,7 @@ from fgl.methods import (
     fedpub,
     fedsage_plus,
     fedselect,
+    fedssp,
     fedstar,
     fedtgp,
     fggp,
@@ -238,6 +239,15 @@ def star_graphs(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.graph_task(clients, tests, model, COLLECTION)
 
 
+def spectral_graphs(dropout: float, dtype: torch.dtype) -> Task:
+    """The clients of `collections`, who read spectra as well."""
+    clients, tests = folds(dtype)
+    read = partial(tasks.with_spectrum, width=32)
+    clients, tests = (list(map(read, each)) for each in (clients, tests))
+    model = first(partial(fgl.nn.SSP, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
+    return tasks.graph_task(clients, tests, model, COLLECTION)
+
+
 def float_targets(dropout: float, dtype: torch.dtype) -> Task:
     """The clients of `nodes`, whose answers are numbers."""
     whole: Any = cast(graph(72), dtype)
@@ -349,6 +359,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "clients that differ": differing,
     "star nodes": star_nodes,
     "star graphs": star_graphs,
+    "spectral graphs": spectral_graphs,
     "a PyG model": model_of_pyg,
     "float targets": float_targets,
     "half-known answers": half_known_answers,
@@ -591,6 +602,9 @@ ROWS: dict[str, Row] = {
         (*ANY, *BROUGHT), by_examples=False, first=("nodes", "own"),
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
+    "fedssp": Row(
+        lambda t: fedssp(t.fedavg), ("spectral graphs",), alone=("spectral graphs",)
+    ),
     "feddyn": Row(
         lambda t: feddyn(t.fedavg), (*ANY, "gat", *BROUGHT, *OTHERS), by_examples=False, first=NODES
     ),

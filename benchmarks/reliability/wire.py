@@ -41,9 +41,11 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "links": tasks.Links(local=ONE),
     "typed nodes": tasks.TypedNodes(bases=4, local=ONE),
     "graphs": tasks.Graphs(clients=5, local=ONE),
+    "spectral graphs": tasks.Graphs(clients=5, model="ssp", local=ONE),
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
 KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes", "fedaux": "aux nodes"}
+KINDS |= {"fedssp": "spectral graphs"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
     "moon": "MOON", "fedper": "FedPer", "scaffold": "SCAFFOLD", "fedselect": "FedSelect",
@@ -54,7 +56,7 @@ NAMES = {  # as they are written, where not as they are called
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
-    "adafgl": "AdaFGL", "fedgm": "FedGM",
+    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedssp": "FedSSP",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -148,6 +150,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "clipped up model": "as much as without clipping",
     "fedego up model": "the reduction layer alone: which features the client's nodes have",
     "fedstar up model": "the channel of structure alone: of features nothing, of degrees something",
+    "fedssp up model": "the encoders of spectra alone: of features nothing, of structure something",
+    "up mean_embedding": "the mean embedding of the last step's graphs; of a single one its own",
     "fedvgae up model": "the encoder: which features the client's nodes have",
     "up model_scales": "how large the parts of the client's update are",
     "up model_codes": "as the model: the update in steps of these",
@@ -211,6 +215,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "gcfl-plus-gradients down model": "what the clients of one cluster know together",
     "down prototypes": "what the clients' embeddings of each class have in common",
     "down classes": "which classes somebody has",
+    "down consensus": "what the embeddings of all clients' graphs have in common",
+    "fedssp down model": "how all clients together read spectra",
     "down num_examples": "how many training examples the clients have together",
     "down gradient": "the mean gradient of all clients, by their examples",
     "down augmentor": "what all clients know together of edges",

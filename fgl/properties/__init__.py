@@ -12,6 +12,7 @@ from .measures import (
     negative_scale_free_exponent,
     network_entropy,
 )
+from .spectrum import laplacian_spectrum
 
 __all__ = [
     "PROPERTIES",
@@ -21,6 +22,7 @@ __all__ = [
     "degree_variance",
     "density",
     "graph_properties",
+    "laplacian_spectrum",
     "mean_properties",
     "negative_scale_free_exponent",
     "network_entropy",

@@ -14,7 +14,7 @@ from .pairs import Pairs, pair_task
 from .presets import fedgcn, fedsage, preset
 from .sampled_nodes import SampledNodes, sampled_node_task
 from .scores import evaluate_own, link_scores, node_scores
-from .structure import with_structure
+from .structure import with_spectrum, with_structure
 from .subgraph_nodes import SubgraphNodes, subgraph_node_task
 from .task import Local, Task, centralized
 from .typed_nodes import TypedNodes
@@ -54,6 +54,7 @@ __all__ = [
     "preset",
     "sampled_node_task",
     "subgraph_node_task",
+    "with_spectrum",
     "with_structure",
     "with_unseen",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import vmap
 
 from ..federation import (
@@ -126,7 +126,8 @@ def _evaluate_classes(
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
-    if method.models is not None:
+    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    if method.models is not None or norms:  # clients who do not train in one batch either
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
     cohort = Cohort(tests)
 
@@ -152,7 +153,7 @@ def _evaluate_classes(
 def _one_by_one(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], control: dict[str, float]
 ) -> Evaluate:
-    """Clients whose models differ, which no batch can hold."""
+    """Clients one after the other, such as those whose models differ."""
     models = deployed(method, clients)
 
     def score(params: Params, graph: Graph) -> dict[str, Any]:

@@ -14,15 +14,15 @@ from ..checks import check_choice, check_count, check_number
 from ..data import Skew
 from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
-from ..nn import GIN, Star
+from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .graph_scores import evaluate_graphs, has_validation
 from .scores import node_scores, validation
 from .settings import Setting, setting
-from .structure import with_structure
+from .structure import with_spectrum, with_structure
 from .task import Local, Task, bounded
 
-GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star}
+GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star, "ssp": SSP}
 
 
 def graph_task(
@@ -85,8 +85,9 @@ class Graphs(Setting):
     """How many folds."""
     batch_size: int = 128
     """Graphs per step."""
-    model: Literal["gin", "star"] = "gin"
-    """The network of the clients; star reads encodings of structure too, as FedStar's does."""
+    model: Literal["gin", "star", "ssp"] = "gin"
+    """The network of the clients; star reads encodings of structure too, as FedStar's does; ssp
+    reads spectra, as FedSSP's does."""
     hidden: int = 64
     dropout: float = 0.5
     skew: Skew = Skew()
@@ -129,6 +130,10 @@ class Graphs(Setting):
         model = self.seeded(seed, GRAPH_MODELS[self.model], *sizes, dropout=self.dropout)
         if self.model == "star":
             clients, tests = ([with_structure(own) for own in each] for each in (clients, tests))
+        elif self.model == "ssp":
+            both = (*clients, *tests)
+            read = partial(with_spectrum, width=max(int(own.ptr.diff().max()) for own in both))
+            clients, tests = (list(map(read, each)) for each in (clients, tests))
         draw = partial(graph_minibatches, batch_size=self.batch_size, num_epochs=self.local.steps)
         train = Training(
             self.local.optimizer_factory(),

@@ -1,4 +1,4 @@
-"""Structure as features: columns that a model with two channels reads beside a node's features."""
+"""Structure as features: columns that a model reads beside a node's own features."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..graph import Graph
-from ..properties import structure_encoding
+from ..properties import laplacian_spectrum, structure_encoding
 from ..sparse import SparseMatrix
 
 
@@ -33,3 +33,29 @@ def with_structure(graph: Graph) -> Graph:
     x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
     nodes = graph.num_nodes if graph.batch is None else graph.batch
     return graph.replace(x=torch.cat([x, structure_encoding(graph.edge_index, nodes).to(x)], dim=1))
+
+
+def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
+    """The graph, or the collection, with its `laplacian_spectrum` as more columns of features.
+
+    Features become dense. The spectrum uses the graph's own edges only.
+
+    Args:
+        graph: a graph, or a collection, of which each graph has a spectrum of its own.
+        width: number of columns for eigenvectors; default the size of the largest graph.
+
+    Returns:
+        A graph with ``x`` of shape ``[num_nodes, num_features + 1 + width]``, of the dtype as
+        before.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 4), torch.tensor([[0, 1], [1, 0]]))
+        >>> with_spectrum(graph).x.shape
+        torch.Size([3, 8])
+
+    Source: Tan et al. 2024 (FedSSP), https://arxiv.org/abs/2410.20105
+    """
+    x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    nodes = graph.num_nodes if graph.batch is None else graph.batch
+    spectrum = laplacian_spectrum(graph.edge_index, nodes, width=width)
+    return graph.replace(x=torch.cat([x, spectrum.to(x)], dim=1))

@@ -1,0 +1,138 @@
+"""FedSSP: clients share how a graph's spectrum is read, and keep the rest of their models."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mean
+from ..checks import check_weight
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_one_architecture,
+    layer,
+    stand_in,
+    trainable,
+)
+from ..graph import Graph
+from ..nn import SSP, observed
+from ..personalize import part
+from .own_models import own_models
+
+
+@layer
+def fedssp(
+    fedavg: Method, *, weight: float = 25.0, preference: bool = True, draw: bool = True
+) -> Method:
+    """The mean of the clients' spectral encoders; the rest of a model is each client's own.
+
+    The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
+    alike. A client also sends ``m_k``, the mean embedding of the graphs in its last step. It gets
+    the consensus ``m``, the mean of these over the clients. From its second round on it minimises
+
+    ``loss + weight / 2 mean_i (m_B - m)_i^2``
+
+    over the d entries i; ``m_B`` is the mean embedding of the graphs in a step.
+
+    The preference is a vector that a client adds to embeddings before its head. It learns once
+    there is a consensus. The head is the client's own and linear, ``W (e + p) + b = W e + (W p +
+    b)``: so a preference is another way to train the head's bias, and can do no more than that.
+
+    As in the public code each client draws its own model, the shared part included (`draw`), the
+    encoders of the first round are not averaged, and statistics of batch norms do not travel. The
+    public code differs from the paper in more places:
+
+    - It runs on a GPU alone. There the preference that it adds is a copy, which its optimiser does
+      not hold: it stays zero. It is not added in evaluation either. ``preference=False`` is the
+      same. By default the preference learns here, by the task's optimiser. The code means SGD with
+      a rate of .005, and never sets the gradient to zero.
+    - Its moving average of embeddings starts anew in each step, so it is half of the step's mean.
+      Its tau of 100 is ``weight=25`` here.
+    - It makes a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
+      gradient, with a rate of .001 and a weight decay of 5e-4. Its flags for the rate and for
+      dropout do not reach the network, whose dropout is .1.
+    - It computes FedStar's encodings of structure, weights by examples and an Adam, and uses none.
+    - It cuts a client's graphs into minibatches once, and leaves out graphs without edges. Here the
+      task draws minibatches, and no graph is left out.
+
+    Args:
+        fedavg: what clients train; its server averages. Its model is a `fgl.nn.SSP`.
+        weight: of the distance to the consensus, at least 0.
+        preference: whether clients train the preference.
+        draw: whether clients draw their first models; else all start from the common one.
+
+    Raises:
+        ValueError: if the weight is negative, the model is no `fgl.nn.SSP`, or the server of
+            `fedavg` does more than average.
+
+    Example:
+        >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), preference=False)
+        fedssp(fedavg(SSP(...)), preference=False)
+
+    Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
+    """
+    check_weight(weight=weight)
+    check_averages(fedavg, "fedssp")
+    check_one_architecture(fedavg, "fedssp")
+    if not isinstance(fedavg.model, SSP):
+        raise ValueError(
+            "Expected fedssp to be given a method that trains an fgl.nn.SSP (model='ssp' in a "
+            f"task), but got {type(fedavg.model).__name__}"
+        )
+    base, width = own_models(fedavg, draw=draw), fedavg.model.width
+    shared = part(fedavg.initial(), *SSP.SPECTRAL).keys() & trainable(fedavg)
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = base.receive(message, state, graph)
+        sent = {key: message[key] for key in ("consensus",) if key in message}
+        return params, {**context, **sent}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        agreed = context.get("consensus")
+        if agreed is None or not preference:
+            params = {**params, "preference": params["preference"].detach()}
+        with observed(stand_in(base.model)) as seen:
+            total = base.loss(params, graph, context)
+        if agreed is None:
+            return total
+        far: Tensor = (seen[-1].embedding.mean(0) - agreed).square().mean()
+        return total + weight / 2 * far
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = base.send(params, context, state, graph)
+        model = {name: value for name, value in message["model"].items() if name in shared}
+        own = {"mean_embedding": message["model"]["mean_embedding"]}
+        return {**message, "model": model, **own}, kept
+
+    def accept(message: Message, client: int, state: State) -> None:
+        fedavg.accept(message, client, state)
+        own = message.get("mean_embedding")
+        if own is None or tuple(own.shape) != (width,):
+            got = None if own is None else list(own.shape)
+            raise ValueError(f"Expected mean_embedding to have shape [{width}], but got {got}")
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        there = (inbox.stack("num_examples") > 0).to(torch.float64)
+        if not there.any():
+            return {}, state
+        message: Message = mean({"consensus": inbox.stack("mean_embedding")}, there)
+        if "consensus" in state:  # each client's first encoders stay its own for two rounds
+            message = {**message, "model": mean(inbox.each("model"), there)}
+        return Broadcast(message, inbox.num_clients), {**state, **message}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        return base.receive(message, state, graph)[0]
+
+    functions: dict[str, Any] = {"receive": receive, "loss": loss, "send": send}
+    return replace(base, **functions, accept=accept, aggregate=aggregate, deploy=deploy)
