@@ -244,7 +244,7 @@ def spectral_graphs(dropout: float, dtype: torch.dtype) -> Task:
     clients, tests = folds(dtype)
     read = partial(tasks.with_spectrum, width=32)
     clients, tests = (list(map(read, each)) for each in (clients, tests))
-    model = first(partial(fgl.nn.SSP, 5, 8, 2, num_layers=2, dropout=dropout), dtype)
+    model = first(partial(fgl.nn.SSP, 5, 8, 2, num_layers=1, dropout=dropout), dtype)
     return tasks.graph_task(clients, tests, model, COLLECTION)
 
 

@@ -36,6 +36,11 @@ def case_there(name: str, task: str, monkeypatch: Any) -> tuple[Method, Task]:
     return ROWS[name].build(made), made
 
 
+def together(name: str, task: str, at_once: Any = "all") -> Any:
+    """How many clients train at once: one where no batch can train them."""
+    return 1 if task in ROWS[name].alone else at_once
+
+
 def later(name: str, task: str) -> Any:
     """`make conformance` has each method on its first task and three on all; `make devices` all."""
     first = task == ROWS[name].tasks[0] or name in ("fedavg", "fedprox", "scaffold")

@@ -15,7 +15,7 @@ import test_cuda
 import torch
 from conformance import ROWS
 from federations import METHODS, end, fedavg, graphs, model, printed, same, script
-from pretended_cases import case_there, cases
+from pretended_cases import case_there, cases, together
 from pretended_device import CUDA, Mixed, PretendedDevice
 from pretended_streams import NotCaptured
 from test_recipes import VARIANTS, go
@@ -260,6 +260,7 @@ def test_a_round_mixes_no_devices(
     method, made = case_there(name, task, monkeypatch)
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Secure sum")
+        at_once = together(name, task, at_once)
         result = fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
     assert not gpu.mixed
     if task != "a PyG model":  # its own layers scatter
@@ -296,7 +297,8 @@ def test_nothing_raises_under_deterministic_algorithms(
     method, made = case_there(name, task, monkeypatch)
     torch.use_deterministic_algorithms(True)
     try:
-        fgl.run(method, made, num_rounds=2, clients_at_once="all", strict=True)
+        at_once = together(name, task)
+        fgl.run(method, made, num_rounds=2, clients_at_once=at_once, strict=True)
     finally:
         torch.use_deterministic_algorithms(False)
     assert not gpu.mixed
@@ -333,6 +335,7 @@ def test_a_resume_puts_everything_back_where_it_was(
     name: str, task: str, at_once: Any, gpu: PretendedDevice, monkeypatch: Any, tmp_path: Path
 ) -> None:
     method, made = case_there(name, task, monkeypatch)
+    at_once = together(name, task, at_once)
     go_on = partial(fgl.run, clients_at_once=at_once, seed=1, strict=True)
     whole = go_on(method, made, num_rounds=3)
     go_on(method, made, num_rounds=1, checkpoint=tmp_path)
