@@ -49,13 +49,13 @@ def fedssp(
     b)``: so a preference is another way to train the head's bias, and can do no more than that.
 
     As in the public code each client draws its own model, the shared part included (`draw`), the
-    encoders of the first round are not averaged, and statistics of batch norms do not travel. The
-    public code differs from the paper in more places:
+    encoders of the first round are not averaged, and statistics of batch norms do not travel. In
+    these places the public code does something else than it seems to mean:
 
     - It runs on a GPU alone. There the preference that it adds is a copy, which its optimiser does
-      not hold: it stays zero. It is not added in evaluation either. ``preference=False`` is the
-      same. By default the preference learns here, by the task's optimiser. The code means SGD with
-      a rate of .005, and never sets the gradient to zero.
+      not hold: it stays zero. Evaluation does not add it either. This is ``preference=False``. By
+      default the preference learns here, by the task's optimiser, and is part of the model that is
+      deployed. The code names SGD with a rate of .005, and never sets the gradient to zero.
     - Its moving average of embeddings starts anew in each step, so it is half of the step's mean.
       Its tau of 100 is ``weight=25`` here.
     - It makes a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
