@@ -315,6 +315,7 @@ def others(value: Any) -> list[Any]:
 OTHER_MODELS = {
     "fedhgn": fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2)),
     "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
+    "fedspa": fgl.fedavg(fgl.nn.SPA(3, 4, 2)),
     "adafgl": fgl.fedavg(fgl.nn.AdaFGL(fgl.nn.GCN(3, 4, 2), 3, 4, 2)),
 }
 ARGUMENTS = [

@@ -16,6 +16,7 @@ from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
+from .fedspa import fedspa
 from .fedstar import fedstar
 from .fedtad import fedtad, node_generator
 from .fedtgp import fedtgp
@@ -49,6 +50,7 @@ __all__ = [
     "fedpub",
     "fedsage_plus",
     "fedselect",
+    "fedspa",
     "fedstar",
     "fedtad",
     "fedtgp",

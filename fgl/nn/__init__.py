@@ -16,6 +16,7 @@ from .pair_net import PairNet
 from .pair_weights import PairWeights
 from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .spa import SPA
 from .star import Star
 from .vgae import VGAE
 
@@ -27,6 +28,7 @@ __all__ = [
     "MLP",
     "RGCN",
     "SAGE",
+    "SPA",
     "VGAE",
     "AdaFGL",
     "AuxSAGE",

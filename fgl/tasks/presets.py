@@ -26,6 +26,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedgm": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
     "fggp": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
     "fedhgn": {TypedNodes: {"bases": 4}},
+    "fedspa": {Nodes: {"model": "spa"}, SubgraphNodes: {"model": "spa"}},
     "fedstar": {
         Nodes: {"model": "star"},
         SubgraphNodes: {"model": "star"},
@@ -42,7 +43,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
     Args:
         method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
-            ``"fedstar"``; any other method needs no preset.
+            ``"fedspa"``, ``"fedstar"``; any other method needs no preset.
         kind: class of the setting, such as `Nodes`.
         values: values of other fields.
 
