@@ -56,7 +56,7 @@ NAMES = {  # as they are written, where not as they are called
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
-    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedspa": "FedSPA",
+    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedspa": "FedSPA", "s2fgl": "S2FGL",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -175,6 +175,9 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedhgn up coefficients": "how the client's relations mix the shared matrices",
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
     "up prototypes": "the mean embedding of each class's training nodes; of a single node its own",
+    "s2fgl up counts": "how many training nodes of each class are among a third of its nodes, "
+    + EXACT,
+    "down books": "what the clients' embeddings of each class have in common, in drawn groups",
     "up classes": "which classes the client has, " + EXACT,
     "up augmentor": "as the model: which features the client's nodes have",
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",

@@ -29,6 +29,7 @@ from .moon import moon
 from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
+from .s2fgl import s2fgl
 from .scaffold import scaffold
 from .unlearning import retrained, unlearned
 
@@ -69,6 +70,7 @@ __all__ = [
     "random_neighbours",
     "retrained",
     "ring",
+    "s2fgl",
     "scaffold",
     "uniform",
     "unlearned",
