@@ -48,15 +48,15 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     The paper calls this a bias of homophily; the public code, which this follows, computes how far
     an energy is from the clients' mean and reads it nowhere: smooth clients count most. Its F is
     the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
-    neighbours, frozen and handed to each layer, are never read, and are left out.
+    neighbours, frozen and handed to each layer, are not read in training, and are left out.
 
     Five things are not as there. Its F reads the labels of validation and test nodes too; here
-    those of training nodes, see `fisher_nodes`. Its server draws clients with replacement and gives
-    the i-th draw the weight of client i's energy; here a client has its own. Where all are equal
+    those of training nodes, see `fisher_nodes`. Its server draws an order of the clients and gives
+    the i-th in it the weight of client i's energy; here a client has its own. Where all are equal
     it divides by 0. It scores with dropout. Its smoothing goes against the edges of a directed
     graph, its sums along them; here both go along.
 
-    Published for ``node_classification.py``: SGD, rate .1, 4 steps, width 128, dropout .1.
+    The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
 
     Args:
         fedavg: what clients train; its server averages.

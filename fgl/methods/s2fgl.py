@@ -61,18 +61,20 @@ def s2fgl(
     to itself and the `neighbours` most similar ones (cosine of h), weighed by these cosines, and
     u_f those of g. They have no gradient.
 
-    The public code gives the Laplacian of a directed graph to a solver for symmetric matrices,
-    which starts anywhere: its eigenvectors are no ones, and differ from call to call. Here the
-    weights of both directions are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors
-    of the same eigenvalue, such as 0 where the graph has parts. A client with fewer nodes than
-    frequencies has all; there it is an error. Also, there a book reads the labels of validation and
-    test nodes, see `book_nodes`; and it lacks the classes above the first client's largest. Its
-    embeddings are those before the last step, with dropout; here the sent model's, without. Its
-    server draws clients with replacement and weighs the i-th draw by the nodes of client i; weights
-    from validation (``LPS``) are computed and dropped. Its network is an ACM-GCN with a linear
-    head; weights here are the task's, and so is the network.
+    The public code gives the Laplacian of a directed graph to a solver for symmetric matrices. What
+    comes back is no eigenvector, and differs from call to call. Here the weights of both directions
+    are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue,
+    such as 0 where the graph has parts. A client with fewer nodes than frequencies has as many
+    frequencies as nodes; there it is an error.
 
-    Published for ``node_classification.py``: SGD, rate .2, 10 steps, width 128, dropout .1.
+    There a book also reads the labels of validation and test nodes, see `book_nodes`, and lacks the
+    classes above the first client's largest. Its embeddings are those before the last step, with
+    dropout; here the sent model's, without. Its server draws an order of the clients and weighs
+    the i-th in it by the nodes of client i; weights by how near test nodes are to training nodes
+    (``LPS``) are computed and dropped. Its network is an ACM-GCN with a linear head. Here the task
+    decides on weights and network.
+
+    The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
     Args:
         fedavg: what clients train; its server averages. Its model takes ``return_embedding=True``,
