@@ -345,6 +345,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "sage": partial(nodes, kind=fgl.nn.SAGE),
     "adaptive": adaptive_nodes,
     "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
+    "spa": partial(nodes, kind=fgl.nn.SPA),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
     "sampled gat": partial(sampled, kind=fgl.nn.GAT),
@@ -637,6 +638,11 @@ ROWS: dict[str, Row] = {
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
+    "s2fgl": Row(
+        lambda t: methods.s2fgl(t.fedavg, frequencies=2, books=2),
+        ("nodes", "gat", "overlapping"), by_place=True, by_examples=False, first=("nodes",),
+    ),
+    "fedspa": Row(lambda t: methods.fedspa(t.fedavg), ("spa",), by_examples=False),
     "fggp": Row(
         lambda t: fggp(t.fedavg, every=2), ("nodes", "overlapping"), draws=True, by_examples=False,
         first=NODES,

@@ -316,6 +316,7 @@ OTHER_MODELS = {
     "fedhgn": fgl.fedavg(fgl.nn.RGCN(3, 4, 2, num_relations=2, num_bases=2)),
     "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
     "fedssp": fgl.fedavg(fgl.nn.SSP(3, 4, 2)),
+    "fedspa": fgl.fedavg(fgl.nn.SPA(3, 4, 2)),
     "adafgl": fgl.fedavg(fgl.nn.AdaFGL(fgl.nn.GCN(3, 4, 2), 3, 4, 2)),
 }
 ARGUMENTS = [

@@ -36,6 +36,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "summed nodes": tasks.Nodes(model="gcn", hops=2, hidden=64, local=ONE),
     "sage nodes": tasks.Nodes(model="sage", hidden=64, local=ONE),
     "aux nodes": tasks.Nodes(model="aux", hidden=64, local=ONE),
+    "spa nodes": tasks.Nodes(model="spa", hidden=64, local=ONE),
     "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
     "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
     "links": tasks.Links(local=ONE),
@@ -45,6 +46,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
 KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes", "fedaux": "aux nodes"}
+KINDS |= {"fedspa": "spa nodes"}
 KINDS |= {"fedssp": "spectral graphs"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
@@ -56,7 +58,8 @@ NAMES = {  # as they are written, where not as they are called
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
-    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedssp": "FedSSP",
+    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedssp": "FedSSP", "fedspa": "FedSPA",
+    "s2fgl": "S2FGL",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -177,6 +180,9 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedhgn up coefficients": "how the client's relations mix the shared matrices",
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
     "up prototypes": "the mean embedding of each class's training nodes; of a single node its own",
+    "s2fgl up counts": "how many training nodes of each class are among a third of its nodes, "
+    + EXACT,
+    "down books": "what the clients' embeddings of each class have in common, in drawn groups",
     "up classes": "which classes the client has, " + EXACT,
     "up augmentor": "as the model: which features the client's nodes have",
     "up moments": "shares of the classes among the client's nodes, up to what the model believes",
@@ -189,6 +195,8 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "with few nodes their features",
     "fedgm up count": "how many made-up nodes each class has, so the shares of the classes",
     "fedgm down probe": "nothing, it is drawn",
+    "up energy": "how much some features differ along the client's edges, a mean, " + EXACT,
+    "up fisher": "how the client's likelihood depends on a few scores, but for the sign",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",
     "up properties": "six means over the client's graphs (density, degrees, ...), " + EXACT,
     "up node_id": "which nodes the client holds, and which two clients share, " + EXACT,

@@ -106,6 +106,26 @@ class Facts:
             )
         return self.y
 
+    @property
+    def train_labels(self) -> Tensor:
+        """What a node may know of labels: a training node's, -1 elsewhere, int64 ``[num_nodes]``.
+
+        Raises:
+            ValueError: if the examples are no nodes.
+            TypeError: if `y` is numbers.
+
+        Example:
+            >>> mask = torch.tensor([True, False])
+            >>> y = torch.tensor([1, 0])
+            >>> fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=y, train_mask=mask).train_labels
+            tensor([ 1, -1])
+        """
+        if self.batch is not None or self.edge_label_index is not None:
+            raise ValueError("Expected examples to be nodes, whose labels are known in training")
+        if self.y is None:
+            return torch.full((self.num_nodes,), -1, device=self.device)
+        return torch.where(self.training_mask, self.labels, -1)
+
     def has(self, name: str) -> bool:
         """Whether the graph has a field, also inside a batch of clients.
 

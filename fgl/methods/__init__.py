@@ -16,6 +16,7 @@ from .fedprox import adaptive_fedprox, fedprox
 from .fedpub import fedpub, proxy_graph
 from .fedsage_plus import fedsage_plus, random_neighbours
 from .fedselect import fedselect
+from .fedspa import fedspa
 from .fedssp import fedssp
 from .fedstar import fedstar
 from .fedtad import fedtad, node_generator
@@ -29,6 +30,7 @@ from .moon import moon
 from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
+from .s2fgl import s2fgl
 from .scaffold import scaffold
 from .unlearning import retrained, unlearned
 
@@ -50,6 +52,7 @@ __all__ = [
     "fedpub",
     "fedsage_plus",
     "fedselect",
+    "fedspa",
     "fedssp",
     "fedstar",
     "fedtad",
@@ -69,6 +72,7 @@ __all__ = [
     "random_neighbours",
     "retrained",
     "ring",
+    "s2fgl",
     "scaffold",
     "uniform",
     "unlearned",

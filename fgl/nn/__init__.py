@@ -16,6 +16,7 @@ from .pair_net import PairNet
 from .pair_weights import PairWeights
 from .rgcn import RGCN, RGCNConv
 from .sage import SAGE, EgoSAGE, SAGEConv, child_mean
+from .spa import SPA
 from .ssp import SSP
 from .star import Star
 from .vgae import VGAE
@@ -28,6 +29,7 @@ __all__ = [
     "MLP",
     "RGCN",
     "SAGE",
+    "SPA",
     "SSP",
     "VGAE",
     "AdaFGL",

@@ -26,6 +26,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedgm": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
     "fggp": {Nodes: {"model": "gcn"}, SubgraphNodes: {"model": "gcn"}},
     "fedhgn": {TypedNodes: {"bases": 4}},
+    "fedspa": {Nodes: {"model": "spa"}, SubgraphNodes: {"model": "spa"}},
     "fedssp": {Graphs: {"model": "ssp", "dropout": 0.1}},
     "fedstar": {
         Nodes: {"model": "star"},
@@ -43,7 +44,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
     Args:
         method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
-            ``"fedssp"``, ``"fedstar"``; any other method needs no preset.
+            ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; any other method needs no preset.
         kind: class of the setting, such as `Nodes`.
         values: values of other fields.
 

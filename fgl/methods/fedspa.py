@@ -1,0 +1,201 @@
+"""FedSPA: smooth clients weigh most; what scores like and unlike neighbours, by its Fisher."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..aggregate import mean
+from ..checks import check_choice, check_number
+from ..federation import (
+    Broadcast,
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_averages,
+    check_one_architecture,
+    in_mode,
+    layer,
+    predict,
+    stand_in,
+    trainable,
+)
+from ..graph import Graph
+from ..sparse import SparseMatrix, widened
+
+KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
+Nodes = Literal["train", "all"]
+
+
+@layer
+def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = "train") -> Method:
+    """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
+
+    The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
+    also sends, once drawn, the energy of a share of its features, ``e_k = mean_f x_f^T (D - A) x_f
+    / x_f^T x_f``, and of the tensors that score unlike (u) or alike (a) neighbours ``F_k = (grad
+    mean_i log p_k(y_i))^2``, in training mode. With ``w(d)_k = exp(-(d_k - min d) / (max d - min
+    d))``, divided by their sum, the server averages the tensors of u by ``w(||F_k - mean F||_1)``
+    over those of u, those of a likewise, and all others by ``w(e)``. So the largest weight is e
+    times the smallest, whatever the numbers. If all are equal, clients weigh equally.
+
+    The paper calls this a bias of homophily; the public code, which this follows, computes how far
+    an energy is from the clients' mean and reads it nowhere: smooth clients count most. Its F is
+    the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
+    neighbours, frozen and handed to each layer, are not read in training, and are left out.
+
+    Five things are not as there. Its F reads the labels of validation and test nodes too; here
+    those of training nodes, see `fisher_nodes`. Its server draws an order of the clients and gives
+    the i-th in it the weight of client i's energy; here a client has its own. Where all are equal
+    it divides by 0. It scores with dropout. Its smoothing goes against the edges of a directed
+    graph, its sums along them; here both go along.
+
+    The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
+
+    Args:
+        fedavg: what clients train; its server averages.
+        feature_share: share of the features whose energy counts, in (0, 1].
+        fisher_nodes: whose labels F reads: ``"train"``, or ``"all"`` as the public code, which
+            tells the server of labels that are kept for the test.
+
+    Raises:
+        ValueError: if an argument is out of range, the model has no such tensors, or the server of
+            `fedavg` does more than average.
+
+    Example:
+        >>> fedspa(fgl.fedavg(fgl.nn.SPA(4, 8, 2)), feature_share=1.0)
+        fedspa(fedavg(SPA(...)), feature_share=1.0)
+
+    Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
+    """
+    check_number("feature_share", feature_share, above=0, at_most=1)
+    check_choice("fisher_nodes", fisher_nodes, ("train", "all"))
+    check_averages(fedavg, "fedspa")
+    check_one_architecture(fedavg, "fedspa")
+    shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
+    shapes = {name: shape for name, shape in shapes.items() if name in trainable(fedavg)}
+    if not shapes:
+        raise ValueError(
+            "Expected the model to score alike and unlike neighbours, as fgl.nn.SPA does "
+            f"(model='spa' in a task), but got {type(fedavg.model).__name__}"
+        )
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        energy = state.get("energy")
+        if energy is None:
+            energy = feature_energy(graph, share=feature_share)
+        mask = graph.training_mask if fisher_nodes == "train" else graph.labels >= 0
+        squares = fisher(fedavg, params, graph, list(shapes), mask)
+        return {**message, "energy": energy, "fisher": squares}, {**kept, "energy": energy}
+
+    def accept(message: Message, client: int, state: State) -> None:
+        fedavg.accept(message, client, state)
+        energy, squares = message.get("energy"), message.get("fisher")
+        if not isinstance(energy, Tensor) or energy.dim() or energy < 0:
+            raise ValueError(f"Expected energy to be a number, at least 0, but got {energy}")
+        squares = squares if isinstance(squares, Mapping) else {}
+        got = {name: each.shape for name, each in squares.items()}
+        if got != shapes:
+            raise ValueError(f"Expected fisher to have the shapes {shapes}, but got {got}")
+        for name, each in squares.items():
+            if each.min() < 0:
+                raise ValueError(f"Expected fisher/{name} to be squares, but got {each.min():g}")
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        models, squares = inbox.each("model"), inbox.stack("fisher")
+        weights = {"": shares(inbox.stack("energy"))}
+        for kind in KINDS:
+            weights[kind] = shares(distances(squares, kind))
+        model: dict[str, Tensor] = {}
+        for kind, weight in weights.items():
+            model |= mean({n: each for n, each in models.items() if kind_of(n) == kind}, weight)
+        message: Message = {"model": {name: model[name] for name in models}}
+        return Broadcast(message, inbox.num_clients), dict(message)
+
+    return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
+
+
+def kind_of(name: str) -> str:
+    """Which kind of neighbours a tensor scores, "" for all others.
+
+    Example:
+        >>> kind_of("convs.0.unlike_low"), kind_of("convs.0.itself")
+        ('.unlike_', '')
+    """
+    return next((kind for kind in KINDS if kind in name), "")
+
+
+def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
+    """How much features differ along edges: the mean over them of ``x^T (D - A) x / x^T x``.
+
+    Args:
+        graph: the graph; weights of edges do not count.
+        share: of the features, drawn from torch's global generator; features of 0 do not count.
+
+    Returns:
+        Scalar, not negative; 0 where no feature counts.
+
+    Example:
+        >>> graph = fgl.Graph(torch.tensor([[1.0], [0.0]]), torch.tensor([[0, 1], [1, 0]]))
+        >>> feature_energy(graph)
+        tensor(1.)
+    """
+    dense = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
+    drawn = torch.randperm(dense.shape[1], device=dense.device)
+    x = widened(dense[:, drawn[: int(share * dense.shape[1])]])
+    edges = graph.adj.T
+    edges = edges.with_value((edges.values != 0).to(x.dtype))
+    degree = edges @ x.new_ones(len(x), 1)
+    above = (x * (degree * x - edges @ x)).sum(0)
+    size = x.square().sum(0)
+    each = torch.where(size > 0, above / torch.where(size > 0, size, 1), 0)
+    return (each.sum() / (size > 0).sum().clamp(min=1)).clamp(min=0)
+
+
+def fisher(method: Method, params: Params, graph: Graph, names: list[str], mask: Tensor) -> Params:
+    """The squared gradient of the mean log-likelihood of some nodes' labels, in training mode.
+
+    Args:
+        method: its model has a row of logits for each node.
+        params: where.
+        graph: with class labels.
+        names: of the parameters.
+        mask: which nodes, bool ``[num_nodes]``; without any it is 0.
+    """
+    leaves = {name: params[name].detach().clone().requires_grad_() for name in names}
+    with torch.enable_grad(), method.at(graph), in_mode(stand_in(method.model), True):
+        logits = widened(predict(method.model, {**params, **leaves}, graph))
+        labels = torch.where(mask, graph.labels, 0)[:, None]
+        likely = logits.log_softmax(1).gather(1, labels)[:, 0]
+        likely = torch.where(mask, likely, 0).sum() / mask.sum().clamp(min=1)
+        grads = torch.autograd.grad(likely, list(leaves.values()))
+    return {name: grad.square() for name, grad in zip(names, grads, strict=True)}
+
+
+def distances(squares: Params, kind: str) -> Tensor:
+    """How far each client's F is from the mean, over the tensors of one kind, float ``[K]``."""
+    far = [
+        widened(each - each.mean(0)).abs().flatten(1).sum(1)
+        for name, each in squares.items()
+        if kind_of(name) == kind
+    ]
+    return torch.stack(far).sum(0)
+
+
+def shares(distance: Tensor) -> Tensor:
+    """Weights of clients, ``exp(-(d - min d) / (max d - min d))`` over their sum, float ``[K]``.
+
+    Example:
+        >>> shares(torch.tensor([3.0, 3.0]))
+        tensor([0.5000, 0.5000])
+    """
+    above = distance - distance.min()
+    return (-above / torch.where(above.max() > 0, above.max(), 1)).softmax(0)

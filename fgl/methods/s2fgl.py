@@ -1,0 +1,301 @@
+"""S2FGL: embeddings held to the received model's, against a book of classes and by frequency."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..checks import check_choice, check_count, check_number, check_share, check_weight
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    Ragged,
+    State,
+    changed_messages,
+    check_averages,
+    check_one_architecture,
+    layer,
+    predict,
+)
+from ..graph import Graph
+from ..losses.weighted_mean import weighted_mean
+from ..nn import observed
+from ..sparse import gather_rows
+from .fedproto import prototypes
+
+RAMP = 1e-6  # what tells eigenvectors of the same eigenvalue apart
+
+
+@layer
+def s2fgl(
+    fedavg: Method,
+    *,
+    knowledge: float = 5.0,
+    alignment: float = 1.0,
+    frequencies: int = 10,
+    neighbours: int = 3,
+    books: int = 4,
+    book_share: float = 0.7,
+    restart: float = 0.85,
+    book_nodes: Literal["train", "all"] = "train",
+) -> Method:
+    """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
+
+    A client ranks its nodes once by ``max_j P_ij t_j + restart sum_j P_ij t_j``, with ``P = (I - (1
+    - restart) D^-1 A)^-1`` and t_j 1 for a training node. Of the first third it sends each class's
+    mean embedding and count. The server makes `books`, each from a drawn share of the clients: the
+    mean of each class, 0 where nobody has it. With all rows c of all books, h a client's embeddings
+    and g those of the model that it received, the loss is, from the second round on,
+
+    ``CE + knowledge mean_i KL(softmax_c cos(g_i, c), softmax_c cos(h_i, c)) + alignment A(h, g)``,
+
+    ``A = sum_f mean (v_f v_f^T h - u_f u_f^T g)^2`` over the first fifth of the nodes. v_f are the
+    first and the last `frequencies` eigenvectors of the Laplacian of the graph that joins each node
+    to itself and the `neighbours` most similar ones (cosine of h), weighed by these cosines, and
+    u_f those of g. They have no gradient.
+
+    The public code gives the Laplacian of a directed graph to a solver for symmetric matrices. What
+    comes back is no eigenvector, and differs from call to call. Here the weights of both directions
+    are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue,
+    such as 0 where the graph has parts. A client with fewer nodes than frequencies has as many
+    frequencies as nodes; there it is an error.
+
+    There a book also reads the labels of validation and test nodes, see `book_nodes`, and lacks the
+    classes above the first client's largest. Its embeddings are those before the last step, with
+    dropout; here the sent model's, without. Its server draws an order of the clients and weighs
+    the i-th in it by the nodes of client i; weights by how near test nodes are to training nodes
+    (``LPS``) are computed and dropped. Its network is an ACM-GCN with a linear head. Here the task
+    decides on weights and network.
+
+    The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
+
+    Args:
+        fedavg: what clients train; its server averages. Its model takes ``return_embedding=True``,
+            and its loss sees all nodes at once.
+        knowledge: weight of the book's term; the public .05 times 100.
+        alignment: weight of A.
+        frequencies: how many eigenvectors at either end.
+        neighbours: how many nodes each is joined to, beside itself.
+        books: number of books.
+        book_share: share of the clients whose means are in a book; at least one client's are.
+        restart: alpha of the ranking, in [0, 1].
+        book_nodes: which of the first third have their labels read: those that train, or ``"all"``.
+            Where a third of the nodes trains these are the same, as training nodes come first.
+
+    Raises:
+        TypeError: if the model has no embeddings.
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average;
+            when a client holds a collection, or trains on drawn nodes.
+
+    Example:
+        >>> s2fgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), books=2)
+        s2fgl(fedavg(GCN(...)), books=2)
+
+    Source: Tan et al. 2025, https://arxiv.org/abs/2507.02409;
+    https://github.com/Wonder7racer/S2FGL
+    """
+    check_weight(knowledge=knowledge, alignment=alignment)
+    check_count(frequencies=frequencies, neighbours=neighbours, books=books)
+    check_share(restart=restart)
+    check_number("book_share", book_share, above=0, at_most=1)
+    check_choice("book_nodes", book_nodes, ("train", "all"))
+    check_averages(fedavg, "s2fgl")
+    check_one_architecture(fedavg, "s2fgl")
+    frozen = copy.deepcopy(fedavg.model).eval()
+    with observed(fedavg.model):
+        pass  # raises where the model has no embeddings
+
+    @torch.no_grad()
+    def embed(params: Params, graph: Graph) -> Tensor:
+        embedding: Tensor = predict(frozen, params, graph, return_embedding=True)[1]
+        return embedding
+
+    @torch.no_grad()
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        params, context = fedavg.receive(message, state, graph)
+        ranking = state.get("ranking")
+        ranking = ranked(graph, restart=restart) if ranking is None else ranking
+        context = {**context, "ranking": Ragged(ranking)}
+        if "books" not in message:
+            return params, context
+        focus = ranking[: len(ranking) // 5]
+        before = embed(params, graph)
+        book = {"books": message["books"], "before": Ragged(before), "focus": Ragged(focus)}
+        return params, {**context, **book}
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        if "books" not in context:
+            return fedavg.loss(params, graph, context)
+        with observed(fedavg.model) as seen:
+            total = fedavg.loss(params, graph, context)
+        h, g, focus = seen[-1].embedding, context["before"].values, context["focus"]
+        if h.shape != g.shape:
+            raise ValueError(
+                f"Expected s2fgl to see a client's {len(g)} nodes in every step, but got {len(h)}: "
+                "it does not train on drawn nodes"
+            )
+        told = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
+        if not len(focus):
+            return total + knowledge * told
+        h, g = gather_rows(h, focus.values), gather_rows(g, focus.values)
+        apart = by_frequency(h, g, focus.mask, frequencies=frequencies, neighbours=neighbours)
+        return total + knowledge * told + alignment * apart
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = fedavg.send(params, context, state, graph)
+        ranking = context["ranking"].values
+        chosen = torch.zeros_like(graph.node_mask)
+        chosen[ranking[: len(ranking) // 3]] = True
+        mask = graph.training_mask if book_nodes == "train" else graph.labels >= 0
+        read = graph.replace(train_mask=chosen & mask, val_mask=None, test_mask=None)
+        rows, _ = prototypes(embed(params, graph), read)
+        count = graph.labels[read.training_mask].bincount(minlength=len(rows))
+        return {**message, "prototypes": rows, "counts": count}, {**kept, "ranking": ranking}
+
+    def accept(message: Message, client: int, state: State) -> None:
+        fedavg.accept(message, client, state)
+        rows, count = message.get("prototypes"), message.get("counts")
+        if rows is None or count is None or rows.shape[:1] != count.shape:
+            raise ValueError("Expected a row of prototypes for each count, but got other shapes")
+        if count.min() < 0 or count.sum() > fedavg.max_examples:
+            raise ValueError(
+                f"Expected counts from 0 to {fedavg.max_examples:g}, but got {count.tolist()}"
+            )
+
+    @torch.no_grad()
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, new = fedavg.aggregate(inbox, state)
+        if not outbox:
+            return outbox, new
+        rows, count = inbox.stack("prototypes"), inbox.stack("counts")
+        number = max(1, int(book_share * len(rows)))
+        draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
+        made = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
+        told = changed_messages(outbox, lambda message: {**message, "books": made})
+        return told, {**new, "books": made}
+
+    return replace(
+        fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
+    )
+
+
+def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
+    """Nodes from the one that training labels reach best to the least, int64 ``[num_nodes]``.
+
+    Args:
+        graph: one graph; a dense inverse of its size is made.
+        restart: alpha.
+
+    Raises:
+        ValueError: if it is a collection, or its examples are pairs.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> y, mask = torch.tensor([0, 1, 0]), torch.tensor([False, True, False])
+        >>> ranked(fgl.Graph(torch.eye(3), edges, y=y, train_mask=mask))
+        tensor([1, 0, 2])
+    """
+    known = (graph.train_labels >= 0).double()
+    # The public code's rows are sources, an edge's value is 1.
+    matrix = (graph.adj.T.to_dense() != 0).double()
+    walk = matrix / (matrix.sum(1, keepdim=True) + 1e-6)
+    near = torch.linalg.inv(torch.eye(len(walk)).to(walk) - (1 - restart) * walk)
+    score: Tensor = (near * known).amax(1) + restart * (near * known).sum(1)
+    return score.argsort(descending=True, stable=True)
+
+
+def by_book(h: Tensor, g: Tensor, rows: Tensor, mask: Tensor) -> Tensor:
+    """How far the softmax of h's cosines to a book's rows is from that of g's, a mean of KL.
+
+    Args:
+        h: float ``[n, d]``; g: likewise, without a gradient.
+        rows: float ``[R, d]``.
+        mask: which nodes are there, bool ``[n]``.
+
+    Example:
+        >>> by_book(torch.eye(2), torch.eye(2), torch.eye(2), torch.ones(2, dtype=torch.bool))
+        tensor(0.)
+    """
+    told, said = ((cosines(each, rows)).log_softmax(1) for each in (g.detach(), h))
+    return weighted_mean((told.exp() * (told - said)).sum(1), mask)
+
+
+def by_frequency(
+    h: Tensor, g: Tensor, mask: Tensor, *, frequencies: int, neighbours: int
+) -> Tensor:
+    """How far h's parts along its slowest and fastest eigenvectors are from g's along its own.
+
+    ``sum_f mean (v_f v_f^T h - u_f u_f^T g)^2``, see `s2fgl`.
+
+    Args:
+        h: float ``[m, d]``; g: likewise, without a gradient.
+        mask: which nodes are there, bool ``[m]``.
+        frequencies: at either end, at most those that there are.
+        neighbours: of a node in the similarity graph.
+
+    Example:
+        >>> x = torch.rand(6, 3)
+        >>> there = torch.ones(6, dtype=torch.bool)
+        >>> by_frequency(x, x, there, frequencies=2, neighbours=3)
+        tensor(0.)
+    """
+    h, g = (torch.where(mask[:, None], each, 0) for each in (h, g.detach()))
+    first = torch.arange(min(frequencies, len(h)), device=h.device)
+    last = mask.sum() - 1 - first
+    taken = torch.cat([first, last.clamp(min=0)])
+    there = torch.cat([first < mask.sum(), last >= 0])
+    parts = []
+    for each in (h, g):
+        vectors = eigenvectors(each.detach(), mask, neighbours).index_select(1, taken).to(h)
+        parts.append(vectors.T[:, :, None] * (vectors.T @ each)[:, None])
+    apart = (parts[0] - parts[1]).square().mean(2) * mask
+    return (apart.sum(1) / mask.sum().clamp(min=1) * there).sum()
+
+
+def eigenvectors(x: Tensor, mask: Tensor, neighbours: int) -> Tensor:
+    """Of the Laplacian of the similarity graph, by eigenvalue; those of padding come last.
+
+    Args:
+        x: float ``[m, d]``.
+        mask: which nodes are there, bool ``[m]``.
+        neighbours: how many most similar nodes a node is joined to, beside itself.
+
+    Returns:
+        float64 ``[m, m]``, a column each.
+    """
+    x = x.double()
+    alike = torch.where(mask, cosines(x, x), -2)
+    near = alike.topk(min(neighbours + 1, len(x)), dim=1)
+    weight = torch.zeros_like(alike).scatter(1, near.indices, near.values)
+    weight = torch.where(mask & mask[:, None], weight, 0)
+    weight = (weight + weight.T) / 2
+    degree = weight.sum(1)
+    ramp = RAMP * torch.arange(len(x), device=x.device) / mask.sum().clamp(min=1)
+    padding = torch.where(mask, 0, 4 * (1 + degree.abs().amax()))
+    vectors: Tensor = torch.linalg.eigh(torch.diag(degree + ramp + padding) - weight)[1]
+    return vectors
+
+
+def cosines(x: Tensor, y: Tensor) -> Tensor:
+    """The cosine of each pair of rows, float ``[n, m]``; 0 of a row of zeros."""
+    unit, other = (torch.nn.functional.normalize(each, dim=1, eps=1e-8) for each in (x, y))
+    return unit @ other.T
+
+
+def class_means(rows: Tensor, count: Tensor) -> Tensor:
+    """Each class's mean over clients, by their counts, float ``[C, d]``; 0 where nobody has it.
+
+    Example:
+        >>> class_means(torch.tensor([[[1.0]], [[4.0]]]), torch.tensor([[2], [1]]))
+        tensor([[2.]])
+    """
+    total = (rows * count[..., None]).sum(0)
+    return total / count.sum(0).clamp(min=1)[:, None]

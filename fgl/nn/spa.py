@@ -1,0 +1,167 @@
+"""A network that keeps like, unlike and unknown neighbours apart, for FedSPA (2025)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from ..checks import check_share
+from ..sparse import SparseMatrix
+from .layers import Edges, Features, Linear, _dropped, adjacency, dropout, widths
+
+SPLITS = 7  # three kinds of neighbours, each smooth and sharp, and the node itself
+
+
+class SPAConv(nn.Module):
+    """A layer of `SPA`: seven parts of a node's surroundings, and attention over them.
+
+    ``l = relu(M x W_l)``, ``h = relu((I - M) x W_h)``, ``o = relu(x W_o)`` with ``M = D^-1 (A +
+    I)``. Over each kind of neighbours, unlike (u), alike (a) and unknown (n), l and h are summed:
+    six parts, and o is the seventh. Their scores are ``u_l a_1, u_h a_2, a_l a_3, a_h a_4,
+    b_l (n_l a_1) + (1 - b_l) (n_l a_3), b_h (n_h a_2) + (1 - b_h) (u_h a_4), o a_5``, with ``b =
+    sigmoid(n w + c)``; the attention is ``softmax(sigmoid(scores) B / 7)``, and the output is 7
+    times the parts' weighted sum. (``u_h`` in the sixth score is the public code's.)
+
+    Args:
+        in_channels: width of the input.
+        out_channels: width of the output.
+
+    Shapes:
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: a `SparseMatrix`; kinds: the
+        edges to unlike, alike and unknown neighbours, each a `SparseMatrix`.
+
+    Example:
+        >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> SPAConv(4, 2)(torch.rand(3, 4), edges, kinds(edges, torch.tensor([0, 1, -1]))).shape
+        torch.Size([3, 2])
+    """
+
+    def __init__(self, in_channels: int, out_channels: int) -> None:
+        super().__init__()
+        self.low, self.high, self.own = (Linear(in_channels, out_channels) for _ in range(3))
+        self.unlike_low, self.unlike_high, self.alike_low, self.alike_high, self.itself = (
+            glorot(out_channels, 1) for _ in range(5)
+        )
+        self.together = glorot(SPLITS, SPLITS)
+        self.balance = nn.Linear(out_channels, 1)
+
+    def forward(self, x: Features, edges: SparseMatrix, kinds: Sequence[SparseMatrix]) -> Tensor:
+        high: Tensor = self.high(x)
+        mean = edges.astype(high.dtype).plus_identity.mean_norm
+        low = (mean @ self.low(x)).relu()
+        high = (high - mean @ high).relu()
+        both = torch.cat([low, high], 1)
+        unlike, alike, unknown = ((kind.astype(both.dtype) @ both).chunk(2, 1) for kind in kinds)
+        own = self.own(x).relu()
+        scores = [
+            unlike[0] @ self.unlike_low,
+            unlike[1] @ self.unlike_high,
+            alike[0] @ self.alike_low,
+            alike[1] @ self.alike_high,
+            self._between(unknown[0], unknown[0] @ self.unlike_low, unknown[0] @ self.alike_low),
+            self._between(unknown[1], unknown[1] @ self.unlike_high, unlike[1] @ self.alike_high),
+            own @ self.itself,
+        ]
+        attention = (torch.cat(scores, 1).sigmoid() @ self.together / SPLITS).softmax(1)
+        parts = torch.stack([*unlike, *alike, *unknown, own], 1)
+        return SPLITS * (attention[:, :, None] * parts).sum(1)
+
+    def _between(self, unknown: Tensor, unlike: Tensor, alike: Tensor) -> Tensor:
+        share = self.balance(unknown).sigmoid()
+        mixed: Tensor = unlike * share + alike * (1 - share)
+        return mixed
+
+
+class SPA(nn.Module):
+    """FedSPA's network: neighbours of the same label, of another and of an unknown one, apart.
+
+    Layers of `SPAConv` with ReLU and dropout between them, and dropout of the features. A label is
+    known if it is a training node's. A node whose own label is unknown, as all that are scored, has
+    unknown neighbours alone; a training node's label shows in the kinds of its edges.
+
+    Args:
+        in_channels: number of node features.
+        hidden_channels: width of the hidden layers.
+        out_channels: number of classes.
+        num_layers: number of layers.
+        dropout: probability of dropping a feature or a hidden unit in training.
+
+    Shapes:
+        x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
+        `SparseMatrix`, whose values weigh neighbours where they are summed; train_labels: int64
+        ``[n]``, -1 where unknown, default everywhere.
+
+    Returns:
+        Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
+
+    Example:
+        >>> SPA(4, 8, 2)(torch.rand(3, 4), torch.tensor([[0, 1], [1, 2]])).shape
+        torch.Size([3, 2])
+
+    Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        out_channels: int,
+        *,
+        num_layers: int = 2,
+        dropout: float = 0.1,
+    ) -> None:
+        super().__init__()
+        check_share(dropout=dropout)
+        sizes = widths(in_channels, hidden_channels, out_channels, num_layers)
+        self.convs = nn.ModuleList([SPAConv(a, b) for a, b in pairwise(sizes)])
+        self.dropout = dropout
+
+    def forward(
+        self,
+        x: Features,
+        edges: Edges,
+        train_labels: Tensor | None = None,
+        *,
+        return_embedding: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        edges = adjacency(edges, x.shape[0])
+        if train_labels is None:
+            train_labels = torch.full((x.shape[0],), -1, device=edges.device)
+        apart = kinds(edges, train_labels)
+        x = _dropped(x, self.dropout) if self.training else x
+        out: Tensor = self.convs[0](x, edges, apart)
+        embedding = out
+        for conv in self.convs[1:]:
+            embedding = out
+            out = conv(dropout(out.relu(), self.dropout, self.training), edges, apart)
+        return (out, embedding) if return_embedding else out
+
+
+def kinds(edges: SparseMatrix, train_labels: Tensor) -> list[SparseMatrix]:
+    """The edges between unlike, between alike, and to or from unknown nodes.
+
+    Args:
+        edges: ``A[target, source]``.
+        train_labels: int64 ``[n]``, negative where unknown.
+
+    Returns:
+        Three matrices whose sum is the first.
+
+    Example:
+        >>> edges = fgl.SparseMatrix.from_edge_index(torch.tensor([[0, 1], [1, 2]]), 3)
+        >>> [kind.values.tolist() for kind in kinds(edges, torch.tensor([0, 1, -1]))]
+        [[1.0, 0.0], [0.0, 0.0], [0.0, 1.0]]
+    """
+    one = train_labels.index_select(0, edges.pattern.row)
+    other = train_labels.index_select(0, edges.pattern.col)
+    known = (one >= 0) & (other >= 0)
+    masks = known & (one != other), known & (one == other), ~known
+    return [edges.with_value(edges.values * mask) for mask in masks]
+
+
+def glorot(rows: int, columns: int) -> nn.Parameter:
+    """A parameter with Glorot-uniform values, float ``[rows, columns]``."""
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(rows, columns)))
