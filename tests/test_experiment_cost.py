@@ -119,12 +119,13 @@ def test_memory_is_that_of_an_estimate(at_once: int) -> None:
     assert made.memory - held == pytest.approx(known, rel=0.05)
 
 
-def test_a_collection_and_no_client_of_its_own() -> None:
+def test_collections_of_graphs_have_rates_too() -> None:
     method = fgl.fedavg(fgl.nn.GIN(20, 8, 2), train=ADAM)
     some = fgl.Graph.join([graph(10, seed=k) for k in range(12)], torch.arange(12) % 2)
-    rates = STILL(method, some)
+    rates = replace(STILL(method, some), data=(0.0, 0.0, 0.0))
     assert rates.down == num_bytes({"model": method.common()})
-    assert cost(rates, **sizes([some] * 4)).memory > 4 * cost(rates, **sizes([some])).memory / 2
+    known = estimate(method, [some] * 4, clients_at_once=1).round
+    assert cost(rates, **sizes([some] * 4)).memory == pytest.approx(known, rel=0.1)
 
 
 def test_a_process_has_a_size_and_a_client_is_not_changed() -> None:

@@ -172,9 +172,9 @@ def _held(graph: Graph) -> int:
     """Bytes of the tensors of a graph."""
     total = 0
     for value in vars(fresh(graph)).values():
-        parts = (value,)
+        parts: list[Any] = [value]
         if isinstance(value, SparseMatrix):
-            parts = (value.pattern.crow, value.pattern.col, value.value)
+            parts = [value.pattern.crow, value.pattern.col, value.value]
         total += sum(each.numel() * each.element_size() for each in parts if torch.is_tensor(each))
     return total
 

@@ -37,6 +37,13 @@ class Rates:
         process: bytes of a process that has imported what it needs.
         flower: processor seconds that Flower adds to a round, ``(per participant, per byte of a
             participant's messages)``; see `flower_line`.
+
+    Example:
+        >>> line = (0.0, 80.0, 16.0)
+        >>> rates = Rates(1, 0.5, (1.0, 0.001, 0.0), 40, 48, line, line, line, line, 48, 0, (0.0,
+        ...               0.0), (0.0, 0.0))
+        >>> rates.flower
+        (0.0, 0.0)
     """
 
     clients_at_once: int
