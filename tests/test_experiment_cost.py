@@ -11,7 +11,7 @@ import torch
 
 import fgl
 from fgl.experiment import Cost, Rates, calibrate, cost, estimate, flower_line
-from fgl.experiment.calibrate import line
+from fgl.experiment.calibrate import COUNTS, line
 from fgl.federation import Training, num_bytes
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
@@ -144,6 +144,16 @@ def test_lines_have_no_negative_part() -> None:
     assert flower_line([(4, 1000, 20.0)]) == (5, 0)
     rounds = [(k, size, k * (0.1 + 2e-8 * size)) for k in (5, 50) for size in (10**6, 10**8)]
     assert flower_line(rounds) == pytest.approx((0.1, 2e-8))
+
+
+def test_the_client_itself_counts_most() -> None:
+    """It does not fit a cache: a quarter of it takes a tenth of the time, and no line says so."""
+    rows = [(1, 100), (1, 50), (1, 25), (3, 75)]
+    values = [10.0, 5.0, 1.0, 3.0]
+    lines = [line(rows, values, counts) for counts in ((1.0,), COUNTS)]
+    apart = [abs(start + 100 * more - 10) / 10 for start, more in lines]
+    assert apart[0] > 0.3
+    assert apart[1] < 0.01
 
 
 def test_it_prints() -> None:

@@ -23,6 +23,7 @@ from .memory import Estimate, estimate, fresh, part
 ROUNDS = 3  # that are timed after the first one
 SERVED = (2, 8)  # clients whose messages the server is tried with
 SHARE = 1 / 4  # of the client that is tried as a smaller one
+COUNTS = (100.0, 10.0, 1.0, 1.0)  # of the rounds: a smaller client may fit a cache
 RESIDENT = "print(next(w for w in open('/proc/self/status') if w.startswith('VmRSS')).split()[1])"
 
 
@@ -38,9 +39,10 @@ def calibrate(
 
     Rounds of copies of the client are timed: as it is, with half of its edges, at a quarter of its
     size, and with three times the copies. The time of a round is taken as linear in the number of
-    clients, their nodes and edges, with no negative part, and memory likewise; see `cost`. So the
-    client should be about as large as those that are asked for: a client that fits a cache says
-    little of one that does not. Bytes are counted in these rounds.
+    clients, their nodes and edges, with no negative part, and memory likewise; see `cost`. Where no
+    such line fits, the client as it is counts most. So it should be about as large as those that
+    are asked for: a client that fits a cache says little of one that does not. Bytes are counted in
+    these rounds.
 
     Args:
         method: the method whose rounds are alike.
@@ -77,7 +79,7 @@ def calibrate(
         taken, last = _played(method, graph, number, clients_at_once, clock)
         rows.append((1, number, number * graph.num_nodes, number * graph.num_edges))
         seconds.append(taken)
-    start, *train = line(rows, seconds)
+    start, *train = line(rows, seconds, COUNTS)
 
     def of(name: str) -> Line:
         own = clients_at_once if name == "kept" else 1
@@ -124,8 +126,12 @@ def flower_line(rounds: Sequence[tuple[int, int, float]]) -> Line:
     return line(rows, [seconds for *_, seconds in rounds])
 
 
-def line(rows: Sequence[Sequence[float]], values: Sequence[float]) -> Line:
+def line(
+    rows: Sequence[Sequence[float]], values: Sequence[float], counts: Sequence[float] = (1.0,)
+) -> Line:
     """The rates, none negative, with the least relative error of ``rows @ rates`` to the values.
+
+    A row's error counts `counts` times, all alike by default.
 
     Example:
         >>> [round(rate, 6) for rate in line([(1, 10), (1, 30)], [7, 17])]
@@ -137,7 +143,7 @@ def line(rows: Sequence[Sequence[float]], values: Sequence[float]) -> Line:
     wanted = torch.tensor(values, dtype=torch.float64)
     if not wanted.any():
         return (0.0,) * table.shape[1]
-    weight = 1 / wanted.clamp(min=float(wanted.max()) * 1e-6)
+    weight = torch.tensor(counts) / wanted.clamp(min=float(wanted.max()) * 1e-6)
     scale = table.amax(0).clamp(min=1e-300)
     found, _ = nnls((table / scale * weight[:, None]).numpy(), (wanted * weight).numpy())
     return tuple((torch.from_numpy(found) / scale).tolist())
