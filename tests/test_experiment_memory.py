@@ -209,7 +209,7 @@ def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPat
         copies.append(weakref.ref(made))
         return made
 
-    monkeypatch.setattr(module, "_fresh", noted)
+    monkeypatch.setattr(module, "fresh", noted)
     made = TASKS[task](0.5, torch.float32)
     estimate(made.fedavg, made)
     for own in made.clients:
