@@ -202,14 +202,14 @@ def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatc
 def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn from them is let go of when the clients themselves are drawn from."""
     module, copies = importlib.import_module("fgl.experiment.memory"), []
-    fresh = module._fresh
+    fresh = module.fresh
 
     def noted(graph: fgl.Graph) -> fgl.Graph:
         made: fgl.Graph = fresh(graph)
         copies.append(weakref.ref(made))
         return made
 
-    monkeypatch.setattr(module, "_fresh", noted)
+    monkeypatch.setattr(module, "fresh", noted)
     made = TASKS[task](0.5, torch.float32)
     estimate(made.fedavg, made)
     for own in made.clients:

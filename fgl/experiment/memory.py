@@ -105,9 +105,7 @@ class Estimate:
         return at_once or None
 
     def __str__(self) -> str:
-        return (
-            f"about {_said(self.round)} of memory over the data, {_said(self.client)} for a client"
-        )
+        return f"about {said(self.round)} of memory over the data, {said(self.client)} for a client"
 
 
 def estimate(
@@ -226,7 +224,7 @@ def _of_kind(
         method = replace(method, train=replace(method.train, num_steps=steps))
     shares = [1.0] if _size(largest) <= ENTRIES else [1 / 4, 1 / 8]
     counts = number, present, at_once
-    tried = [_dry(method, _part(largest, share), *counts) for share in shares]
+    tried = [_dry(method, part(largest, share), *counts) for share in shares]
     made = {name: _line(shares, [each[name] for each in tried]) for name in tried[0]}
     kept = int(made["kept"] * _of_the_largest(clients, at_once))
     return {"clients_at_once": at_once, **made, "kept": kept}
@@ -244,7 +242,7 @@ def _of_the_largest(clients: Sequence[Graph], at_once: int) -> float:
 def _dry(method: Method, graph: Graph, number: int, present: int, at_once: int) -> dict[str, int]:
     """The parts of an estimate, by a round of a few such clients."""
     counts = [1] if at_once == 1 else [n for n in MADE if n < at_once] or [at_once]
-    found = [_round(method, [_fresh(graph) for _ in range(n)], number, present) for n in counts]
+    found = [_round(method, [fresh(graph) for _ in range(n)], number, present) for n in counts]
     first, last = found[0], found[-1]
     steps = max(counts[-1] - counts[0], 1)
     more = (last["step"] - first["step"]) // steps if len(found) > 1 else 0
@@ -304,7 +302,7 @@ def _evaluated(method: Method, evaluate: Callable[..., Any] | None, number: int)
     return scoring.peak
 
 
-def _fresh(graph: Graph) -> Graph:
+def fresh(graph: Graph) -> Graph:
     """A copy of the graph without cached operators."""
     given = {each.name: getattr(graph, each.name) for each in fields(Graph)}
     copied: dict[str, Any] = {
@@ -322,7 +320,7 @@ def _size(graph: Graph) -> int:
     return graph.num_nodes + graph.num_edges
 
 
-def _part(graph: Graph, share: float) -> Graph:
+def part(graph: Graph, share: float) -> Graph:
     """A graph of every fourth or eighth node and edge; edges' ends are taken modulo its nodes."""
     if share == 1.0:
         return graph
@@ -347,7 +345,7 @@ def _line(shares: Sequence[float], values: Sequence[int]) -> int:
     return max(int(values[0] + slope * (1 - shares[0])), 0)
 
 
-def _said(size: float) -> str:
+def said(size: float) -> str:
     for unit in ("bytes", "kB", "MB"):
         if size < 1000:
             return f"{size:.3g} {unit}"
