@@ -130,7 +130,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 def test_the_page_says_what_the_numbers_say(found: dict[str, Any]) -> None:
     text = page.text(found)
-    assert "**In doubt, take FED-PUB**: 83.0 % on average over 2 blocks" in text
+    assert "**First so far is FED-PUB**: 83.0 % on average over 2 blocks" in text
     assert "Training alone has 81.0 %" in text and "1 of 2 methods are above it: FED-PUB." in text
     row = "| FED-PUB | 83.0 ± 1.0 | 80.9 ± 0.1 | +12.00 ± 0.00 | lr 0.1 | 0.4 | 0.2 | 0 | 6 | 1 |"
     assert row in text
