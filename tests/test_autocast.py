@@ -23,6 +23,7 @@ def half() -> torch.autocast:
 
 SPARSE = ("nodes", "gat", "sage", "sampled", "sampled gcn", "sampled gat", "summed", "overlapping")
 SPARSE += ("own", "links")
+ALONE = ("spectral graphs",)  # batch norms keep its clients from training as one batch
 
 
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
@@ -31,6 +32,7 @@ def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
     """Of several steps too: what autocast made of a parameter is of no use after a step."""
     task = TASKS[name.removesuffix(" sparse")](0.0, torch.float32)
     clients = task.clients
+    at_once = 1 if name in ALONE else at_once
     if name.endswith("sparse"):
         clients = [own.replace(x=SparseMatrix.from_dense(own.x)) for own in clients]
     run = partial(fgl.run, task.fedavg, clients, num_rounds=2, clients_at_once=at_once, strict=True)
@@ -40,7 +42,8 @@ def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
     assert got.history[-1].loss == pytest.approx(want.history[-1].loss, rel=0.02)
     assert got.history[-1].loss != want.history[-1].loss  # something was in halves
     model, other = (run.model_of(0).state_dict() for run in (got, want))
-    assert {value.dtype for value in model.values()} == {torch.float32}
+    kinds = {value.dtype for value in model.values() if value.is_floating_point()}
+    assert kinds == {torch.float32}
     if name != "adaptive":  # its slope moves by whole steps of Adam, where its gradient is near 0
         close(model, other, atol=0.05)
 
@@ -53,8 +56,10 @@ FAST = ("fgssl", "gpfl", "fedsage plus", "fedgl")
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in ROWS]
 )
 def test_every_method_runs_in_mixed_precision(name: str, at_once: Any) -> None:
-    task = TASKS[ROWS[name].tasks[0]](0.5, torch.float32)
+    first = ROWS[name].tasks[0]
+    task = TASKS[first](0.5, torch.float32)
     method = ROWS[name].build(task)
+    at_once = 1 if first in ROWS[name].alone else at_once
     with half():
         result = fgl.run(method, task, num_rounds=2, clients_at_once=at_once, strict=True)
     assert all(value == value for value in result.history[-1].metrics.values())

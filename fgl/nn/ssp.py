@@ -169,7 +169,8 @@ class SSP(nn.Module):
             absent = torch.arange(most, device=node.device) >= sizes[some][:, None]
             gain = gather_rows(self.decoder(self.mixed(padded, absent)), slot[owner[edges]])
             both = vectors[source[edges], :most] * vectors[target[edges], :most]
-            numbers = numbers.index_put((edges,), torch.einsum("en,enh->eh", both, gain))
+            share = torch.einsum("en,enh->eh", both, gain)  # in halves under autocast
+            numbers = numbers.index_put((edges,), share.to(numbers.dtype))
         channels = dropout(self.filter_encoder(numbers), self.dropout, self.training)
         return softmax_into(channels, target, value.shape[0])
 
