@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from fractions import Fraction
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,7 @@ import torch
 import fgl
 from fgl import Graph, tasks
 from fgl.data import csbm, large_graph, ldg_partition, partition_graph, random_partition
+from fgl.data.partitions.ldg import _smallest
 
 SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
 
@@ -19,7 +23,7 @@ SMALL = csbm(num_nodes=600, num_features=20, words_per_set=5, seed=1)
 def twin(graph: Graph, k: int, passes: int, slack: float, block: int, seed: int) -> list[list[int]]:
     """The rule, node by node."""
     n = graph.num_nodes
-    capacity = -int(-n * (1 + slack) // k)
+    capacity = ceil(n * (1 + Fraction(str(slack))) / k)
     generator = torch.Generator().manual_seed(seed)
     starts = torch.randperm(-(-n // block), generator=generator) * block
     neighbours: list[list[int]] = [[] for _ in range(n)]
@@ -88,6 +92,24 @@ def test_it_keeps_most_of_what_metis_keeps() -> None:
     once, often = (kept(graph, ldg_partition(graph, 5, passes=passes)) for passes in (1, 10))
     assert of[0] + 0.05 < once < often - 0.1
     assert often > 0.85 * of[1]
+
+
+def test_a_capacity_is_not_rounded_up_twice() -> None:
+    nodes = torch.arange(30)
+    clique = fgl.Graph(torch.ones(100, 1), torch.cartesian_prod(nodes, nodes).t())
+    parts = fgl.data.ldg_partition(clique, 10, slack=0.1, block=1)
+    assert max(map(len, parts)) == 11  # 1.1 * 100 / 10, in floats a little more
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_smallest_part_gets_the_next_node(seed: int) -> None:
+    rng = random.Random(seed)
+    size = [rng.randrange(6) for _ in range(rng.randrange(1, 9))]
+    count, want, grown = rng.randrange(30), [], list(size)
+    for _ in range(count):
+        want.append(grown.index(min(grown)))
+        grown[want[-1]] += 1
+    assert _smallest(torch.tensor(size), count).tolist() == want
 
 
 def test_edges_may_lie_in_a_file_and_in_any_order(tmp_path: Path) -> None:

@@ -539,3 +539,8 @@ def test_a_score_of_a_method_that_deploys_otherwise_warns_once() -> None:
     again = fgl.methods.ditto(plain)  # built twice, and with another server: no warning
     fgl.run(again, clients, num_rounds=1, evaluate=fgl.evaluate_on(other, graph(), clients))
     fgl.run(fgl.methods.fedprox(plain, mu=0.1), clients, num_rounds=1, evaluate=score)
+    coded = fgl.transforms.quantised(plain)  # deploys by a function of its own, the same models
+    fgl.run(coded, clients, num_rounds=2, evaluate=score)
+    hidden = fgl.transforms.quantised(fgl.methods.own_models(plain))
+    with pytest.warns(UserWarning, match="deploy other models than those that are scored"):
+        fgl.run(hidden, clients, num_rounds=2, evaluate=fgl.evaluate_on(coded, graph(), clients))

@@ -158,6 +158,11 @@ def test_both_terms_matter_and_begin_in_the_second_round() -> None:
         assert (after(2, **weights)[name] - second[name]).abs().max() > 1e-4
 
 
+def test_no_node_has_no_rank() -> None:
+    nobody = fgl.Graph(torch.zeros(0, 2), torch.zeros(2, 0, dtype=torch.int64))
+    assert MODULE.ranked(nobody).tolist() == []
+
+
 def test_padding_has_no_frequency_and_few_nodes_have_few() -> None:
     h, g = torch.randn(9, 4).double().abs(), torch.randn(9, 4).double().abs()
     all_of = torch.ones(9, dtype=torch.bool)

@@ -265,6 +265,8 @@ def main() -> None:
         work["clients"] = lambda: cut(folder, args.clients, args.partition)
         start = time.perf_counter()
         found = work[args.stage]()
+        if args.stage == "clients":
+            found |= {"num_clients": args.clients, "partition": args.partition}
         found |= {"seconds": round(time.perf_counter() - start, 1)}
         write({**found, "peak_mb": round(memory("VmHWM"))}, folder / f"{args.stage}.json")
         return
@@ -277,6 +279,10 @@ def main() -> None:
             f"Expected {folder} to be of {args.nodes} nodes, but got {report['graph']}"
         )
     report["clients"] = stage("clients", folder, *words)
+    for name, asked in (("num_clients", args.clients), ("partition", args.partition)):
+        got = report["clients"].get(name, asked)
+        if got != asked:
+            raise SystemExit(f"Expected {folder} to be cut with {name} {asked}, but got {got}")
     command = [sys.executable, __file__, "--stage", "rounds", "--folder", str(folder), *words]
     for name in ("participants", "rounds", "hidden", "batch_size", "workers"):
         command += [f"--{name.replace('_', '-')}", str(getattr(args, name))]

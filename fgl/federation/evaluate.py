@@ -28,7 +28,7 @@ _RUNNING: ContextVar[Method | None] = ContextVar("running", default=None)
 
 @contextmanager
 def running(method: Method) -> Iterator[None]:
-    """While this method runs, a score that asks a method with another `deploy` warns, once."""
+    """While this method runs, a score of other models than the ones that it deploys warns."""
     token = _RUNNING.set(method)
     try:
         yield
@@ -52,7 +52,7 @@ def deployed(
         ValueError: when called, if a model is not whole.
 
     Warns:
-        UserWarning: once, when called in a run of a method with another `deploy`.
+        UserWarning: once, when called in a run of a method that deploys other models.
 
     Example:
         >>> model = torch.nn.Linear(1, 1)
@@ -77,26 +77,33 @@ def deployed(
                 raise ValueError(f"{error}. {_cause(method)}") from error
             whole.add(id(params))
             used[client] = params
-        other = _deploys_otherwise(method)
-        if other and other not in warned:
-            warned.add(other)
-            warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
+        first = next(iter(used), None)  # of one client, since it costs
+        if first is not None:
+            given = outbox[first], states.get(first, {}), clients[first], used[first]
+            other = _deploys_otherwise(method, *given)
+            if other and other not in warned:
+                warned.add(other)
+                warnings.warn(f"{other}. {_cause(method)}", stacklevel=2)
         return used
 
     return models
 
 
-def _deploys_otherwise(method: Method) -> str:
-    """What the running method deploys, where that is not what `method` deploys."""
+def _deploys_otherwise(
+    method: Method, message: Message, state: State, graph: Graph, params: Params
+) -> str:
+    """What the running method deploys, where that is not what `method` does: `params`."""
     runs = _RUNNING.get()
-    if runs is None or _code(runs.deploy) == _code(method.deploy):
+    if runs is None or runs.deploy is method.deploy:
+        return ""
+    with runs.at(graph):
+        theirs = runs.deploy(message, state, graph)
+    pairs = [
+        (theirs[name].nan_to_num(), params[name].nan_to_num()) for name in params if name in theirs
+    ]
+    if theirs.keys() == params.keys() and all(torch.equal(a, b) for a, b in pairs):
         return ""
     return f"The clients of {runs!r} deploy other models than those that are scored"
-
-
-def _code(function: Callable[..., Any]) -> Any:
-    """What tells a function from another one, however often its builder was called."""
-    return getattr(function, "__code__", function)
 
 
 def _cause(method: Method) -> str:

@@ -21,6 +21,8 @@ class Facts:
     y: Tensor | None
     num_classes: int | None
     train_mask: Tensor | None
+    val_mask: Tensor | None
+    test_mask: Tensor | None
     batch: Tensor | None
     edge_label_index: Tensor | None
 
@@ -110,6 +112,9 @@ class Facts:
     def train_labels(self) -> Tensor:
         """What a node may know of labels: a training node's, -1 elsewhere, int64 ``[num_nodes]``.
 
+        Labels of nodes that validate or are tested are never known, also where no mask says who
+        trains.
+
         Raises:
             ValueError: if the examples are no nodes.
             TypeError: if `y` is numbers.
@@ -124,7 +129,10 @@ class Facts:
             raise ValueError("Expected examples to be nodes, whose labels are known in training")
         if self.y is None:
             return torch.full((self.num_nodes,), -1, device=self.device)
-        return torch.where(self.training_mask, self.labels, -1)
+        known = self.training_mask
+        for mask in (self.val_mask, self.test_mask):
+            known = known if mask is None else known & ~mask
+        return torch.where(known, self.labels, -1)
 
     def has(self, name: str) -> bool:
         """Whether the graph has a field, also inside a batch of clients.

@@ -82,8 +82,8 @@ def heurfedamp(
         >>> heurfedamp(fgl.fedavg(torch.nn.Linear(1, 1))).train.keep_optimizer
         False
 
-    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797; the form follows
-    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py)
+    Source: Huang et al. 2021, https://arxiv.org/abs/2007.03797;
+    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/fedamp.py), whose form this is
     """
     check_number("own", own, at_least=0, at_most=1)
     check_number("scale", scale, at_least=0)

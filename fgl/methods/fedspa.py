@@ -111,9 +111,14 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
-        weights = {"": shares(inbox.stack("energy"))}
-        for kind in KINDS:
-            weights[kind] = shares(distances(squares, kind))
+        there = inbox.stack("num_examples") > 0  # a client with nothing looks the smoothest
+        if not there.any():
+            return {}, state
+        squares = {name: each[there] for name, each in squares.items()}
+        far = {"": inbox.stack("energy")[there]}
+        far |= {kind: distances(squares, kind) for kind in KINDS}
+        weights = {k: each.new_zeros(len(there)).masked_scatter(there, shares(each))
+                   for k, each in far.items()}  # fmt: skip
         model: dict[str, Tensor] = {}
         for kind, weight in weights.items():
             model |= mean({n: each for n, each in models.items() if kind_of(n) == kind}, weight)
@@ -150,7 +155,7 @@ def feature_energy(graph: Graph, *, share: float = 1.0) -> Tensor:
     """
     dense = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
     drawn = torch.randperm(dense.shape[1], device=dense.device)
-    x = widened(dense[:, drawn[: int(share * dense.shape[1])]])
+    x = widened(dense[:, drawn[: max(1, int(share * dense.shape[1]))]])
     edges = graph.adj.T
     edges = edges.with_value((edges.values != 0).to(x.dtype))
     degree = edges @ x.new_ones(len(x), 1)

@@ -203,6 +203,8 @@ def ranked(graph: Graph, *, restart: float = 0.85) -> Tensor:
         >>> ranked(fgl.Graph(torch.eye(3), edges, y=y, train_mask=mask))
         tensor([1, 0, 2])
     """
+    if not graph.num_nodes:
+        return torch.arange(0, device=graph.device)
     known = (graph.train_labels >= 0).double()
     # The public code's rows are sources, an edge's value is 1.
     matrix = (graph.adj.T.to_dense() != 0).double()

@@ -92,7 +92,7 @@ class SPA(nn.Module):
     Shapes:
         x: float ``[n, in_channels]``, dense or `SparseMatrix`; edges: ``edge_index`` or a
         `SparseMatrix`, whose values weigh neighbours where they are summed; train_labels: int64
-        ``[n]``, -1 where unknown, default everywhere.
+        ``[n]``, -1 where unknown, default everywhere. In a minibatch its own nodes' are known.
 
     Returns:
         Logits ``[n, out_channels]``; with ``return_embedding=True`` also the last hidden layer.
