@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 import fgl
 from fgl.experiment import Cost, Rates, calibrate, cost, estimate, flower_line
-from fgl.experiment.calibrate import COUNTS, line
+from fgl.experiment.calibrate import COUNTS, _process, line
 from fgl.federation import Training, num_bytes
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
@@ -86,7 +87,8 @@ def test_the_parts_of_the_time() -> None:
     here = cost(RATES, **SIZES, cores=4)
     assert (here.training, here.flower, here.sending) == pytest.approx((30.5, 0, 0))
     simulated = cost(RATES, **SIZES, place="simulated", cores=4, bandwidth=1.0)
-    assert (simulated.training, simulated.flower, simulated.sending) == pytest.approx((8, 65, 0))
+    assert (simulated.training, simulated.flower) == pytest.approx((9.5, 78))  # three waves
+    assert simulated.sending == 0
     deployed = cost(RATES, **SIZES, place="deployed", cores=100, bandwidth=1100.0)
     assert (deployed.training, deployed.flower) == pytest.approx((3.5, 26))
     assert deployed.sending == pytest.approx(2)  # 10 clients of 220 bytes
@@ -177,3 +179,72 @@ def test_it_prints() -> None:
 def test_what_is_out_of_range_is_named(more: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=f"Expected {words} to be"):
         cost(RATES, **{**SIZES, **more})
+
+
+def test_simulated_clients_come_in_waves_and_deployed_ones_share_the_cores() -> None:
+    """On four cores ten clients of 3 + 26 seconds need three waves, and eight need two."""
+    for clients, waves in ((10, 3), (8, 2), (4, 1), (3, 1)):
+        counts = {"clients": clients, "nodes": 100 * clients, "edges": 1000 * clients, "cores": 4}
+        simulated = cost(RATES, **counts, place="simulated")
+        assert simulated.seconds == pytest.approx(0.5 + waves * 29)
+        deployed = cost(RATES, **counts, place="deployed")
+        assert deployed.seconds == pytest.approx(0.5 + max(clients / 4, 1) * 29)
+
+
+@pytest.mark.parametrize("modules", ["fgl", (1,)])
+def test_modules_are_names(modules: Any) -> None:
+    with pytest.raises(TypeError, match="Expected modules to be a sequence of names, but got"):
+        calibrate(GCN, graph(20), modules=modules)
+
+
+def test_a_process_imports_nothing_from_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit(3)")
+    (tmp_path / "only_here.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    assert _process(("json",)) > 10**6
+    with pytest.raises(RuntimeError, match="No module named 'only_here'"):
+        _process(("only_here",))
+
+
+@pytest.mark.parametrize(
+    ("rounds", "words"),
+    [
+        ([], "rounds to be at least one"),
+        ([(0, 0, 1.0)], "participants to be an integer >= 1"),
+        ([(4, 0, 1.0), (0, 0, 1.0)], "participants to be an integer >= 1"),
+        ([(4, -1, 1.0)], "bytes to be a number >= 0"),
+        ([(4, 10, -1.0)], "seconds to be a number >= 0"),
+        ([(4, 10, float("nan"))], "seconds to be a number >= 0"),
+    ],
+)
+def test_rounds_of_flower_that_cannot_be_are_refused(rounds: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {words}, but got"):
+        flower_line(rounds)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"clients_at_once": 0}, "clients_at_once to be an integer >= 1"),
+        ({"start": -0.5}, "start to be a number >= 0"),
+        ({"up": float("nan")}, "up to be a number >= 0"),
+        ({"train": (1.0, float("nan"), 0.0)}, "train to be a number >= 0"),
+        ({"data": (0.0, 1.0)}, "data to be 3 numbers"),
+        ({"sent": (0.0, 1.0, 2.0)}, "sent to be 2 numbers"),
+        ({"flower": (4.0, -0.1)}, "flower to be a number >= 0"),
+    ],
+)
+def test_rates_that_cannot_be_are_refused(more: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=f"Expected {words}, but got"):
+        replace(RATES, **more)
+
+
+def test_a_client_that_shows_no_line_is_said() -> None:
+    """A clock that stands still, and one node, of which no part is smaller."""
+    with pytest.warns(UserWarning, match="a client of 40 nodes and 160 edges is too small"):
+        rates = STILL(GCN, graph(40))
+    assert rates.train[1:] == (0, 0)
+    with pytest.warns(UserWarning, match="a client of 1 nodes and 4 edges is too small"):
+        calibrate(GCN, graph(1), modules=())

@@ -6,13 +6,14 @@ import statistics
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
 import torch
 
-from ..checks import check_count
+from ..checks import check_count, check_number
 from ..federation import Method, Round, run
 from ..graph import EDGE_FIELDS, Graph
 from ..graph.fields import present
@@ -56,8 +57,14 @@ def calibrate(
         The rates, without what Flower adds.
 
     Raises:
+        TypeError: for `modules` that are no names, such as one string.
         ValueError: for a method with an exchange.
+        RuntimeError: if a fresh process cannot import `modules`, with what it wrote.
         Others: as a first round does.
+
+    Warns:
+        UserWarning: if the client is too small, or the machine too busy, to see time grow with
+            nodes or edges.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -67,6 +74,8 @@ def calibrate(
         True
     """
     check_count(clients_at_once=clients_at_once)
+    if isinstance(modules, str) or not all(isinstance(name, str) for name in modules):
+        raise TypeError(f"Expected modules to be a sequence of names, but got {modules!r}")
     small = part(client, SHARE)
     graphs, sizes, needs = [client, _thinner(client), small], [], []
     rows: list[tuple[float, ...]] = []
@@ -80,6 +89,13 @@ def calibrate(
         rows.append((1, number, number * graph.num_nodes, number * graph.num_edges))
         seconds.append(taken)
     start, *train = line(rows, seconds, COUNTS)
+    if not any(train[1:]) or small.num_nodes == client.num_nodes:
+        warnings.warn(
+            "Calibrating saw no line of time in nodes and edges, so a cost may not grow as they do:"
+            f" a client of {client.num_nodes} nodes and {client.num_edges} edges is too small, or "
+            "this machine is too busy, to see one",
+            stacklevel=2,
+        )
 
     def of(name: str) -> Line:
         own = clients_at_once if name == "kept" else 1
@@ -116,10 +132,20 @@ def flower_line(rounds: Sequence[tuple[int, int, float]]) -> Line:
         Processor seconds per participant and per byte of its messages; one round alone says the
         first, and the second is 0.
 
+    Raises:
+        TypeError: if a number is not one.
+        ValueError: if there is no round, or a number is out of range.
+
     Example:
         >>> [round(rate, 6) for rate in flower_line([(4, 0, 8.0), (4, 1_000_000, 16.0)])]
         [2.0, 2e-06]
     """
+    if not rounds:
+        raise ValueError("Expected rounds to be at least one, but got none")
+    for count, size, seconds in rounds:
+        check_count(participants=count)
+        check_number("bytes", size, at_least=0)
+        check_number("seconds", seconds, at_least=0)
     if len(rounds) == 1:
         return rounds[0][2] / rounds[0][0], 0.0
     rows = [(float(count), float(count * size)) for count, size, _ in rounds]
@@ -189,6 +215,12 @@ def _process(modules: Sequence[str]) -> int:
     """Resident bytes of a fresh process that has imported these modules."""
     if not modules:
         return 0
-    command = [sys.executable, "-c", f"import {', '.join(modules)}\n{RESIDENT}"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    return int(done.stdout) * 1024
+    names = ", ".join(modules)
+    command = [sys.executable, "-P", "-c", f"import {names}\n{RESIDENT}"]  # not from this folder
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(
+            f"Expected modules to be what a fresh process can import, but got {names!r}, which "
+            f"ended with {done.returncode}:\n{done.stderr}"
+        )
+    return int(done.stdout.split()[-1]) * 1024

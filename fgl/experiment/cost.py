@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from ..checks import check_choice, check_count, check_number
@@ -12,6 +12,7 @@ from .memory import Estimate, said
 PLACES = ("here", "simulated", "deployed")
 Place = Literal["here", "simulated", "deployed"]
 Line = tuple[float, ...]  # what there is always, and what each further unit adds
+LENGTHS = {"sent": 2, "aggregate": 2, "flower": 2}  # of lines; of lines of sizes it is 3
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,10 @@ class Rates:
         flower: processor seconds that Flower adds to a round, ``(per participant, per byte of a
             participant's messages)``; see `flower_line`.
 
+    Raises:
+        TypeError: if a number is not one.
+        ValueError: if a number is negative, infinite or NaN, or a line has another length.
+
     Example:
         >>> line = (0.0, 80.0, 16.0)
         >>> rates = Rates(1, 0.5, (1.0, 0.001, 0.0), 40, 48, line, line, line, line, 48, 0, (0.0,
@@ -61,6 +66,16 @@ class Rates:
     aggregate: Line
     process: int = 0
     flower: Line = (0.0, 0.0)
+
+    def __post_init__(self) -> None:
+        check_count(clients_at_once=self.clients_at_once)
+        for field in fields(self):
+            value, length = getattr(self, field.name), LENGTHS.get(field.name, 3)
+            if field.type == "Line" and len(value) != length:
+                wanted = f"{length} numbers"
+                raise ValueError(f"Expected {field.name} to be {wanted}, but got {value}")
+            for rate in value if field.type == "Line" else (value,):
+                check_number(field.name, rate, at_least=0)
 
 
 @dataclass(frozen=True)
@@ -128,8 +143,10 @@ def cost(
     With K clients of n nodes and m edges together, of whom P take part, and t = train(n/K, m/K):
 
     - seconds in one process: ``start + P t``, on one thread, whatever `cores` is;
-    - on Flower: ``start + P (t + flower) / min(cores, P)``, one client per core, and deployed
-      ``P (down + up) / bandwidth`` more;
+    - simulated on Flower: ``start + ceil(P / cores) (t + flower)``: one client per core, and who
+      finds no core waits for the next wave;
+    - deployed on Flower: ``start + P (t + flower) / min(cores, P) + P (down + up) / bandwidth``:
+      all clients share the cores;
     - bytes: ``P down`` and ``P up``, the tensors of the messages, as a run counts them.
 
     A simulated machine holds `cores` client processes and a server. A Flower server holds every
@@ -191,8 +208,9 @@ def cost(
     own = rates.process + data + kept + made.client
     server = rates.process + made.sent + 2 * present * rates.up + made.aggregate
     wide = min(cores, present)
-    flower = present * _at(rates.flower, (1, messages)) / wide
-    training = rates.start + present * train / wide
+    turns = -(-present // wide) if place == "simulated" else present / wide
+    flower = turns * _at(rates.flower, (1, messages))
+    training = rates.start + turns * train
     if place == "simulated":
         return Cost(place, server + wide * own, own, *sums, training, flower, 0)
     sending = 0.0 if bandwidth is None else present * messages / bandwidth
