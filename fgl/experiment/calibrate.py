@@ -91,8 +91,8 @@ def calibrate(
     start, *train = line(rows, seconds, COUNTS)
     if not any(train[1:]) or small.num_nodes == client.num_nodes:
         warnings.warn(
-            "Calibrating saw no line of time in nodes and edges, so a cost may not grow as they do: "
-            f"a client of {client.num_nodes} nodes and {client.num_edges} edges is too small, or "
+            "Calibrating saw no line of time in nodes and edges, so a cost may not grow as they do:"
+            f" a client of {client.num_nodes} nodes and {client.num_edges} edges is too small, or "
             "this machine is too busy, to see one",
             stacklevel=2,
         )
