@@ -29,7 +29,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a setting left out": (
         lambda: fgl.methods.fedprox(PLAIN),  # type: ignore[call-arg]
-        "fedprox: missing a required argument: 'mu'; its settings have names",
+        "fedprox: missing a required (keyword-only )?argument: 'mu'; its settings have names",
     ),
     "fgl.fedavg as a method to compare": (
         lambda: fgl.compare({"FedAvg": fgl.fedavg}, lambda seed: TASK, num_rounds=1),
