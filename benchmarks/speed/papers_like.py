@@ -1,7 +1,7 @@
 """A graph like a tenth of papers100M, cut for fifty clients, on Flower's simulation with Ray.
 
     python benchmarks/speed/papers_like.py --json benchmarks/results/papers_like.json
-    python benchmarks/speed/papers_like.py --nodes 100000 --folder /tmp/small     to try it
+    python benchmarks/speed/papers_like.py --nodes 100000 --folder small     to try it
     python benchmarks/speed/papers_like.py --report               docs/speed.md, from that file
 
 Three stages, each a process of its own: the graph is made from a seed and written, its features
