@@ -10,7 +10,7 @@ from .evaluate import deployed, evaluate_on, scored, together
 from .executors import Answer, Executor
 from .executors.batch.batch import Batch
 from .executors.batch.choice import choose
-from .executors.batch.cohort import Cohort
+from .executors.batch.cohort import Cohort, batch_norms
 from .executors.batch.train_cohort import train_cohort
 from .executors.here import Here, Place
 from .executors.loop import Loop, Score
@@ -108,6 +108,7 @@ __all__ = [
     "accept_equally",
     "adopt_model",
     "average",
+    "batch_norms",
     "best_round",
     "changed_messages",
     "check_averages",

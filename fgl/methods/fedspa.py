@@ -117,10 +117,9 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
         squares = {name: each[there] for name, each in squares.items()}
         far = {"": inbox.stack("energy")[there]}
         far |= {kind: distances(squares, kind) for kind in KINDS}
-        weights = {k: each.new_zeros(len(there)).masked_scatter(there, shares(each))
-                   for k, each in far.items()}  # fmt: skip
         model: dict[str, Tensor] = {}
-        for kind, weight in weights.items():
+        for kind, distance in far.items():
+            weight = distance.new_zeros(len(there)).masked_scatter(there, shares(distance))
             model |= mean({n: each for n, each in models.items() if kind_of(n) == kind}, weight)
         message: Message = {"model": {name: model[name] for name in models}}
         return Broadcast(message, inbox.num_clients), dict(message)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import vmap
 
 from ..federation import (
@@ -17,6 +17,7 @@ from ..federation import (
     Method,
     Params,
     State,
+    batch_norms,
     deployed,
     in_mode,
     means,
@@ -126,8 +127,7 @@ def _evaluate_classes(
     pairs: Any = zip(train, tests, strict=True)
     hits = [(test.y == own.y.bincount().argmax()).double().mean() for own, test in pairs]
     majority = float(torch.stack(hits).mean())
-    norms = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
-    if method.models is not None or norms:  # clients who do not train in one batch either
+    if method.models is not None or batch_norms(model):  # they do not train in one batch either
         return _one_by_one(method, tests, clients, {"majority_accuracy": majority})
     cohort = Cohort(tests)
 

@@ -7,15 +7,13 @@ from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from torch import nn
-
 from ....checks import check_number
 from ....graph import Graph
 from ....predict import reads
 from ....sparse import SparseMatrix
 from ...method.method import Method
 from ...training.train import trainable
-from .cohort import check_kind
+from .cohort import batch_norms, check_kind
 from .train_cohort import check_optimizer, kind_of
 
 CACHE = {"cpu": 64 * 2**20, "cuda": 4 * 2**30}  # bytes that a cohort may work on, by device
@@ -120,7 +118,7 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
     if len(clients) < 2:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
-    mixing = [m for m in method.model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    mixing = batch_norms(method.model)
     if mixing and (len(sizes) > 1 or method.train.batches is not None):
         return f"{type(mixing[0]).__name__} would mix padded nodes in"
     try:

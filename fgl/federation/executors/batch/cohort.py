@@ -10,7 +10,7 @@ from functools import cache, partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
@@ -295,6 +295,16 @@ class _Member(Graph):
         changed = copy.copy(self)
         changed.__dict__.update(changes)
         return changed
+
+
+def batch_norms(model: nn.Module) -> list[nn.Module]:
+    """The layers that mix examples, so padded ones too: a batch of unequal clients has none.
+
+    Example:
+        >>> len(batch_norms(torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.BatchNorm1d(1))))
+        1
+    """
+    return [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
 
 
 def check_kind(graphs: Sequence[Graph], clients: Sequence[int]) -> None:

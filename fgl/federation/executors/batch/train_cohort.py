@@ -26,7 +26,7 @@ from ...training.optimizer import (
     step_settled,
 )
 from ...training.train import Trained, check_has_gradient, check_reached, trainable, training
-from .cohort import ONE_BY_ONE, Cohort, kind_of_graph
+from .cohort import ONE_BY_ONE, Cohort, batch_norms, kind_of_graph
 from .padding import check_padding
 from .steps import StepPlan, View
 
@@ -238,7 +238,7 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
     """A layer that mixes nodes would mix padded ones in."""
-    mixing = [m for m in model.modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    mixing = batch_norms(model)
     if mixing and cohort.padding:
         raise ValueError(
             f"Expected a model that keeps nodes apart, since this cohort is padded, "
