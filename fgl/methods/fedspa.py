@@ -111,11 +111,12 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         models, squares = inbox.each("model"), inbox.stack("fisher")
-        there = inbox.stack("num_examples") > 0  # a client with nothing looks the smoothest
+        energy = inbox.stack("energy")
+        there = inbox.stack("num_examples").to(energy) > 0  # a client with nothing looks smoothest
         if not there.any():
             return {}, state
         squares = {name: each[there] for name, each in squares.items()}
-        far = {"": inbox.stack("energy")[there]}
+        far = {"": energy[there]}
         far |= {kind: distances(squares, kind) for kind in KINDS}
         model: dict[str, Tensor] = {}
         for kind, distance in far.items():
