@@ -170,6 +170,16 @@ def own_nodes(dropout: float, dtype: torch.dtype) -> Task:
     return tasks.own_node_task(clients, first(make, dtype), ADAM)
 
 
+def subgraphs(dropout: float, dtype: torch.dtype) -> Task:
+    """Two communities of two clients that overlap; each keeps its model and its optimizer."""
+    whole, (one, two, *rest) = cast(graph(72), dtype), parts_of_nodes()
+    parts = fgl.data.community_clients([torch.cat([one, *rest]), two], 2, seed=1)
+    clients = fgl.data.partition_graph(whole, parts)
+    make = partial(fgl.nn.GCN, FEATURES, 8, CLASSES, head=True, dropout=dropout)
+    train = replace(ADAM, keep_optimizer=True)
+    return tasks.subgraph_node_task(clients, first(make, dtype), train)
+
+
 def links(dropout: float, dtype: torch.dtype) -> Task:
     clients = [cast(graph(size, seed=k), dtype) for k, size in enumerate((30, 22, 26, 18))]
     splits = [fgl.data.edge_split(own, seed=1) for own in clients]
@@ -355,6 +365,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "overlapping": overlapping,
     "ego": egos,
     "own": own_nodes,
+    "subgraphs": subgraphs,
     "links": links,
     "graphs": collections,
     "clients that differ": differing,
@@ -573,6 +584,10 @@ ROWS: dict[str, Row] = {
         lambda t: ring(t.fedavg), (*ANY, *BROUGHT), by_place=True, by_examples=False, first=FIRST
     ),
     "own models": Row(lambda t: own_models(t.fedavg), ("nodes", "graphs")),
+    "fedavg alike": Row(lambda t: t.fedavg, ("subgraphs",), by_examples=False),
+    "fedprox alike": Row(
+        lambda t: fedprox(t.fedavg, mu=0.5), ("subgraphs",), by_examples=False
+    ),
     "own models drawn": Row(lambda t: own_models(t.fedavg, draw=True), ("ego",)),
     "mix updates": Row(
         lambda t: mix_updates(t.fedavg, uniform, self_weight=0.3), ANY, by_examples=False,
@@ -589,7 +604,10 @@ ROWS: dict[str, Row] = {
         lambda t: pfedgraph(t.fedavg), (*ANY, "gat", *BROUGHT), by_examples=False,
         first=("nodes", "links"),
     ),
-    "fedpub": Row(fedpub_, (*ANY, "gat"), by_examples=False, first=("nodes", "graphs")),
+    "fedpub": Row(
+        fedpub_, (*ANY, "gat", "subgraphs"), by_examples=False,
+        first=("nodes", "graphs", "subgraphs"),
+    ),
     "fedpub code": Row(partial(fedpub_, penalties=False), NODES, by_examples=False),
     "gcfl": Row(
         lambda t: gcfl(t.fedavg, **SPLIT), (*ANY, *BROUGHT), by_examples=False,

@@ -210,6 +210,13 @@ def test_what_is_damaged_is_refused(name: str, tmp_path: Path) -> None:
         open_client(tmp_path)
 
 
+def test_halves_that_numpy_has_not_are_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    made = graph(5)
+    with pytest.raises(ValueError, match="Expected x to be of a dtype that NumPy has.*bfloat16"):
+        save_client(made.replace(x=made.x.bfloat16()), tmp_path / "own")
+    assert not (tmp_path / "own").exists()
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"client\.json"):
         open_client(tmp_path)

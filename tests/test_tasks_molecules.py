@@ -101,7 +101,8 @@ def test_centralized_molecules_are_scored_on_every_clients_own() -> None:
 
 
 def test_what_the_columns_are_must_be_said_of_an_unknown_dataset() -> None:
-    with pytest.raises(ValueError, match="Expected target to be regression or answers for lipo"):
+    expected = "Expected dataset to be one of synthetic, esol.*but got lipo and dataset"
+    with pytest.raises(ValueError, match=expected):
         small(dataset="lipo").load()
 
 

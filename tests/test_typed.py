@@ -11,7 +11,7 @@ from torch import Tensor
 
 import fgl
 from fgl import tasks
-from fgl.data import from_hetero, metapaths, typed_graph, with_shared
+from fgl.data import from_hetero, metapaths, to_hetero, typed_graph, with_shared
 
 BY, AT = ("paper", "by", "author"), ("paper", "at", "conf")
 
@@ -199,6 +199,89 @@ def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
     assert int(from_hetero(data, split=1).train_mask.sum()) == 4
     with pytest.raises(TypeError, match="to have types of nodes and edges, but got Tensor"):
         from_hetero(torch.eye(2))
+
+
+def same(one: Any, two: Any) -> bool:
+    """Whether two `HeteroData` hold the same, floats to the bit."""
+    assert one.node_types == two.node_types and one.edge_types == two.edge_types
+    for of in (*one.node_types, *one.edge_types):
+        mine, other = dict(one[of].items()), dict(two[of].items())
+        mine.pop("num_nodes", None), other.pop("num_nodes", None)
+        assert sorted(mine) == sorted(other), of
+        assert all(torch.equal(mine[key], other[key]) for key in mine), of
+    return all(one[of].num_nodes == two[of].num_nodes for of in one.node_types)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_the_way_back_to_hetero_data(dense: bool) -> None:
+    data = hetero()
+    graph = from_hetero(data)
+    graph = graph.replace(x=graph.x.to_dense()) if dense else graph
+    assert same(to_hetero(graph, data), data)
+
+
+def test_reverses_have_pyg_names() -> None:
+    from torch_geometric.transforms import ToUndirected
+
+    data = hetero()
+    assert same(to_hetero(from_hetero(data, both=True), data), ToUndirected()(data.clone()))
+
+
+def test_a_clients_part_as_hetero_data() -> None:
+    """Beside PyG's own subgraph, whatever the order of the part."""
+    data = hetero()
+    nodes = torch.tensor([10, 3, 5, 0, 8, 4])  # conf 1, papers 3, 0, 4, authors 0, 3
+    own = {"paper": torch.tensor([3, 0, 4]), "author": torch.tensor([0, 3]), "conf": [1]}
+    want = data.subgraph({of: torch.as_tensor(ids) for of, ids in own.items()})
+    part = from_hetero(data).subgraph(nodes)
+    got = to_hetero(part.replace(val_mask=~part.train_mask), data)
+    for of in want.node_types:
+        for key in want[of]:
+            if key != "num_nodes":
+                assert torch.equal(got[of][key], data[of][key][own[of]]), (of, key)
+    assert got["author"].val_mask.tolist() == (~got["author"].train_mask).tolist()
+    for of in want.edge_types:
+        ends = [own[end] for end in (of[0], of[2])]
+        said = set()
+        for u, v, time, attr in zip(
+            *got[of].edge_index.tolist(),
+            got[of].edge_time.tolist(),
+            got[of].edge_attr.tolist(),
+            strict=True,
+        ):
+            said.add((int(ends[0][u]), int(ends[1][v]), time, tuple(attr)))
+        there = data[of]
+        known = set()
+        for u, v, time, attr in zip(
+            *there.edge_index.tolist(),
+            there.edge_time.tolist(),
+            there.edge_attr.tolist(),
+            strict=True,
+        ):
+            if u in ends[0] and v in ends[1]:
+                known.add((u, v, time, tuple(attr)))
+        assert said == known and len(said) == got[of].edge_index.shape[1]
+
+
+def test_what_to_hetero_refuses() -> None:
+    data = hetero()
+    graph = from_hetero(data, both=True)
+    with pytest.raises(TypeError, match="Expected like to have types of nodes and edges"):
+        to_hetero(graph, torch.eye(2))
+    with pytest.raises(ValueError, match="to have node_type and edge_type, but got none"):
+        to_hetero(fgl.Graph(torch.eye(2), torch.tensor([[0], [1]])), data)
+    with pytest.raises(ValueError, match="Expected x to have 5 columns, but got 6"):
+        other = data.clone()
+        other["conf"].x = torch.rand(2, 1)
+        to_hetero(graph, other)
+    with pytest.raises(ValueError, match="Expected edge_attr to have 2 columns, but got 3"):
+        other = data.clone()
+        del other[AT].edge_attr
+        to_hetero(graph, other)
+    with pytest.raises(ValueError, match="Expected 1 relations, or twice as many, but got 4"):
+        other = data.clone()
+        del other[AT]
+        to_hetero(graph.replace(edge_attr=graph.edge_attr[:, :2]), other)
 
 
 @pytest.mark.parametrize("shared", [False, True])

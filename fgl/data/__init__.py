@@ -19,6 +19,7 @@ from .domains import one_space
 from .download import download
 from .features import degree_features, normalize_features
 from .features_on_disk import map_features
+from .hetero import from_hetero, to_hetero
 from .hidden_nodes import HiddenNodes, hide_nodes
 from .large import large_graph
 from .made_up import bibliography, ratings
@@ -63,7 +64,7 @@ from .splits import (
     with_negatives,
 )
 from .synthetic import csbm, small_graphs, small_molecules
-from .typed import from_hetero, typed_graph, with_shared
+from .typed import typed_graph, with_shared
 from .typed_paths import metapaths
 
 __all__ = [
@@ -131,6 +132,7 @@ __all__ = [
     "split_by_time",
     "stratified_folds",
     "subgraph_split",
+    "to_hetero",
     "typed_graph",
     "union_graph",
     "with_negatives",

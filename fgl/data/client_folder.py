@@ -43,6 +43,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
 
     Raises:
         OSError: if a file cannot be written.
+        ValueError: for numbers that NumPy has not, bfloat16; no file is written then.
 
     Example:
         >>> import tempfile
@@ -51,9 +52,14 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
         ...     sorted(path.name for path in save_client(graph, place).iterdir())
         ['client.json', 'edge_index.npy', 'x.npy', 'y.npy']
     """
-    folder = Path(folder)
-    arrays = {}
-    for name, tensor in _tensors(graph).items():
+    folder, tensors, arrays = Path(folder), _tensors(graph), {}
+    for name, tensor in tensors.items():
+        if tensor.dtype == torch.bfloat16:
+            raise ValueError(
+                f"Expected {name} to be of a dtype that NumPy has, such as float16 or float32, but "
+                f"got {tensor.dtype}"
+            )
+    for name, tensor in tensors.items():
         path, array = folder / f"{name}.npy", tensor.detach().cpu().numpy()
         with replacing(path) as file:
             np.save(file, array, allow_pickle=False)

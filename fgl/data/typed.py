@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..graph import MASKS, Graph
+from ..graph import Graph
 from ..graph.arguments import takes_graph
 from ..graph.checks import check_features, check_index
-from ..graph.pyg import one_split
 from ..sparse import SparseMatrix
 
 Relation = tuple[str, str, str]  # type of the source, name, type of the target
-NODE_KEYS = ("x", "y", "num_nodes", *MASKS)
-EDGE_KEYS = ("edge_index", "edge_attr", "edge_time")
 
 
 def typed_graph(
@@ -108,62 +105,6 @@ def typed_graph(
         **of_nodes,
         **fields,
     )
-
-
-def from_hetero(
-    data: Any, *, both: bool = False, split: int | None = None, ignore: Collection[str] = ()
-) -> Graph:
-    """PyG's `HeteroData` as one graph, see `typed_graph`.
-
-    Args:
-        data: its node types may have `x`, `y` and masks, its edge types `edge_index`, `edge_attr`
-            and `edge_time`.
-        both: whether each relation gets a reverse.
-        split: which one of masks ``[n, splits]``, from 0.
-        ignore: names of other fields, which are left out.
-
-    Returns:
-        The graph; types and relations have the numbers of their places in ``data.node_types`` and
-        ``data.edge_types``.
-
-    Raises:
-        TypeError: if `data` has no types: see `fgl.Graph.from_pyg`.
-        ValueError: for a field that a typed graph has not, and as `typed_graph`.
-
-    Example:
-        >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
-        >>> data = HeteroData()  # doctest: +SKIP
-        >>> data["paper"].x, data["author"].num_nodes = torch.rand(3, 5), 2  # doctest: +SKIP
-        >>> data["paper", "by", "author"].edge_index = torch.tensor([[0], [1]])  # doctest: +SKIP
-        >>> from_hetero(data).num_features  # doctest: +SKIP
-        6
-    """
-    if not isinstance(getattr(data, "edge_types", None), list | tuple):
-        got = type(data).__name__
-        raise TypeError(f"Expected data to have types of nodes and edges, but got {got}")
-    stored = data.to_dict()
-    given: dict[str, dict[Any, Any]] = {name: {} for name in (*NODE_KEYS, *EDGE_KEYS)}
-    for of, values in stored.items():
-        keys = NODE_KEYS if of in data.node_types else EDGE_KEYS if of in data.edge_types else ()
-        left = [key for key, value in values.items() if value is not None and key not in keys]
-        unread = [key for key in left if key not in ignore]
-        if unread:
-            where = "data itself" if of == "_global_store" else f"data[{of!r}]"
-            raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: leave them out "
-                f"by ignore={unread}"
-            )
-        for key in keys:
-            if values.get(key) is not None and key not in ignore:
-                given[key][of] = values[key]
-    for name in MASKS:
-        given[name] = {of: one_split(name, mask, split) for of, mask in given[name].items()}
-    given["y"] = {of: _flat(y) for of, y in given["y"].items()}
-    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in given["edge_attr"].items()}
-    nodes = {of: given["x"].get(of, data[of].num_nodes) for of in data.node_types}
-    edges = {of: given["edge_index"][of] for of in data.edge_types}
-    others: Any = {name: given[name] or None for name in ("y", *MASKS, "edge_time")}
-    return typed_graph(nodes, edges, both=both, edge_attr=attr or None, **others)
 
 
 @takes_graph
@@ -302,7 +243,3 @@ def _one_by_one(
     if lacking:
         raise ValueError(f"Expected edge_time of all relations, but got none of {lacking[0]}")
     return torch.cat([values[of] for of in relations])
-
-
-def _flat(y: Tensor) -> Tensor:
-    return y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y

@@ -100,8 +100,8 @@ class Molecules(Setting):
         kind = KINDS.get(self.dataset) if self.target == "dataset" else self.target
         if kind is None:
             raise ValueError(
-                f"Expected target to be regression or answers for {self.dataset}, "
-                "whose columns are not known, but got dataset"
+                f"Expected dataset to be one of {', '.join(KINDS)}, or target to be regression or "
+                f"answers for a folder of yours, but got {self.dataset} and {self.target}"
             )
         return TARGETS[kind]
 
