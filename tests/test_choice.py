@@ -64,6 +64,14 @@ def test_large_clients_and_large_models_train_alone() -> None:
     assert choose(wide, graphs()).clients_at_once == 1
 
 
+def test_padding_counts() -> None:
+    """Four clients below the bound are a batch if they are alike, and not if one is the largest."""
+    method, large, small = fedavg(model()), graph(400), graph(100)
+    cache = int(13 * _data_bytes(method, large))
+    assert choose(method, [large] * 4, cache=cache).clients_at_once == 4
+    assert choose(method, [large, small, small, small], cache=cache).clients_at_once == 1
+
+
 @pytest.mark.parametrize(("at", "number"), [(1, 1), (2, 10), (400, 20)])
 def test_small_graphs_share_a_batch_of_ten_where_they_do_not_fit(at: int, number: int) -> None:
     """A client alone takes `1 / at` of the cache: too large, ten though they do not fit, all."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -60,12 +61,15 @@ def checked(method: Method) -> Method:
     check_seals(method)
     template = method.common()
     _check_accept(method.accept)
+    check: Callable[..., None] = partial(check_whole, method)
+    if method.models is None and not method.own:  # its tensors are listed once, not in each round
+        check = partial(_check_as, method.model.state_dict())
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
-        check_whole(method, params, graph, "receive's params", **method.personal)
+        check(params, graph, "receive's params", **method.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -88,7 +92,7 @@ def checked(method: Method) -> Method:
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         with unchanged(message, state), method.at(graph):
             params = method.deploy(message, state, graph)
-        check_whole(method, params, graph, "deploy's params")
+        check(params, graph, "deploy's params")
         return params
 
     def account(inbox: Inbox, state: State) -> State:
@@ -128,6 +132,10 @@ def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Te
         key: t for key, t in tensors.items() if isinstance(key, str) and is_under(key, method.own)
     }
     check_model(params, {**method.common(), **own, **more}, name)
+
+
+def _check_as(like: Params, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
+    check_model(params, {**like, **more}, name)
 
 
 @contextmanager

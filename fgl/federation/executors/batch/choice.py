@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -48,9 +49,10 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     its nodes, for the client that needs most. The number of batches is the working set of all
     clients divided by the cache, rounded; so a batch may need half a cache more. If D alone is a
     twelfth of the cache, one client keeps the machine busy, and a batch would only leave the cache:
-    all clients train one at a time. If clients hold many graphs, this bound is three fifths of the
-    cache, and below it at least ten clients share a batch: products of dense weights take most of
-    the time there, and the cache helps them less.
+    all clients train one at a time. A batch pads clients to the largest, so D counts here as often
+    as it is larger than a client's in the mean. If clients hold many graphs, this bound is three
+    fifths of the cache, and below it at least ten clients share a batch: products of dense weights
+    take most of the time there, and the cache helps them less.
 
     Clients with models of their own are batched by the kind of model. The answer is then the
     smallest over the kinds that have several clients.
@@ -86,10 +88,13 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     if refused:
         return Choice(1, refused)
     cache = CACHE.get(clients[0].device.type, CACHE["cpu"]) if cache is None else cache
-    trained, data = _trained_bytes(method), max(_data_bytes(method, each) for each in clients)
-    each, small_graphs = trained + data, clients[0].batch is not None
+    of_clients = [_data_bytes(method, each) for each in clients]
+    data = max(of_clients)
+    each, small_graphs = _trained_bytes(method) + data, clients[0].batch is not None
     why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
-    if data > (ALONE_GRAPHS if small_graphs else ALONE) * cache:
+    padded = data * data / statistics.mean(of_clients)
+    alone = data > ALONE_GRAPHS * cache if small_graphs else padded > ALONE * cache
+    if alone:
         return Choice(1, why)
     if not small_graphs and FEWEST * each > cache:
         return Choice(1, why)
