@@ -2,6 +2,8 @@
 
     git worktree add ../before 5e9f272
     python benchmarks/speed/versus.py ../before --json benchmarks/results/versus.json
+    git worktree add ../graphs 88172ca
+    python benchmarks/speed/versus.py ../graphs --json benchmarks/results/versus_graphs.json
     python benchmarks/speed/versus.py --report
 
 Each number is the median round of a process of its own, after three rounds; the processes of the
@@ -25,7 +27,7 @@ from typing import Any
 if "--one" not in sys.argv:  # else the checkout's own cases are asked for
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
-NAME, ROUNDS = "versus.json", 20
+NAMES, ROUNDS = ("versus", "versus_graphs"), 20  # blocks of docs/speed.md, and files
 CASES = (
     ("gcn_fedavg/K=10", "all"),
     ("gcn_fedavg/K=10", "1"),
@@ -129,9 +131,10 @@ def main() -> None:
     from harness.report import publish
 
     if args.report:
-        found = kept(RESULTS / NAME)
-        named = f"{found['machine']['cpu']}, one thread, commit {found['machine']['commit']}."
-        publish("versus", "\n".join([named, "", *table(found)]) + "\n")
+        for name in NAMES:
+            found = kept(RESULTS / f"{name}.json")
+            named = f"{found['machine']['cpu']}, one thread, commit {found['machine']['commit']}."
+            publish(name, "\n".join([named, "", *table(found)]) + "\n")
         return
     if args.before is None:
         parser.error("Expected before to be the folder of another checkout, but got none")
