@@ -22,7 +22,7 @@ CLIENTS = double(graphs((12, 16, 14)))
 C, D, HOPS, PER, LR = 3, 6, 2, 2, 0.05
 HOW: dict[str, Any] = {
     **{"propagations": HOPS, "expand": 2, "sure": 0.6, "min_degree": 3, "label_steps": 3},
-    **{"label_share": 0.8, "per_class": PER, "condense_steps": 55, "feature_lr": 0.03},
+    **{"label_share": 0.8, "nodes_per_class": PER, "condense_steps": 55, "feature_lr": 0.03},
     **{"edge_lr": 0.01, "condense_width": 4, "alignment": 3.0, "smoothness": 0.7},
     **{"fit_steps": 6, "fit_lr": LR, "distil": 0.9, "distil_least": 0.2, "distil_most": 0.5},
 }

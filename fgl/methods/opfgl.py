@@ -53,7 +53,7 @@ def opfgl(
     min_degree: int = 20,
     label_steps: int = 2,
     label_share: float = 0.9,
-    per_class: int = 1,
+    nodes_per_class: int = 1,
     condense_steps: int = 3000,
     feature_lr: float = 5e-3,
     edge_lr: float = 1e-3,
@@ -104,7 +104,7 @@ def opfgl(
         min_degree: of a node that is labelled.
         label_steps: steps of label propagation.
         label_share: the neighbours' share in a step, in [0, 1].
-        per_class: nodes of a class in the server's graph.
+        nodes_per_class: nodes of a class in the server's graph.
         condense_steps: of that graph.
         feature_lr: the rate of the Adam of its features.
         edge_lr: the rate of the Adam of its edges.
@@ -127,7 +127,7 @@ def opfgl(
 
     Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
     """
-    check_count(per_class=per_class, condense_width=condense_width)
+    check_count(nodes_per_class=nodes_per_class, condense_width=condense_width)
     steps = {"propagations": propagations, "expand": expand, "min_degree": min_degree}
     steps |= {"condense_steps": condense_steps, "fit_steps": fit_steps, "label_steps": label_steps}
     for name, value in steps.items():
@@ -141,7 +141,7 @@ def opfgl(
         check(fedavg, "opfgl")
     model, names = fedavg.model, trainable(fedavg)
     condense = Condensation(
-        hops=propagations, per_class=per_class, steps=condense_steps, feature_lr=feature_lr,
+        hops=propagations, per_class=nodes_per_class, steps=condense_steps, feature_lr=feature_lr,
         edge_lr=edge_lr, width=condense_width, alignment=alignment, smoothness=smoothness,
     )  # fmt: skip
 
