@@ -23,7 +23,7 @@ def fedavg(fedavg):
 # Names of `fgl.methods` without an option that is no flag.
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
 fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm fggp fedssp
-fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm fggp fedspa s2fgl
+fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm opfgl fggp fedspa s2fgl
 retrained unlearned"""
 METHODS = {
     "fedavg": fedavg,

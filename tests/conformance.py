@@ -653,6 +653,12 @@ ROWS: dict[str, Row] = {
         ),
         ("nodes", "overlapping"), by_examples=False, sends=False, first=("nodes",),
     ),
+    "opfgl drawn": Row(
+        lambda t: methods.opfgl(
+            t.fedavg, sure=0.6, min_degree=2, condense_steps=12, condense_width=4, fit_steps=4
+        ),
+        ("nodes", "overlapping", "gat", "sage"), by_examples=False, sends=False, first=("nodes",),
+    ),
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),

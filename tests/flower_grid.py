@@ -30,6 +30,7 @@ RECIPES = [
     ("fedavg", "half-known answers"),
     ("moon", "a PyG model"),
     ("fedavg", "molecules"),
+    ("opfgl drawn", "nodes"),
     ("secure sum", "nodes"),
     ("summed gaussian drawn", "nodes"),
     ("DP-SGD drawn", "rows"),

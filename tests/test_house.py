@@ -79,6 +79,7 @@ FEDERATION = [
     "method.method",
     "method.compose",
     "method.fedavg",
+    "method.sums",
     "training",
     "training.optimizer",
     "training.minibatches",

@@ -268,6 +268,7 @@ GIVEN: dict[str, dict[str, Any]] = {
     "own_models": {"own": ("convs.0",), "models": own_net},
     "fedpub": {"probes": methods.proxy_graph(graphs()[0], blocks=1, num_nodes=5)},
     "fedtad": {"generator": methods.node_generator(graphs()[0])},
+    "opfgl": {"distil_most": 2.0},
     "mix_updates": {"network": methods.uniform},
     "clipped": {"length": 1.0},
     "local_gaussian": {"length": 1.0, "noise_multiplier": 1.0},

@@ -67,6 +67,7 @@ NAMES = {  # of methods that the matrix lacks, as their papers write them
     "fedtad": "FedTAD",
     "fedtgp": "FedTGP",
     "fggp": "FGGP",
+    "opfgl": "O-pFGL",
     "s2fgl": "S2FGL",
 }
 WORDS = {  # the matrix's name of a method of the library

@@ -58,7 +58,7 @@ NAMES = {  # as they are written, where not as they are called
     "feddc": "FedDC", "ditto": "Ditto", "fedgta": "FedGTA",
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
-    "adafgl": "AdaFGL", "fedgm": "FedGM", "fedssp": "FedSSP", "fedspa": "FedSPA",
+    "adafgl": "AdaFGL", "fedgm": "FedGM", "opfgl": "O-pFGL", "fedssp": "FedSSP", "fedspa": "FedSPA",
     "s2fgl": "S2FGL",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
@@ -118,6 +118,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "retrained": {"client": 1},
     "unlearned": {"client": 1, "at": 1},
     "fedgm": {"reduction": 0.05, "condense_steps": 1, "condense_width": 4, "fit_steps": 2},
+    "opfgl": {"condense_steps": 1, "condense_width": 4, "fit_steps": 2},
     "adafgl": {"first_rounds": 2, "own_hidden": 4},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
@@ -195,6 +196,10 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "with few nodes their features",
     "fedgm up count": "how many made-up nodes each class has, so the shares of the classes",
     "fedgm down probe": "nothing, it is drawn",
+    "opfgl up sums": "how many labelled nodes each class has, " + EXACT + ", and means and "
+    "deviations of their features and of their neighbours': of two nodes both values of each "
+    "feature. The sums of one node are its features, so they are left out",
+    "down fitted": "whether the sums have been made",
     "up energy": "how much some features differ along the client's edges, a mean, " + EXACT,
     "up fisher": "how the client's likelihood depends on a few scores, but for the sign",
     "up reliability": "how many training nodes of each class it has, weighed by how alike they are",

@@ -42,6 +42,7 @@ from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
+from .method.sums import OfSums
 from .participants import num_participants
 from .run import run
 from .scores import means
@@ -92,6 +93,7 @@ __all__ = [
     "Message",
     "Method",
     "Models",
+    "OfSums",
     "OptimizerFactory",
     "Params",
     "Place",

@@ -27,6 +27,7 @@ from .graphfl import graphfl
 from .local import local
 from .mix_updates import mix_updates, uniform
 from .moon import moon
+from .opfgl import opfgl
 from .own_models import own_models
 from .pfedgraph import pfedgraph
 from .ring import ring
@@ -66,6 +67,7 @@ __all__ = [
     "mix_updates",
     "moon",
     "node_generator",
+    "opfgl",
     "own_models",
     "pfedgraph",
     "proxy_graph",

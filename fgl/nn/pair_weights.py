@@ -1,4 +1,4 @@
-"""Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM)."""
+"""Weights of edges between all pairs of nodes, for condensed graphs (GCond, FedGM, O-pFGL)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ class PairWeights(nn.Module):
     """How strongly every two nodes are joined: ``sigmoid((e_ij + e_ji) / 2)``, 0 on the diagonal.
 
     ``e_ij`` is an MLP of three layers of ``[x_i || x_j]``, with batch norm before each ReLU. The
-    pairs come in five parts, row by row, each normalised by its own mean and variance, in
-    evaluation too, as in the public code.
+    pairs come in parts, row by row, each normalised by its own mean and variance, in evaluation
+    too, as in the public codes.
 
     Args:
         in_channels: number of node features.
         hidden_channels: width of the MLP.
+        parts: number of parts, 5 in FedGM's code and 1 in O-pFGL's.
 
     Returns:
         float ``[n, n]``, symmetric.
@@ -30,9 +31,10 @@ class PairWeights(nn.Module):
     Source: Jin et al. 2022, https://arxiv.org/abs/2110.07580; https://github.com/hanhan1900/FedGM
     """
 
-    def __init__(self, in_channels: int, hidden_channels: int = 128) -> None:
+    def __init__(self, in_channels: int, hidden_channels: int = 128, *, parts: int = 5) -> None:
         super().__init__()
-        check_count(in_channels=in_channels, hidden_channels=hidden_channels)
+        check_count(in_channels=in_channels, hidden_channels=hidden_channels, parts=parts)
+        self.parts = parts
         h = hidden_channels
         self.lins = nn.ModuleList([nn.Linear(2 * in_channels, h), nn.Linear(h, h), nn.Linear(h, 1)])
         self.scale = nn.Parameter(torch.ones(2, h))
@@ -41,8 +43,8 @@ class PairWeights(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         n = len(x)
         pairs = torch.cartesian_prod(torch.arange(n), torch.arange(n)).view(-1, 2).to(x.device)
-        parts = [self._of(torch.cat([gather_rows(x, a), gather_rows(x, b)], 1)) for a, b in
-                 (part.unbind(1) for part in pairs.tensor_split(5) if len(part))]  # fmt: skip
+        some = [part.unbind(1) for part in pairs.tensor_split(self.parts) if len(part)]
+        parts = [self._of(torch.cat([gather_rows(x, a), gather_rows(x, b)], 1)) for a, b in some]
         raw = torch.cat(parts).view(n, n) if parts else x.new_zeros(0, 0)
         weights = ((raw + raw.T) / 2).sigmoid()
         eye = torch.eye(n, dtype=torch.bool, device=x.device)

@@ -36,6 +36,7 @@ class Terms:
         bits, bound: of the fixed point.
         colluders: how many clients may work together with the server.
         signed: whose signatures count, in the signed mode.
+        models: whether clients send models; else sums alone, see `fgl.federation.OfSums`.
 
     Example:
         >>> Terms(threshold=3).names
@@ -48,6 +49,7 @@ class Terms:
     bound: float = 1024.0
     colluders: int = 0
     signed: Signatures | None = None
+    models: bool = True
 
     @property
     def rounds(self) -> tuple[int, ...]:
@@ -65,7 +67,7 @@ class Terms:
     @property
     def names(self) -> tuple[str, ...]:
         """The keys of a message that is summed."""
-        return ("model", "num_examples", *self.equally)
+        return ("model",) * self.models + ("num_examples", *self.equally)
 
     def about(self, keys: Tensor) -> bytes:
         """What letters and masks of one exchange are bound to: other terms, other masks."""

@@ -13,6 +13,7 @@ from ...federation import (
     Inbox,
     Message,
     Method,
+    OfSums,
     Params,
     accept_all,
     accept_equally,
@@ -48,7 +49,8 @@ class _Watched(Inbox):
 def why_not_means(method: Method, equally: tuple[str, ...] = ()) -> list[str]:
     """Why a method's server would not do with means of its clients' uploads; empty if it would.
 
-    It is tried: what the server makes of five uploads must be what it makes of their means.
+    It is tried: what the server makes of five uploads must be what it makes of their means. A
+    server that is a `fgl.federation.OfSums` sees sums alone, so nothing is tried.
 
     Args:
         method: asked about.
@@ -64,10 +66,13 @@ def why_not_means(method: Method, equally: tuple[str, ...] = ()) -> list[str]:
         "its server reads single uploads, by inbox.stack('model')"
     """
     why = []
-    if method.accept not in (accept_all, accept_equally):  # a sum bounds weights by itself
+    sums = isinstance(method.aggregate, OfSums)
+    if not sums and method.accept not in (accept_all, accept_equally):  # a sum bounds weights
         why.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
         why.append(f"its own exchange takes {method.exchange} rounds")
+    if sums:  # it sees nothing else
+        return why
     uploads, means, sent = _uploads(method, equally)
     each, mean = _Watched(uploads, sent), Inbox(means, CLIENTS, sent, 0)
     start = sent[0]

@@ -262,7 +262,7 @@ class Server:
         means: dict[str, Any] = {}
         for path, words in total.items():
             key, _, name = path.partition("/")
-            like = template.get(f"model/{name}", torch.zeros(()))
+            like = template.get(f"model/{name}", torch.zeros((), dtype=torch.float64))
             if key == "model" and not weight:
                 means[path] = like  # nobody has an example, so that it does not count
             elif key != "num_examples":

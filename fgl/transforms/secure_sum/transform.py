@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...checks import check_number
-from ...federation import Method, Round, State, layer
+from ...federation import Method, OfSums, Round, State, layer
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .needs_means import why_not_means
@@ -42,7 +42,7 @@ def secure_sum(
 
     Args:
         method: its server needs the mean of the models, weighted by ``num_examples``, and of
-            `equally`, and nothing else.
+            `equally`, and nothing else; or its `aggregate` is a `fgl.federation.OfSums`.
         threshold: how many clients must stay to the end: at least ``honest + colluders``, more than
             half of those who take part, and with `signed` more than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. Their sum is what is
@@ -79,7 +79,9 @@ def secure_sum(
     """
     _check_clients(threshold, honest, colluders)
     _check_rest(equally, bits, bound, signed)
-    terms = Terms(threshold, tuple(equally), bits, float(bound), colluders, signed)
+    sums = (method.aggregate.key,) if isinstance(method.aggregate, OfSums) else ()
+    keys = (*equally, *sums)
+    terms = Terms(threshold, keys, bits, float(bound), colluders, signed, models=not sums)
     terms.limit(threshold)  # raises
     why = why_not_means(method, terms.equally)
     if why:

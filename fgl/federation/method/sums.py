@@ -1,0 +1,58 @@
+"""A server that reads sums over clients and nothing else, which a secure sum can show it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from ...aggregate import mean
+from .inbox import Inbox
+from .message import Message, Params
+from .method import State
+
+Serve = Callable[[Params, int, State], tuple[Mapping[int, Message], State]]
+
+
+@dataclass(frozen=True)
+class OfSums:
+    """A method's `aggregate` that gives a function the sums over clients of one key of an upload.
+
+    The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it
+    is: nothing has to be tried. Under it clients send this key and ``"num_examples"``. Who sends no
+    sums is sent an empty message and counts for nothing; of several layouts the most common one
+    counts.
+
+    Args:
+        key: of an upload, a dict of floating-point tensors.
+        serve: ``(sums, num_clients, state) -> outbox, state``.
+
+    Example:
+        >>> def serve(sums, num_clients, state):
+        ...     return {}, {**state, "heard": sums}
+        >>> inbox = fgl.federation.Inbox({k: {"of": {"n": torch.ones(1)}} for k in range(3)}, 3)
+        >>> OfSums("of", serve)(inbox, {})
+        ({}, {'heard': {'n': tensor([3.])}})
+    """
+
+    key: str
+    serve: Serve
+
+    def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        given: list[Any] = [message[self.key] for message in inbox.values() if self.key in message]
+        if not given:
+            return {client: {} for client in inbox}, state
+        layouts = Counter(map(_layout, given))
+        usual = layouts.most_common(1)[0][0]
+        alike = [each for each in given if _layout(each) == usual]
+        stacks = {name: [each[name] for each in alike] for name in alike[0]}
+        means = mean(stacks, torch.ones(len(alike)))
+        sums = {name: value * len(alike) for name, value in means.items()}
+        return self.serve(sums, inbox.num_clients, state)
+
+
+def _layout(tensors: Params) -> frozenset[Any]:
+    return frozenset((name, value.shape, value.dtype) for name, value in tensors.items())

@@ -1,0 +1,354 @@
+"""O-pFGL: one round of class sums, a model of what they say, then each client alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from ..checks import check_count, check_number, check_share, check_weight
+from ..federation import (
+    Broadcast,
+    Message,
+    Method,
+    OfSums,
+    Params,
+    Ragged,
+    State,
+    check_averages,
+    check_keys,
+    check_model_alone,
+    check_one_architecture,
+    in_mode,
+    layer,
+    local_steps,
+    minimise,
+    predict,
+    stand_in,
+    trainable,
+)
+from ..graph import Graph
+from ..losses.weighted_mean import weighted_mean
+from ..nn import outputs
+from ..sparse import widened
+from .local import with_own
+from .surrogate import Condensation, Moments, class_sums, hop_rows, moments
+
+UPLOAD = ("sums", "num_examples")
+SUMS = ("count", "clients", "total", "square")
+
+
+@layer
+def opfgl(
+    fedavg: Method,
+    *,
+    propagations: int = 1,
+    expand: int = 1,
+    sure: float = 1.0,
+    min_degree: int = 20,
+    label_steps: int = 2,
+    label_share: float = 0.9,
+    nodes_per_class: int = 1,
+    condense_steps: int = 3000,
+    feature_lr: float = 5e-3,
+    edge_lr: float = 1e-3,
+    condense_width: int = 128,
+    alignment: float = 10.0,
+    smoothness: float = 0.1,
+    fit_steps: int = 3000,
+    fit_lr: float = 1e-4,
+    distil: float = 0.2,
+    distil_least: float = 0.0,
+    distil_most: float = 0.15,
+) -> Method:
+    """One round of communication, then every client personalises the global model alone (O-pFGL).
+
+    In the first round nobody trains. A client sends, for each class with two labelled nodes or
+    more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
+    `propagations` steps with ``S = D^-1/2 (A + I) D^-1/2``. The server reads their sums over
+    clients alone, so a `fgl.transforms.secure_sum` fits around; it makes a graph whose classes have
+    these means and deviations (`surrogate.Condensation`), trains the initial model on it, and sends
+    the result, ``f_g``, to all. From the second round on nothing is sent. A client goes on from
+    f_g, or from its own model, down
+
+    ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
+
+    over its n nodes v, ``gamma_v = clamp(distil sum_c F_vc / (1 + log(1 + H_c)))``. ``F`` are
+    labels after some steps of propagation, see `propagated_labels`, and ``H_c`` sums, over the
+    training nodes of class c, the share of their training neighbours that have this class: what
+    a client has much of it may learn from its own labels, the rest it remembers.
+
+    Nodes that are no training nodes are labelled too, before the sums, where propagation is
+    `sure` of one of the `expand` classes with the largest H_c and the degree is at least
+    `min_degree`.
+
+    The public code differs in these places. Its clients upload means and deviations, of which its
+    server makes what is made of sums here. Each of its clients trains the initial model on the
+    server's graph, and takes the step that validates best on its own nodes; here the server does
+    it once, and takes the last. Its fine-tuning ends where validation is best; here that is for
+    whoever scores the rounds. Its loops take one step more. It is sure of a node by ``F / (sum F +
+    1e-9)``, which is 1 in float32 alone. On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its
+    features are 0 and 1; the server's rates are too small for much smaller ones, such as rows that
+    were divided by their sums.
+
+    Args:
+        fedavg: its model is trained; its loss and its local training are a client's from the second
+            round on. The optimiser's state is kept between rounds. Published is Adam with a rate of
+            5e-5 on Cora.
+        propagations: steps of S in what is summed.
+        expand: how many classes are expanded; 0 expands none.
+        sure: from which share of a node's propagated labels on, in [0, 1].
+        min_degree: of a node that is labelled.
+        label_steps: steps of label propagation.
+        label_share: the neighbours' share in a step, in [0, 1].
+        nodes_per_class: nodes of a class in the server's graph.
+        condense_steps: of that graph.
+        feature_lr: the rate of the Adam of its features.
+        edge_lr: the rate of the Adam of its edges.
+        condense_width: of the network of its edges.
+        alignment: weight of how far its classes are from the clients'.
+        smoothness: weight of how alike joined nodes are.
+        fit_steps: of the server's training on it.
+        fit_lr: the rate of that Adam.
+        distil: weight of the distillation.
+        distil_least: smallest weight of a node.
+        distil_most: largest weight of a node.
+
+    Raises:
+        ValueError: if a number is out of range, or the server of `fedavg` does more than average;
+            when a client holds a collection of graphs, or a local step sees a part of the nodes.
+
+    Example:
+        >>> opfgl(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), distil=0.5)
+        opfgl(fedavg(GCN(...)), distil=0.5)
+
+    Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304; https://github.com/Youth-49/O-pFGL
+    """
+    check_count(nodes_per_class=nodes_per_class, condense_width=condense_width)
+    steps = {"propagations": propagations, "expand": expand, "min_degree": min_degree}
+    steps |= {"condense_steps": condense_steps, "fit_steps": fit_steps, "label_steps": label_steps}
+    for name, value in steps.items():
+        check_number(name, value, at_least=0, integer=True)
+    check_share(sure=sure, label_share=label_share)
+    check_weight(feature_lr=feature_lr, edge_lr=edge_lr, fit_lr=fit_lr)
+    check_weight(alignment=alignment, smoothness=smoothness, distil=distil)
+    check_weight(distil_least=distil_least)
+    check_number("distil_most", distil_most, at_least=distil_least)
+    for check in (check_averages, check_model_alone, check_one_architecture):
+        check(fedavg, "opfgl")
+    model, names = fedavg.model, trainable(fedavg)
+    condense = Condensation(
+        hops=propagations, per_class=nodes_per_class, steps=condense_steps, feature_lr=feature_lr,
+        edge_lr=edge_lr, width=condense_width, alignment=alignment, smoothness=smoothness,
+    )  # fmt: skip
+
+    def plain(message: Message, state: State) -> Message:
+        told = {key: value for key, value in message.items() if key != "fitted"}
+        return with_own(told, state)
+
+    @torch.no_grad()
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        if graph.batch is not None:
+            raise ValueError("Expected opfgl's clients to hold one graph, but got a collection")
+        params, context = fedavg.receive(plain(message, state), state, graph)
+        alone = "model" in state or "fitted" in message
+        context = {**context, "alone": torch.tensor(alone)}
+        if not alone:
+            return params, context
+        teacher: Any = state.get("teacher", params)
+        with in_mode(stand_in(model), False):
+            answers = predict(model, teacher, graph).softmax(1)
+        labels = propagated_labels(graph, steps=label_steps, share=label_share)
+        weight = distil * class_weights(graph)[None] * labels
+        weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
+        seen = {"answers": Ragged(answers), "weight": Ragged(weight)}
+        return params, {**context, **seen, "teacher": teacher}
+
+    def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
+        return local_steps(fedavg.train, graph, context) if context["alone"] else []
+
+    def loss(params: Params, graph: Graph, context: Any) -> Tensor:
+        if "answers" not in context:
+            return fedavg.loss(params, graph, context)
+        with outputs(stand_in(model)) as seen:
+            total = fedavg.loss(params, graph, context)
+        answers, weight = context["answers"], context["weight"]
+        if len(seen[-1]) != len(answers):
+            raise ValueError(
+                f"Expected opfgl's local steps to see all {len(answers)} nodes of a client, since "
+                f"it distils at each, but got {len(seen[-1])}"
+            )
+        return total + divergence(seen[-1], answers.values, weight.values, answers.mask)
+
+    @torch.no_grad()
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        if context["alone"]:
+            _, kept = fedavg.send(params, context, state, graph)
+            return {}, {**kept, "model": params, "teacher": context["teacher"]}
+        labels = graph.train_labels
+        if expand:
+            spread = propagated_labels(graph, steps=label_steps, share=label_share)
+            chosen = class_weights(graph).argsort(stable=True)[:expand]
+            labels = expanded(graph, spread, chosen, sure=sure, min_degree=min_degree)
+        x: Any = graph.x
+        x = widened(x if isinstance(x, Tensor) else x.to_dense())
+        rows = hop_rows(graph.adj.astype(x.dtype).gcn_norm, x, propagations)
+        sums = class_sums(rows, labels, graph.num_outputs)
+        return {"sums": sums, "num_examples": torch.tensor(graph.num_train)}, state
+
+    def accept(message: Message, client: int, state: State) -> None:
+        check_keys(message, () if "fitted" in state else UPLOAD, "the upload")
+        if "fitted" not in state:
+            check_sums(message["sums"], fedavg.max_examples)
+
+    def serve(sums: Params, num_clients: int, state: State) -> tuple[Mapping[int, Message], State]:
+        start: Any = state["model"]
+        like = start[min(names)]
+        aim = moments({name: value.to(like.device) for name, value in sums.items()})
+        if not aim.share.any():
+            return {}, state
+        aim = Moments(*(part.to(like.dtype) for part in aim))
+        with in_mode(model, True), torch.enable_grad():
+            fitted = fit(start, condense(aim))
+        message: Message = {"model": fitted, "fitted": torch.tensor(True)}
+        return Broadcast(message, num_clients), {**state, **message, "moments": aim._asdict()}
+
+    def fit(params: Params, graph: Graph) -> Params:
+        def wrong(params: Params) -> Tensor:
+            return cross_entropy(predict(model, params, graph), graph.labels)
+
+        adam = partial(torch.optim.Adam, lr=fit_lr)
+        return minimise(wrong, params, [()] * fit_steps, optimizer=adam, names=names).params
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        return fedavg.deploy(plain(message, state), state, graph)
+
+    train = replace(fedavg.train, num_steps=None, batches=batches, keep_optimizer=True)
+    changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
+    changed |= {"aggregate": OfSums("sums", serve), "deploy": deploy, "train": train}
+    return replace(fedavg, **changed, ragged=UPLOAD)
+
+
+def divergence(logits: Tensor, answers: Tensor, weight: Tensor, mask: Tensor) -> Tensor:
+    """``1/n sum_v gamma_v KL(answers_v || softmax(logits_v))`` over the n nodes of the mask.
+
+    Example:
+        >>> answers, one = torch.tensor([[1.0, 0.0]]), torch.ones(1)
+        >>> divergence(torch.zeros(1, 2), answers, one, one.bool())  # log 2
+        tensor(0.6931)
+    """
+    entropy = torch.xlogy(answers, answers).sum(1)
+    each = entropy - (answers * logits.log_softmax(1)).sum(1)
+    return weighted_mean(weight * each, mask)
+
+
+def known_labels(graph: Graph) -> Tensor:
+    """The training nodes' labels, one-hot, 0 elsewhere, double ``[n, C]``."""
+    return one_hot(graph.train_labels + 1, graph.num_outputs + 1)[:, 1:].double()
+
+
+def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
+    """Labels along edges: ``F <- clamp(share D^-1/2 A D^-1/2 F + (1 - share) Y, 0, 1)``, from Y.
+
+    Y are the training nodes' labels, one-hot. Where no label arrives all classes are alike.
+
+    Args:
+        graph: with class labels.
+        steps: how often.
+        share: the neighbours'.
+
+    Returns:
+        double ``[n, C]``; rows do not sum to 1.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> graph = fgl.Graph(torch.ones(3, 1), edges, y=torch.tensor([0, 1, 1]),
+        ...                   train_mask=torch.tensor([True, False, False]))
+        >>> propagated_labels(graph, steps=1, share=0.75)
+        tensor([[0.2500, 0.0000],
+                [0.7500, 0.0000],
+                [0.5000, 0.5000]], dtype=torch.float64)
+
+    Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
+    """
+    first = known_labels(graph)
+    adj = graph.adj.astype(first.dtype)
+    degree = adj @ torch.ones_like(first[:, :1])
+    scale = torch.where(degree > 0, degree, 1) ** -0.5
+    labels = first
+    for _ in range(steps):
+        labels = (share * scale * (adj @ (scale * labels)) + (1 - share) * first).clamp(0, 1)
+    nothing = labels.sum(1, keepdim=True) == 0
+    return torch.where(nothing, 1 / labels.shape[1], labels)
+
+
+def class_weights(graph: Graph) -> Tensor:
+    """How much of each class is remembered: ``1 / (1 + log(1 + H_c))``, double ``[C]``.
+
+    ``H_c`` sums, over the training nodes of class c, the share of their training neighbours that
+    have this class, 0 where there is no such neighbour.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> class_weights(fgl.Graph(torch.ones(3, 1), edges, y=torch.tensor([0, 0, 1])))
+        tensor([0.4765, 1.0000], dtype=torch.float64)
+
+    Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
+    """
+    own = known_labels(graph)
+    near = graph.adj.astype(own.dtype) @ own
+    number = near.sum(1)
+    alike = (near * own).sum(1) / torch.where(number == 0, 1, number)
+    homophily = (alike[:, None] * own).sum(0)
+    return 1 / (1 + homophily.log1p())
+
+
+def expanded(
+    graph: Graph, spread: Tensor, chosen: Tensor, *, sure: float, min_degree: int
+) -> Tensor:
+    """Labels of the training nodes, and of nodes where propagation is sure of a chosen class.
+
+    Args:
+        graph: with class labels.
+        spread: propagated labels, double ``[n, C]``.
+        chosen: int64 ``[k]``, classes.
+        sure: from which share of a row on.
+        min_degree: of such a node.
+
+    Returns:
+        int64 ``[n]``, -1 for all other nodes.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1], [1, 0]])
+        >>> graph = fgl.Graph(torch.ones(2, 1), edges, y=torch.tensor([1, 0]),
+        ...                   train_mask=torch.tensor([True, False]))
+        >>> spread = propagated_labels(graph, steps=1, share=0.75)
+        >>> expanded(graph, spread, torch.tensor([1]), sure=1.0, min_degree=1)
+        tensor([1, 1])
+    """
+    labels = graph.train_labels
+    share, label = (spread / spread.sum(1, keepdim=True)).max(1)
+    degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)
+    new = (labels < 0) & (share >= sure) & torch.isin(label, chosen) & (degree >= min_degree)
+    return torch.where(new, label, labels)
+
+
+def check_sums(sums: Any, most: float) -> None:
+    """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
+    check_keys(sums, SUMS, "sums")
+    count, clients, total, square = (sums[name] for name in SUMS)
+    alike = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
+    if not alike or total.dim() != 2 or not total.numel():
+        shapes = [list(sums[name].shape) for name in SUMS]
+        raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
+    least = min(float(each.min()) for each in (count, clients, square))
+    if least < 0 or count.max() > most or clients.max() > 1:
+        raise ValueError(
+            f"Expected sums to be of at most {most:g} nodes of one client, and no squares below 0, "
+            f"but got {float(count.max()):g} of {float(clients.max()):g}, and {least:g} at least"
+        )

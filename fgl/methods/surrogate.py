@@ -1,0 +1,218 @@
+"""A small graph whose classes have given means and deviations: what O-pFGL's server trains on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+
+from ..federation import Params
+from ..graph import Graph
+from ..nn import PairWeights
+from ..nn.adafgl import normalised
+from ..sparse import sum_rows
+
+WEAKEST = 0.01  # weight of an edge; a weaker one is none
+TURNS = 10, 40  # steps of the edges, then of the features, and so on
+
+
+class Moments(NamedTuple):
+    """What a server knows of the classes of all clients, with D numbers a node.
+
+    Args:
+        share: float ``[C]``, each class's share of the nodes that count.
+        mean: float ``[C, D]``.
+        deviation: float ``[C, D]``.
+
+    Example:
+        >>> Moments(torch.ones(1), torch.zeros(1, 2), torch.ones(1, 2)).share
+        tensor([1.])
+    """
+
+    share: Tensor
+    mean: Tensor
+    deviation: Tensor
+
+
+def hop_rows(operator: Any, x: Tensor, hops: int) -> Tensor:
+    """``[x || S x || ... || S^hops x]``, float ``[n, (hops + 1) d]``.
+
+    Example:
+        >>> hop_rows(torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[3.0], [5.0]]), 1)
+        tensor([[3., 5.],
+                [5., 3.]])
+    """
+    rows = [x]
+    for _ in range(hops):
+        rows.append(operator @ rows[-1])
+    return torch.cat(rows, 1)
+
+
+def class_sums(rows: Tensor, labels: Tensor, num_classes: int) -> Params:
+    """A client's sums over its nodes of each class; 0 for a class with fewer than two nodes.
+
+    Args:
+        rows: float ``[n, D]``.
+        labels: int64 ``[n]``, -1 for a node that does not count.
+        num_classes: C.
+
+    Returns:
+        ``"count"``, float ``[C]``; ``"clients"``, float ``[C]``, 1 where there is a sum;
+        ``"total"`` and ``"square"``, float ``[C, D]``, of the rows and of their squares.
+
+    Example:
+        >>> sums = class_sums(torch.tensor([[1.0], [3.0], [9.0]]), torch.tensor([0, 0, 1]), 2)
+        >>> sums["count"], sums["total"].flatten(), sums["square"].flatten()
+        (tensor([2., 0.]), tensor([4., 0.]), tensor([10.,  0.]))
+    """
+    there = labels >= 0
+    rows, labels = rows[there], labels[there]
+    count = labels.bincount(minlength=num_classes).to(rows)
+    several = (count > 1).to(rows)
+    total, square = (sum_rows(each, labels, num_classes) for each in (rows, rows.square()))
+    of_rows = {"total": total * several[:, None], "square": square * several[:, None]}
+    return {"count": count * several, "clients": several, **of_rows}
+
+
+def moments(sums: Params) -> Moments:
+    """Means and pooled deviations of the classes, from the sums over all clients.
+
+    ``sigma_c^2 = (sum_i x_i^2 - n_c mean_c^2) / (n_c - K_c)``, which is ``sum_k ((n_kc - 1) s_kc^2
+    + n_kc (m_kc - mean_c)^2) / (n_c - K_c)`` of K_c clients with means m_kc and deviations s_kc.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> sums = {"count": 2 * one, "clients": one, "total": 4 * one[None]}
+        >>> moments({**sums, "square": 10 * one[None]})  # of a 1 and a 3
+        Moments(share=tensor([1.]), mean=tensor([[2.]]), deviation=tensor([[1.4142]]))
+
+    Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
+    """
+    count = sums["count"].round().clamp(min=0)
+    number = count.clamp(min=1)[:, None]
+    there = (count > 0).to(count)[:, None]
+    mean = there * sums["total"] / number
+    free = (count - sums["clients"].round()).clamp(min=1)[:, None]
+    variance = there * (sums["square"] - number * mean.square()).clamp(min=0) / free
+    return Moments(count / count.sum().clamp(min=1), mean, variance.sqrt())
+
+
+@dataclass(frozen=True)
+class Condensation:
+    """How a graph is made whose classes have the clients' means and deviations.
+
+    A graph of `per_class` nodes a class is drawn: features from N(0, 1), and edges by a drawn
+    `fgl.nn.PairWeights` W of these, where those below .01 are none. In each of `steps` steps an
+    Adam moves the edges' network, 10 times, or the features, 40 times, and so on, down
+    ``alignment L_a + smoothness L_s``, see `apart` and `unlike`.
+
+    Args:
+        hops: of the rows that were summed.
+        per_class: nodes of each class.
+        steps: number of steps.
+        feature_lr: the rate of the features' Adam.
+        edge_lr: the rate of the edges' Adam.
+        width: of the edges' network.
+        alignment: weight of `apart`.
+        smoothness: weight of `unlike`.
+
+    Example:
+        >>> aim = Moments(torch.ones(2) / 2, torch.zeros(2, 6), torch.ones(2, 6))
+        >>> Condensation(hops=1, per_class=2, steps=3, width=4)(aim)
+        Graph(x=[4, 3], edge_index=[2, 12], y=[4], num_classes=2, edge_weight=[12])
+
+    Source: Yan et al. 2024, https://arxiv.org/abs/2411.11304 (public code)
+    """
+
+    hops: int = 1
+    per_class: int = 1
+    steps: int = 3000
+    feature_lr: float = 5e-3
+    edge_lr: float = 1e-3
+    width: int = 128
+    alignment: float = 10.0
+    smoothness: float = 0.1
+
+    def __call__(self, aim: Moments) -> Graph:
+        """The graph, of the dtype and on the device of `aim`."""
+        classes, width = aim.mean.shape
+        features = width // (self.hops + 1)
+        x = first_features(classes * self.per_class, features).to(aim.mean).requires_grad_()
+        edges = first_edges(features, self.width)
+        net = {name: p.detach().to(aim.mean) for name, p in edges.named_parameters()}
+        net = {name: p.clone().requires_grad_() for name, p in net.items()}
+        weights = partial(_weights, edges, net)
+        adams = (
+            torch.optim.Adam(list(net.values()), lr=self.edge_lr),
+            torch.optim.Adam([x], lr=self.feature_lr),
+        )
+        for step in range(self.steps):
+            for adam in adams:
+                adam.zero_grad()
+            loss = self.loss(x, weights(x), aim)
+            loss.backward()
+            adams[step % sum(TURNS) >= TURNS[0]].step()
+        y = torch.arange(classes, device=x.device).repeat_interleave(self.per_class)
+        with torch.no_grad():
+            made = weights(x)
+            pairs = made.nonzero().T
+            weight = made[pairs[0], pairs[1]]
+        return Graph(x.detach(), pairs, y=y, num_classes=classes, edge_weight=weight)
+
+    def loss(self, x: Tensor, weights: Tensor, aim: Moments) -> Tensor:
+        """``alignment L_a + smoothness L_s``."""
+        rows = hop_rows(normalised(weights), x, self.hops)
+        return self.alignment * apart(rows, aim) + self.smoothness * unlike(x, weights)
+
+
+def apart(rows: Tensor, aim: Moments) -> Tensor:
+    """``L_a = sum_c n_c / n (mse(mean_c, mean of c's rows) + mse(sigma_c, their deviation))``.
+
+    A class of one row has no deviation, so that this term is left out.
+
+    Args:
+        rows: float ``[C p, D]``, class by class.
+        aim: of C classes.
+
+    Example:
+        >>> aim = Moments(torch.ones(1), torch.zeros(1, 1), torch.ones(1, 1))
+        >>> apart(torch.tensor([[2.0]]), aim), apart(torch.tensor([[1.0], [1.0], [4.0]]), aim)
+        (tensor(4.), tensor(4.5359))
+    """
+    each = rows.view(len(aim.share), -1, rows.shape[1])
+    far = (each.mean(1) - aim.mean).square().mean(1)
+    if each.shape[1] > 1:
+        far = far + (each.std(1) - aim.deviation).square().mean(1)
+    return (aim.share * far).sum()
+
+
+def unlike(x: Tensor, weights: Tensor) -> Tensor:
+    """``L_s = sum_ij W_ij mean_d exp(-(x_id - x_jd)^2 / 2) / sum_ij W_ij``; 0 without an edge.
+
+    Example:
+        >>> weights = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
+        >>> unlike(torch.tensor([[1.0], [1.0]]), weights)
+        tensor(1.)
+    """
+    alike = (-(x[:, None] - x).square() / 2).exp().mean(2)
+    total = weights.sum()
+    return (weights * alike).sum() / torch.where(total == 0, 1, total)
+
+
+def first_features(number: int, width: int) -> Tensor:
+    """Drawn features, ``[number, width]``."""
+    return torch.randn(number, width)
+
+
+def first_edges(num_features: int, width: int) -> PairWeights:
+    """A drawn network of edges."""
+    return PairWeights(num_features, width, parts=1)
+
+
+def _weights(edges: PairWeights, net: Params, x: Tensor) -> Tensor:
+    weights = functional_call(edges, net, (x,))
+    return torch.where(weights < WEAKEST, 0, weights)

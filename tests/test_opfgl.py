@@ -1,0 +1,423 @@
+"""O-pFGL beside a small implementation of its own, by numbers: the run, and each of its terms."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from federations import close, double, graphs
+from torch import Tensor
+
+import fgl
+from fgl.methods import opfgl
+from fgl.transforms import secure_sum
+
+MODULE: Any = importlib.import_module("fgl.methods.opfgl")
+SURROGATE: Any = importlib.import_module("fgl.methods.surrogate")
+CLIENTS = double(graphs((12, 16, 14)))
+C, D, HOPS, PER, LR = 3, 6, 2, 2, 0.05
+HOW: dict[str, Any] = {
+    **{"propagations": HOPS, "expand": 2, "sure": 0.6, "min_degree": 3, "label_steps": 3},
+    **{"label_share": 0.8, "nodes_per_class": PER, "condense_steps": 55, "feature_lr": 0.03},
+    **{"edge_lr": 0.01, "condense_width": 4, "alignment": 3.0, "smoothness": 0.7},
+    **{"fit_steps": 6, "fit_lr": LR, "distil": 0.9, "distil_least": 0.2, "distil_most": 0.5},
+}
+
+
+def net() -> Any:
+    torch.manual_seed(0)
+    made = fgl.nn.GCN(D, 5, C, dropout=0.0).double()
+    for name, value in made.named_parameters():
+        if "bias" in name:
+            value.data = torch.randn(value.shape).double()
+    return made
+
+
+def method(**options: Any) -> fgl.Method:
+    train = fgl.Training(partial(torch.optim.Adam, lr=LR), num_steps=2)
+    return opfgl(fgl.fedavg(net(), train=train), **{**HOW, **options})
+
+
+def first_features(number: int, width: int) -> Tensor:
+    torch.manual_seed(7)
+    return torch.randn(number, width)
+
+
+def first_edges(width: int, hidden: int) -> fgl.nn.PairWeights:
+    torch.manual_seed(8)
+    return fgl.nn.PairWeights(width, hidden, parts=1)
+
+
+@pytest.fixture
+def same_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SURROGATE, "first_features", first_features)
+    monkeypatch.setattr(SURROGATE, "first_edges", first_edges)
+
+
+# A client's, in loops
+
+
+def neighbours(own: fgl.Graph) -> list[list[int]]:
+    near: list[list[int]] = [[] for _ in range(own.num_nodes)]
+    for a, b in own.edge_index.T.tolist():
+        near[b].append(a)
+    return near
+
+
+def labels_of(own: fgl.Graph) -> dict[int, int]:
+    return {i: int(own.y[i]) for i in range(own.num_nodes) if own.train_mask[i]}  # type: ignore[index]
+
+
+def spread(own: fgl.Graph) -> list[list[float]]:
+    near, known = neighbours(own), labels_of(own)
+    first = [[float(known.get(i) == c) for c in range(C)] for i in range(own.num_nodes)]
+    now, share = first, HOW["label_share"]
+    for _ in range(HOW["label_steps"]):
+        then = []
+        for i, row in enumerate(first):
+            arrived = [
+                sum(now[j][c] / math.sqrt(len(near[i]) * len(near[j])) for j in near[i])
+                for c in range(C)
+            ]
+            mixed = [share * a + (1 - share) * f for a, f in zip(arrived, row, strict=True)]
+            then.append([min(max(value, 0.0), 1.0) for value in mixed])
+        now = then
+    return [row if sum(row) else [1 / C] * C for row in now]
+
+
+def remembered(own: fgl.Graph) -> list[float]:
+    near, known = neighbours(own), labels_of(own)
+    homophily = [0.0] * C
+    for i, label in known.items():
+        met = [known[j] for j in near[i] if j in known]
+        homophily[label] += met.count(label) / len(met) if met else 0.0
+    return [1 / (1 + math.log(h + 1)) for h in homophily]
+
+
+def gamma(own: fgl.Graph) -> Tensor:
+    of_class = remembered(own)
+    raw = [
+        HOW["distil"] * sum(f * w for f, w in zip(row, of_class, strict=True))
+        for row in spread(own)
+    ]
+    return torch.tensor([min(max(g, 0.2), 0.5) for g in raw], dtype=torch.float64)
+
+
+def more_labels(own: fgl.Graph) -> dict[int, int]:
+    near, of_class, found = neighbours(own), remembered(own), labels_of(own)
+    chosen = sorted(range(C), key=lambda c: of_class[c])[: HOW["expand"]]
+    for i, row in enumerate(spread(own)):
+        best = max(range(C), key=lambda c: row[c])
+        sure = row[best] / sum(row) >= HOW["sure"]
+        if i not in found and sure and best in chosen and len(near[i]) >= HOW["min_degree"]:
+            found[i] = best
+    return found
+
+
+def hops(operator: Tensor, x: Tensor) -> Tensor:
+    rows = [x]
+    for _ in range(HOPS):
+        rows.append(operator @ rows[-1])
+    return torch.cat(rows, 1)
+
+
+def normal(weights: Tensor) -> Tensor:
+    whole = weights + torch.eye(len(weights)).double()
+    return whole / (whole.sum(1)[:, None] * whole.sum(1)).sqrt()
+
+
+def adjacency(own: fgl.Graph) -> Tensor:
+    out = torch.zeros(own.num_nodes, own.num_nodes).double()
+    for i, near in enumerate(neighbours(own)):
+        out[i, near] = 1
+    return out
+
+
+# The server's, as the public code has it: of means and deviations
+
+
+def statistics() -> list[tuple[int, Tensor, Tensor]]:
+    """Each class's number, mean and pooled deviation."""
+    found = []
+    for c in range(C):
+        told = []
+        for own in CLIENTS:
+            nodes = [i for i, label in more_labels(own).items() if label == c]
+            if len(nodes) > 1:
+                rows = hops(normal(adjacency(own)), own.x)[nodes]  # type: ignore[arg-type]
+                told.append((len(nodes), rows.mean(0), rows.std(0)))
+        n = sum(each[0] for each in told)
+        mean: Any = sum(k * m for k, m, _ in told) / n
+        spread_: Any = sum((k - 1) * s**2 + k * (m - mean) ** 2 for k, m, s in told)
+        found.append((n, mean, (spread_ / (n - len(told))).sqrt()))
+    return found
+
+
+def edge_weights(edges: dict[str, Tensor], x: Tensor) -> Tensor:
+    n = len(x)
+    rows = torch.stack([torch.cat([x[i], x[j]]) for i in range(n) for j in range(n)])
+    for depth in range(2):
+        rows = rows @ edges[f"lins.{depth}.weight"].T + edges[f"lins.{depth}.bias"]
+        rows = (rows - rows.mean(0)) / (rows.var(0, correction=0) + 1e-5).sqrt()
+        rows = (rows * edges["scale"][depth] + edges["shift"][depth]).relu()
+    raw = (rows @ edges["lins.2.weight"].T + edges["lins.2.bias"]).view(n, n)
+    weights = ((raw + raw.T) / 2).sigmoid() * (1 - torch.eye(n).double())
+    return weights * (weights >= 0.01)
+
+
+def made_graph(aim: list[tuple[int, Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    x = first_features(C * PER, D).double().requires_grad_()
+    drawn = first_edges(D, HOW["condense_width"]).double()
+    edges = {name: p.detach().clone().requires_grad_() for name, p in drawn.named_parameters()}
+    adams = [
+        torch.optim.Adam(list(edges.values()), lr=HOW["edge_lr"]),
+        torch.optim.Adam([x], lr=HOW["feature_lr"]),
+    ]
+    total = sum(n for n, _, _ in aim)
+    for step in range(HOW["condense_steps"]):
+        weights = edge_weights(edges, x)
+        rows, n = hops(normal(weights), x), C * PER
+        smooth: Any = sum(
+            weights[i, j] * (-0.5 * (x[i] - x[j]) ** 2).exp().mean()
+            for i in range(n) for j in range(n)
+        )  # fmt: skip
+        loss: Any = HOW["smoothness"] * smooth / weights.sum()
+        for c, (number, mean, deviation) in enumerate(aim):
+            own = rows[c * PER : (c + 1) * PER]
+            far = ((own.mean(0) - mean) ** 2).mean() + ((own.std(0) - deviation) ** 2).mean()
+            loss = loss + HOW["alignment"] * number / total * far
+        for adam in adams:
+            adam.zero_grad()
+        loss.backward()
+        adams[0 if step % 50 < 10 else 1].step()
+    return x.detach(), edge_weights(edges, x).detach()
+
+
+def logits(params: Any, x: Tensor, weights: Tensor) -> Tensor:
+    operator = normal(weights)
+    h = (operator @ x @ params["convs.0.lin.weight"].T + params["convs.0.bias"]).relu()
+    return operator @ h @ params["convs.1.lin.weight"].T + params["convs.1.bias"]
+
+
+def leaves(params: Any) -> dict[str, Tensor]:
+    return {name: value.detach().clone().requires_grad_() for name, value in params.items()}
+
+
+def global_model() -> tuple[dict[str, Tensor], list[Any]]:
+    aim = statistics()
+    x, weights = made_graph(aim)
+    params = leaves(net().state_dict())
+    adam = torch.optim.Adam(list(params.values()), lr=LR)
+    for _ in range(HOW["fit_steps"]):
+        out = logits(params, x, weights).log_softmax(1)
+        loss: Any = sum(-out[i, i // PER] for i in range(C * PER)) / (C * PER)
+        adam.zero_grad()
+        loss.backward()
+        adam.step()
+    return params, aim
+
+
+def kl(own: fgl.Graph, taught: Tensor, out: Tensor, weight: Tensor) -> Any:
+    p, q = taught.softmax(1), out.softmax(1)
+    each = [
+        weight[i] * sum(p[i, c] * (p[i, c].log() - q[i, c].log()) for c in range(C))
+        for i in range(own.num_nodes)
+    ]
+    return sum(each) / own.num_nodes
+
+
+def personal(own: fgl.Graph, start: dict[str, Tensor], steps: int) -> dict[str, Tensor]:
+    params, x, weights, known = leaves(start), own.x, adjacency(own), labels_of(own)
+    taught = logits(start, x, weights).detach()  # type: ignore[arg-type]
+    adam = torch.optim.Adam(list(params.values()), lr=LR)
+    for _ in range(steps):
+        out = logits(params, x, weights)  # type: ignore[arg-type]
+        fit: Any = sum(-out.log_softmax(1)[i, c] for i, c in known.items()) / len(known)
+        adam.zero_grad()
+        (fit + kl(own, taught, out, gamma(own))).backward()
+        adam.step()
+    return params
+
+
+def test_it_is_opfgl_by_numbers(same_draws: None) -> None:
+    """The whole run in double: the sums, the server's graph and model, two rounds alone."""
+    assert any(len(more_labels(own)) > len(labels_of(own)) for own in CLIENTS)
+    result = fgl.run(method(), CLIENTS, num_rounds=3)
+    start, aim = global_model()
+    found: Any = result.server_state["moments"]
+    number = torch.tensor([n for n, _, _ in aim]).double()
+    close(found["share"], number / number.sum(), atol=1e-12)
+    close(found["mean"], torch.stack([mean for _, mean, _ in aim]), atol=1e-12)
+    close(found["deviation"], torch.stack([each for _, _, each in aim]), atol=1e-12)
+    close(result.server_state["model"], start, atol=1e-12)
+    for client, own in enumerate(CLIENTS):
+        close(result.client_states[client]["model"], personal(own, start, 4), atol=1e-12)
+        close(result.client_states[client]["teacher"], start, atol=1e-12)
+    (sent, *rest) = result.history
+    assert [record.bytes_up for record in rest] == [0, 0]
+    assert [record.bytes_down for record in rest] == [sent.bytes_down + len(CLIENTS), 0]
+
+
+# Each term, by itself
+
+
+def tuned(client: int = 0, **options: Any) -> tuple[fgl.Method, fgl.Graph, Any, Any]:
+    """A method, a client in its second round, a model that is not the teacher's, the context."""
+    made, own = method(**options), CLIENTS[client]
+    message = {"model": made.initial(), "fitted": torch.tensor(True)}
+    params, context = made.receive(message, {}, own)
+    torch.manual_seed(3)
+    moved = {name: value + 0.3 * torch.randn_like(value) for name, value in params.items()}
+    return made, own, moved, context
+
+
+def gradient(made: fgl.Method, params: Any, own: fgl.Graph, context: Any) -> Tensor:
+    found = fgl.federation.gradient(made, params, own, context)
+    return torch.cat([found[name].flatten() for name in sorted(found)])
+
+
+def test_distillation_adds_its_gradient() -> None:
+    made, own, params, context = tuned()
+    plain = fgl.fedavg(made.model)
+    weights = leaves(params)
+    taught = logits(made.initial(), own.x, adjacency(own))  # type: ignore[arg-type]
+    kl(own, taught, logits(weights, own.x, adjacency(own)), gamma(own)).backward()  # type: ignore[arg-type]
+    wanted = torch.cat([weights[name].grad.flatten() for name in sorted(weights)])  # type: ignore[union-attr]
+    added = gradient(made, params, own, context) - gradient(plain, params, own, context)
+    close(added, wanted, atol=1e-12)
+    assert added.norm() > 1e-3
+    none = tuned(distil=0.0, distil_least=0.0)
+    close(gradient(none[0], params, own, none[3]), gradient(plain, params, own, {}))
+    at_rest = gradient(
+        made, made.initial(), own, context
+    )  # the teacher has nothing to teach itself
+    close(at_rest, gradient(plain, made.initial(), own, {}), atol=1e-12)
+
+
+def test_weights_of_nodes_follow_labels_and_homophily() -> None:
+    _, own, _, context = tuned()
+    weight = context["weight"].values
+    close(weight, gamma(own), atol=1e-12)
+    assert ((weight > 0.2) & (weight < 0.5)).any()
+    close(MODULE.class_weights(own), torch.tensor(remembered(own), dtype=torch.float64), atol=1e-12)
+    assert len({round(each, 6) for each in remembered(own)}) > 1
+
+
+@pytest.mark.parametrize("term", ["alignment", "smoothness"])
+def test_each_term_of_the_server_moves_features_and_edges(term: str) -> None:
+    x = first_features(4, 3).double().requires_grad_()
+    weights = torch.tensor([[0, 3, 0, 9], [3, 0, 2, 0], [0, 2, 0, 5], [9, 0, 5, 0]]).double() / 10
+    weights.requires_grad_()
+    one = torch.ones(2, 6).double()
+    aim = SURROGATE.Moments(torch.tensor([1, 4]).double() / 5, one, one / 2)
+    off = {"alignment": 0.0, "smoothness": 0.0}
+    made = SURROGATE.Condensation(per_class=2, **{**off, term: 2.0})
+    loss = made.loss(x, weights, aim)
+    whole = weights.detach() + torch.eye(4)
+    rows = torch.cat([x, (whole / (whole.sum(1)[:, None] * whole.sum(1)).sqrt()) @ x], 1).detach()
+    wanted = 0.0
+    if term == "alignment":
+        for c, share in ((0, 0.2), (1, 0.8)):
+            a, b = rows[2 * c], rows[2 * c + 1]
+            mean, deviation = (a + b) / 2, (a - b).abs() / math.sqrt(2)
+            far = ((mean - 1) ** 2).mean() + ((deviation - 0.5) ** 2).mean()
+            wanted += 2.0 * share * float(far)
+    else:
+        pairs = [(i, j) for i in range(4) for j in range(4)]
+        near = {(i, j): (-0.5 * (x[i] - x[j]) ** 2).exp().mean() for i, j in pairs}
+        total: Any = sum(weights[p] * near[p] for p in pairs) / weights.sum()
+        wanted = 2.0 * total.item()
+    assert loss.item() == pytest.approx(wanted, abs=1e-12)
+    for each in torch.autograd.grad(loss, (x, weights)):
+        assert each.norm() > 1e-3
+
+
+# What stands around it
+
+
+def test_a_secure_sum_shows_the_server_the_same() -> None:
+    """To the fixed point's precision; what follows starts from there, and sends nothing."""
+    plain = fgl.run(method(), CLIENTS, num_rounds=1)
+    with pytest.warns(UserWarning, match="protects nothing"):
+        hidden = secure_sum(method(), threshold=3, unprotected=True)
+    first = fgl.run(hidden, CLIENTS, num_rounds=4)
+    ours: Any = first.server_state["moments"]
+    theirs: Any = plain.server_state["moments"]
+    close(ours["share"], theirs["share"], atol=1e-12)
+    close(ours["mean"], theirs["mean"], atol=2**-26)
+    close(ours["deviation"], theirs["deviation"], atol=1e-6)  # a root of what is known to 2^-28
+    alone = fgl.run(method(), CLIENTS, num_rounds=2, start=first)
+    assert [record.bytes_up for record in alone.history] == [0, 0]
+    assert not alone.client_states[0]["model"]["convs.1.bias"].equal(  # type: ignore[index,call-overload]
+        first.outbox[0]["model"]["convs.1.bias"]  # type: ignore[index,call-overload]
+    )
+    with pytest.raises(ValueError, match="num_examples.*sums.*missing"):
+        fgl.run(hidden, CLIENTS, num_rounds=8)  # there is one sum
+
+
+def test_two_nodes_of_a_class_can_be_read_from_its_sums() -> None:
+    rows, labels = torch.tensor([[1.0, 7.0], [4.0, 5.0], [9.0, 9.0]]), torch.tensor([0, 0, 1])
+    sums = SURROGATE.class_sums(rows, labels, 2)
+    half = (sums["square"][0] / 2 - (sums["total"][0] / 2).square()).sqrt()
+    close(sums["total"][0] / 2 - half, torch.tensor([1.0, 5.0]))  # the smaller of the two values
+    close(sums["total"][0] / 2 + half, torch.tensor([4.0, 7.0]))
+    assert not any(value[1].any() for value in sums.values())  # of one node nothing is sent
+
+
+def test_who_was_away_goes_on_from_the_global_model() -> None:
+    result = fgl.run(method(), CLIENTS, num_rounds=2, dropouts=lambda r, k: (r, k) == (0, 1))
+    assert result.history[0].dropped.keys() == {1}
+    assert sorted(result.client_states) == [0, 1, 2]
+    close(result.client_states[1]["teacher"], result.server_state["model"])
+
+
+def test_minibatches_of_nodes_distil_at_all_nodes_and_parts_are_refused() -> None:
+    batches = partial(fgl.federation.node_minibatches, batch_size=3)
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.1), batches=batches)
+    how: dict[str, Any] = {**HOW, "condense_steps": 1, "fit_steps": 1}
+    result = fgl.run(opfgl(fgl.fedavg(net(), train=train), **how), CLIENTS, num_rounds=2)
+    assert math.isfinite(result.history[1].loss)
+    some = fgl.tasks.sampled_node_task(
+        CLIENTS[0], CLIENTS, net(), train.optimizer, fanouts=(1, 1), batch_size=2
+    )
+    with pytest.raises(ValueError, match="see all 12 nodes of a client"):
+        fgl.run(opfgl(some.fedavg, **how), CLIENTS, num_rounds=2)
+
+
+def test_what_it_refuses() -> None:
+    made = method()
+    whole = fgl.Graph.join(*fgl.data.small_graphs(6))
+    with pytest.raises(ValueError, match="hold one graph, but got a collection"):
+        made.receive({"model": made.initial()}, {}, whole)
+    with pytest.raises(ValueError, match="distil_most"):
+        method(distil_least=0.3, distil_most=0.2)
+    params, context = made.receive({"model": made.initial()}, {}, CLIENTS[0])
+    upload, _ = made.send(params, context, {}, CLIENTS[0])
+    made.accept(upload, 0, {})
+    sums: Any = upload["sums"]
+    wrong = {"count": -sums["count"], "clients": 2 + sums["clients"], "square": -sums["square"]}
+    for name, value in wrong.items():
+        with pytest.raises(ValueError, match="Expected sums to be of at most"):
+            made.accept({**upload, "sums": {**sums, name: value}}, 0, {})
+    with pytest.raises(ValueError, match=r"\[C\], \[C\]"):
+        made.accept({**upload, "sums": {**sums, "total": sums["total"][:2]}}, 0, {})
+    with pytest.raises(ValueError, match="extra"):
+        made.accept(upload, 0, {"fitted": torch.tensor(True)})
+
+
+def test_sums_of_another_layout_do_not_count() -> None:
+    told = {k: {"of": {"n": torch.ones(1 + (k == 1))}} for k in range(3)}
+    heard: list[Any] = []
+
+    def serve(sums: Any, num_clients: int, state: Any) -> Any:
+        heard.append((sums["n"].tolist(), num_clients))
+        return {}, state
+
+    server = fgl.federation.OfSums("of", serve)
+    server(fgl.federation.Inbox(told, 4), {})
+    assert heard == [([2.0], 4)]
+    assert server(fgl.federation.Inbox({2: {}}, 4), {}) == ({2: {}}, {})
