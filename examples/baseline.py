@@ -24,6 +24,7 @@ def fedavg(fedavg):
 PLAIN = """local fedprox moon fedamp heurfedamp pfedgraph fedpub ring graphfl gcfl_plus fedstar
 fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm fggp fedssp
 fedhgn fedproto fedtgp feddyn ditto fedgta fedtad fedaux fedgm fggp fedspa s2fgl
+feddep
 retrained unlearned"""
 METHODS = {
     "fedavg": fedavg,
