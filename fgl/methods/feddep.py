@@ -12,7 +12,6 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from ..checks import check_choice, check_count, check_number, check_share, check_weight
-from ..data import hide_nodes
 from ..federation import (
     Inbox,
     Message,
@@ -28,6 +27,7 @@ from ..federation import (
     minimise,
 )
 from ..graph import Graph
+from ..graph.neighbours import neighbour_features, neighbour_table
 from ..losses import cross_entropy, nearest_features
 from ..losses.weighted_mean import weighted_mean
 from ..nn import DeepNeighbours
@@ -211,11 +211,16 @@ def hidden_neighbours(
     """
     nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
     order = torch.randperm(len(nodes), device=nodes.device)
-    chosen, width = nodes[order[: int(share * len(nodes))]], model.generator.num_neighbours
-    seen = hide_nodes(graph, chosen, width=width)
-    rows = own["prototypes"][own["cluster"]]
-    wanted = hide_nodes(graph.replace(x=rows), chosen, width=width).features
-    return seen.graph, seen.missing, wanted
+    gone = torch.zeros_like(graph.node_mask)
+    gone[nodes[order[: int(share * len(nodes))]]] = True
+    source, target = graph.edge_index
+    lost = graph.edge_index[:, gone[source] & ~gone[target]]
+    stay = (~gone).nonzero().squeeze(1)
+    table, number = neighbour_table(lost, graph.num_nodes, model.generator.num_neighbours)
+    rows = graph.replace(x=own["prototypes"][own["cluster"]])
+    wanted = neighbour_features(rows, table[stay], number[stay])
+    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
+    return graph.subgraph(stay), missing, wanted
 
 
 def generated(
