@@ -360,3 +360,18 @@ def test_the_generator_is_never_in_training_mode_where_the_model_is() -> None:
     assert not model.generator.encoder.training
     names = fgl.federation.trainable(methods.local(fgl.fedavg(model)))
     assert names == {n for n, _ in model.named_parameters() if n.startswith("classifier")}
+
+
+def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
+    """A node reads two hops of the generator and two of the classifier."""
+    whole = graphs((40,))[0].replace(x=graphs((40,))[0].x.double())  # type: ignore[union-attr]
+    clients = fgl.data.partition_graph(whole, torch.arange(40).split(20))
+    sgd = partial(torch.optim.SGD, lr=LR)
+    plain = fgl.tasks.node_task(whole, clients, net(), fgl.Training(sgd, num_steps=1))
+    ends = []
+    for task in (plain, *(fgl.tasks.sampled_node_task(whole, clients, net(), sgd, fanouts=hops)
+                          for hops in ((-1,) * 4, (-1,) * 2))):  # fmt: skip
+        made = feddep(task.fedavg, encoder_epochs=1, gen_epochs=2)
+        ends.append(fgl.run(made, task.clients, num_rounds=4).outbox[0]["model"])
+    close(ends[1], ends[0], atol=1e-12)
+    assert not ends[2]["classifier.fuse.0.weight"].equal(ends[0]["classifier.fuse.0.weight"])
