@@ -333,6 +333,20 @@ def test_who_is_told_what() -> None:
     assert alone["model"]["mends"] == 0  # nobody told it of anybody
 
 
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_client_uses_its_generator_and_the_classifier_that_fedavg_would(keeps: bool) -> None:
+    train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=STEPS)
+    plain = fgl.fedavg(net(), train=train)
+    made = feddep(methods.own_models(plain) if keeps else plain, encoder_epochs=1, gen_epochs=1)
+    result = fgl.run(made, CLIENTS, num_rounds=2)
+    own = result.client_states[0]["model"]
+    used = made.deploy(result.outbox[0], result.client_states[0], CLIENTS[0])
+    close(used, own if keeps else {**own, **result.outbox[0]["model"]}, atol=0)
+    assert not own["classifier.fuse.0.bias"].equal(
+        result.outbox[0]["model"]["classifier.fuse.0.bias"]
+    )
+
+
 def test_what_it_refuses() -> None:
     with pytest.raises(ValueError, match=r"fgl.nn.DeepNeighbours \(model='deep' in a task\)"):
         feddep(known("nodes", 0.5, torch.float32).fedavg)

@@ -173,7 +173,8 @@ def feddep(
         return told, {**new, **known}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        return base.receive(plain(message), state, graph)[0]
+        whole = base.receive(plain(message), state, graph)[0]
+        return fedavg.deploy({**plain(message), "model": whole}, state, graph)
 
     changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
     return replace(base, **changed, deploy=deploy)
