@@ -356,6 +356,7 @@ TASKS: dict[str, Callable[[float, torch.dtype], Task]] = {
     "adaptive": adaptive_nodes,
     "aux": partial(nodes, kind=fgl.nn.AuxSAGE),
     "spa": partial(nodes, kind=fgl.nn.SPA),
+    "deep": partial(nodes, kind=partial(fgl.nn.DeepNeighbours, latent=4, widths=(5, 6))),
     "sampled": sampled,
     "sampled gcn": partial(sampled, kind=fgl.nn.GCN),
     "sampled gat": partial(sampled, kind=fgl.nn.GAT),
@@ -662,6 +663,10 @@ ROWS: dict[str, Row] = {
     "fedtad": Row(fedtad, ("nodes", "overlapping", "gat"), first=("nodes",)),
     "adafgl": Row(lambda t: t.fedavg, ("adaptive",), sends=False, by_examples=False),
     "fedaux": Row(lambda t: methods.fedaux(t.fedavg, scale=3.0), ("aux",), by_examples=False),
+    "feddep": Row(
+        lambda t: methods.feddep(t.fedavg, encoder_epochs=2, gen_epochs=2), ("deep",),
+        by_examples=False,
+    ),
     "s2fgl": Row(
         lambda t: methods.s2fgl(t.fedavg, frequencies=2, books=2),
         ("nodes", "gat", "overlapping"), by_place=True, by_examples=False, first=("nodes",),

@@ -24,6 +24,7 @@ RECIPES = [
     ("gpfl", "graphs"),
     ("fedvgae", "own"),
     ("fedper", "nodes"),
+    ("feddep", "deep"),
     ("fedamp", "graphs"),
     ("fedopt adam", "links"),
     ("fedprox", "float targets"),

@@ -289,7 +289,7 @@ GIVEN: dict[str, dict[str, Any]] = {
 }
 LEFT_OUT = {"fedstar", "fedsage_plus"}  # they want another model
 WORDS = ("root", "adam", "gradient", "second", "all", "validation", "updates", "gradients")
-WORDS += ("answers", "float16", "mean")
+WORDS += ("answers", "float16", "mean", "nearest")
 
 
 def others(value: Any) -> list[Any]:
@@ -318,6 +318,7 @@ OTHER_MODELS = {
     "fedaux": fgl.fedavg(fgl.nn.AuxSAGE(3, 4, 2)),
     "fedssp": fgl.fedavg(fgl.nn.SSP(3, 4, 2)),
     "fedspa": fgl.fedavg(fgl.nn.SPA(3, 4, 2)),
+    "feddep": fgl.fedavg(fgl.nn.DeepNeighbours(3, 4, 2)),
     "adafgl": fgl.fedavg(fgl.nn.AdaFGL(fgl.nn.GCN(3, 4, 2), 3, 4, 2)),
 }
 ARGUMENTS = [

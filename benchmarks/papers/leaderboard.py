@@ -87,6 +87,7 @@ OWN: dict[str, tuple[Values, ...]] = {  # by words; the others have the matrix' 
     "gcfl-plus": SPLITS,
 }
 FIXED: dict[str, Values] = {"fedper": {"shared": ("convs",)}, "fedsage-plus": SMALL}
+FIXED |= {"feddep": {"gen_epochs": 20}}  # of 200, as FedSage+ has fewer
 NEITHER = ("centralized",)  # is no federation
 
 

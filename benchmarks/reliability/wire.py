@@ -36,6 +36,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
     "summed nodes": tasks.Nodes(model="gcn", hops=2, hidden=64, local=ONE),
     "sage nodes": tasks.Nodes(model="sage", hidden=64, local=ONE),
     "aux nodes": tasks.Nodes(model="aux", hidden=64, local=ONE),
+    "deep nodes": tasks.Nodes(model="deep", hidden=64, local=ONE),
     "spa nodes": tasks.Nodes(model="spa", hidden=64, local=ONE),
     "overlapping-nodes": tasks.OverlappingNodes(local=ONE),
     "ego-nodes": tasks.EgoNodes(hidden=64, local=ONE),
@@ -46,7 +47,7 @@ SMALL: dict[str, Any] = {  # a setting of each kind of task
 }
 KINDS = {"fedstar": "star nodes", "fedgcn": "summed nodes", "fedsage": "sage nodes"}
 KINDS |= {"fedsage-plus": "sage nodes", "fedhgn": "typed nodes", "fedaux": "aux nodes"}
-KINDS |= {"fedspa": "spa nodes"}
+KINDS |= {"fedspa": "spa nodes", "feddep": "deep nodes"}
 KINDS |= {"fedssp": "spectral graphs"}
 NAMES = {  # as they are written, where not as they are called
     "fedavg": "FedAvg", "local": "Local", "fedprox": "FedProx", "fedopt": "FedOpt",
@@ -59,7 +60,7 @@ NAMES = {  # as they are written, where not as they are called
     "fedtad": "FedTAD", "fedaux": "FedAux", "fggp": "FGGP",
     "retrained": "retrained without a client", "unlearned": "unlearning (ascent)",
     "adafgl": "AdaFGL", "fedgm": "FedGM", "opfgl": "O-pFGL", "fedssp": "FedSSP", "fedspa": "FedSPA",
-    "s2fgl": "S2FGL",
+    "s2fgl": "S2FGL", "feddep": "FedDEP",
     "pfedgraph": "pFedGraph", "fedpub": "FED-PUB", "fgssl": "FGSSL", "fedgl": "FedGL",
     "fedego": "FedEgo", "fedvgae": "FedVGAE", "gpfl": "GPFL", "own-models": "own models",
     "mix-updates": "mixed updates", "local-gaussian": "local noise",
@@ -120,6 +121,7 @@ OPTIONS: dict[str, dict[str, Any]] = {  # what has no default, or takes long
     "fedgm": {"reduction": 0.05, "condense_steps": 1, "condense_width": 4, "fit_steps": 2},
     "opfgl": {"condense_steps": 1, "condense_width": 4, "fit_steps": 2},
     "adafgl": {"first_rounds": 2, "own_hidden": 4},
+    "feddep": {"encoder_epochs": 2, "gen_epochs": 1},
     "fedsage-plus": {"gen_epochs": 1, "gen_local_epochs": 1, "gen_wide": 8, "gen_hidden": 8},
 }
 
@@ -181,6 +183,12 @@ READS: dict[str, str] = {  # by direction and key, or by method, direction and k
     "fedhgn up coefficients": "how the client's relations mix the shared matrices",
     "fedhgn down others": "how the relations of every other client mix the shared matrices",
     "up prototypes": "the mean embedding of each class's training nodes; of a single node its own",
+    "feddep up model": "the classifier: which features the client's nodes have (`leaks.py`)",
+    "feddep up prototypes": "means of embeddings of its nodes, in five groups; of a group with one "
+    "node that node's embedding",
+    "feddep up counts": "how many nodes each group has, so how many nodes the client has, " + EXACT,
+    "feddep down prototypes": "what the others sent as prototypes",
+    "feddep down counts": "what the others sent as counts",
     "s2fgl up counts": "how many training nodes of each class are among a third of its nodes, "
     + EXACT,
     "down books": "what the clients' embeddings of each class have in common, in drawn groups",

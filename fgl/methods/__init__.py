@@ -5,6 +5,7 @@ from .ditto import ditto
 from .fedamp import fedamp, heurfedamp
 from .fedaux import fedaux
 from .feddc import feddc
+from .feddep import feddep
 from .feddyn import feddyn
 from .fedgm import fedgm
 from .fedgta import fedgta
@@ -42,6 +43,7 @@ __all__ = [
     "fedamp",
     "fedaux",
     "feddc",
+    "feddep",
     "feddyn",
     "fedgm",
     "fedgta",

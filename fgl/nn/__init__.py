@@ -2,6 +2,7 @@
 
 from .adafgl import AdaFGL
 from .aux_sage import AuxSAGE
+from .deep_neighbours import DeepEncoder, DeepGenerator, DeepNeighbours, FusedSAGE
 from .embedded import Embedded
 from .gat import GAT, GATConv
 from .gcn import GCN, GCNConv
@@ -34,8 +35,12 @@ __all__ = [
     "VGAE",
     "AdaFGL",
     "AuxSAGE",
+    "DeepEncoder",
+    "DeepGenerator",
+    "DeepNeighbours",
     "EgoSAGE",
     "Embedded",
+    "FusedSAGE",
     "GATConv",
     "GCNConv",
     "GINConv",

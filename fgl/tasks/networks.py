@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .. import data
 from ..checks import check_choice
 from ..graph import Graph
-from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, Star
+from ..nn import GAT, GCN, SAGE, SPA, AuxSAGE, DeepNeighbours, Star
 from .settings import Cut, declares
 from .structure import with_structure
 
@@ -22,6 +22,7 @@ MODELS: dict[str, Any] = {
     "sage": SAGE,
     "aux": AuxSAGE,
     "spa": SPA,
+    "deep": DeepNeighbours,
     "star": partial(Star, pooling="none"),
 }
 
@@ -30,9 +31,9 @@ MODELS: dict[str, Any] = {
 class Networks(Cut):
     """What tasks ask for whose clients are cut from one graph and train one of these networks."""
 
-    model: Literal["gcn", "gat", "sage", "aux", "spa", "star"] = "gat"
+    model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gat"
     """The network of the clients; star reads encodings of structure too, as FedStar's does; aux
-    is FedAux's, spa FedSPA's."""
+    is FedAux's, spa FedSPA's, deep FedDEP's."""
     hops: Literal[0, 1, 2] = 0
     """How far neighbours are whose features clients sum before training; above 0 needs gcn."""
     hidden: int = 128

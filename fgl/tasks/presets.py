@@ -17,6 +17,7 @@ AnySetting = TypeVar("AnySetting", bound=Setting)
 
 NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
     "fedaux": {Nodes: {"model": "aux"}, SubgraphNodes: {"model": "aux"}},
+    "feddep": {Nodes: {"model": "deep"}, SubgraphNodes: {"model": "deep"}},
     "fedgcn": {
         Nodes: {"model": "gcn", "hops": 2},
         SubgraphNodes: {"model": "gcn", "hops": 2},
@@ -43,8 +44,9 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     clients have summed their neighbours' features across all borders.
 
     Args:
-        method: ``"fedaux"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``, ``"fedsage-plus"``,
-            ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; any other method needs no preset.
+        method: ``"fedaux"``, ``"feddep"``, ``"fedgcn"``, ``"fedhgn"``, ``"fedsage"``,
+            ``"fedsage-plus"``, ``"fedspa"``, ``"fedssp"``, ``"fedstar"``; any other method needs
+            no preset.
         kind: class of the setting, such as `Nodes`.
         values: values of other fields.
 

@@ -73,7 +73,7 @@ class SubgraphNodes(Networks):
     """Clients of a community, of which each draws half; 1 gives all of it to one client."""
     train: float = 0.2
     """Share of the nodes that train; half of the others validate, half test."""
-    model: Literal["gcn", "gat", "sage", "aux", "spa", "star"] = "gcn"
+    model: Literal["gcn", "gat", "sage", "aux", "spa", "deep", "star"] = "gcn"
     """The network of the clients; gcn has a linear layer after its convolutions."""
     local: Local = Local("adam", lr=0.01, weight_decay=1e-6, steps=1)
     keep_optimizer: bool = True

@@ -1,0 +1,301 @@
+"""FedDEP: generators of missing neighbours' embeddings, taught by other clients' prototypes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.func import functional_call
+from torch.nn.functional import smooth_l1_loss
+
+from ..checks import check_choice, check_count, check_number, check_share, check_weight
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    OptimizerFactory,
+    Params,
+    Ragged,
+    State,
+    check_averages,
+    check_one_architecture,
+    in_mode,
+    layer,
+    minimise,
+)
+from ..graph import Graph
+from ..graph.neighbours import neighbour_features, neighbour_table
+from ..losses import cross_entropy, nearest_features
+from ..losses.weighted_mean import weighted_mean
+from ..nn import DeepNeighbours
+from ..nn.deep_neighbours import fused
+from .adafgl import within
+from .fedper import fedper
+from .grouped_embeddings import grouped
+
+KEYS = ("prototypes", "counts")  # what a client sends besides its classifier
+Targets = Literal["drawn", "nearest"]
+
+
+@layer
+def feddep(
+    fedavg: Method,
+    *,
+    num_prototypes: int = 5,
+    encoder_epochs: int = 30,
+    gen_local_epochs: int = 1,
+    gen_epochs: int = 200,
+    gen_hide: float = 0.5,
+    count_weight: float = 1.0,
+    embedding_weight: float = 1.0,
+    label_weight: float = 1.0,
+    targets: Targets = "drawn",
+) -> Method:
+    """FedAvg of a classifier that reads embeddings of the neighbours that a client misses (FedDEP).
+
+    The model is a `fgl.nn.DeepNeighbours`. In its first round a client trains an encoder alone
+    (`fgl.nn.DeepEncoder`; minibatches of 64 with 5 drawn neighbours a node and layer, Adam), and
+    groups its nodes' embeddings by k-means. It sends the groups' means, its prototypes, and how
+    many nodes each has; from then on a node's embedding is its group's mean. The server passes
+    prototypes on. A client who gets those of others trains its generator: it hides a share of its
+    validation nodes, and minimises ``L = a SmoothL1(c, m) + b near(z, hidden) + l CE`` over
+    training nodes: the count of hidden neighbours, their embeddings, the labels. Then what makes
+    embeddings goes on, and all else stays: ``(L + b sum_j near(z, prototypes of j)) / K`` over the
+    clients j that it heard of and itself, the second over all nodes. `near` is the squared distance
+    of each generated neighbour to the nearest of those that it is compared with, a mean over
+    entries (`fgl.losses.nearest_features`). In all rounds classifiers are averaged and generators
+    stay where they are; a client uses its own.
+
+    The public code runs FedSage+'s protocol: generators and their inputs travel to all others, who
+    send gradients back. What is compared there are prototypes alone, so here these travel and the
+    client takes the same gradient itself, as the paper's abstract says ("pseudo-FL"). Like the
+    code: the encoder's softmax goes through a cross-entropy that has another; the count is rounded
+    where hidden neighbours are compared and where a graph is mended, cut off where prototypes are;
+    each layer maps the layer below's map of the embedding (in the paper's appendix the embedding);
+    an embedding is the mean over P places, also those where nobody is.
+
+    Unlike the code: k-means on the embeddings takes the place of k-means, then DEC, on those of a
+    stacked autoencoder. A drawn prototype is a node's own; the code sometimes draws a hidden
+    neighbour's, and takes those whose entries sum below 0 for absent. The local gradient is used
+    once a step, with one draw of noise for all clients; there it is used twice, and gradients for
+    one client stay in those for the next. A graph is mended whole, without noise and dropout,
+    whenever the model is asked about it; there once, without its hidden nodes, in training mode,
+    and what is scored has no such neighbours. All clients start from one generator. Nobody's
+    number of missing neighbours is sent, which nobody reads. The neighbours drawn for embeddings
+    are one draw for both layers. The paper's differential privacy of edges is not claimed here.
+
+    Args:
+        fedavg: what clients train, and the optimiser of generators too; its server averages.
+        num_prototypes: groups of a client's embeddings; 5 in the code.
+        encoder_epochs: passes of the encoder over the training nodes.
+        gen_local_epochs: steps of the whole generator, alone.
+        gen_epochs: steps of what makes embeddings, with others' prototypes.
+        gen_hide: share of the validation nodes that are hidden.
+        count_weight: a.
+        embedding_weight: b.
+        label_weight: l.
+        targets: what of another client is compared: the prototype of one of its nodes, drawn for
+            each node and step, or the nearest of all its prototypes.
+
+    Raises:
+        ValueError: if a number is out of range, the model is no `fgl.nn.DeepNeighbours`, or the
+            server of `fedavg` does more than average; when a client holds a collection or lacks
+            labels or a validation mask.
+
+    Example:
+        >>> feddep(fgl.fedavg(fgl.nn.DeepNeighbours(4, 8, 2)), gen_epochs=20)
+        feddep(fedavg(DeepNeighbours(...)), gen_epochs=20)
+
+    Source: Zhang et al. 2024, https://arxiv.org/abs/2401.04336; https://github.com/zkzhangke/FedDEP
+    """
+    check_count(num_prototypes=num_prototypes)
+    epochs = {"encoder_epochs": encoder_epochs, "gen_local_epochs": gen_local_epochs}
+    for name, value in {**epochs, "gen_epochs": gen_epochs}.items():
+        check_number(name, value, at_least=0, integer=True)
+    check_share(gen_hide=gen_hide)
+    weights = count_weight, embedding_weight, label_weight
+    check_weight(count_weight=weights[0], embedding_weight=weights[1], label_weight=weights[2])
+    check_choice("targets", targets, ("drawn", "nearest"))
+    check_averages(fedavg, "feddep")
+    check_one_architecture(fedavg, "feddep")
+    model = fedavg.model
+    if not isinstance(model, DeepNeighbours):
+        raise ValueError(
+            "Expected the model to be an fgl.nn.DeepNeighbours (model='deep' in a task), "
+            f"but got {type(model).__name__}"
+        )
+    base = fedper(fedavg, shared=("classifier",))
+
+    def plain(message: Message) -> Message:
+        return {name: value for name, value in message.items() if name not in KEYS}
+
+    def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        check_client(graph)
+        params, context = base.receive(plain(message), state, graph)
+        own = state if "cluster" in state else grouped(model, graph, num_prototypes, encoder_epochs)
+        others = prototypes_of_others(message)
+        if others and not params["mends"]:
+            hidden = hidden_neighbours(model, graph, own, gen_hide)
+            how: Any = {"weights": weights, "targets": targets, "optimizer": fedavg.train.optimizer}
+            epochs = gen_local_epochs, gen_epochs
+            params = {**params, **generated(model, params, *hidden, others, epochs=epochs, **how)}
+        kept = {key: own[key] for key in KEYS}
+        return params, {**context, **kept, "cluster": Ragged(own["cluster"])}
+
+    def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
+        message, kept = base.send(params, context, state, graph)
+        sent = {key: context[key] for key in KEYS}
+        return {**message, **sent}, {**kept, **sent, "cluster": context["cluster"].values}
+
+    def accept(message: Message, client: int, state: State) -> None:
+        base.accept(message, client, state)
+        rows, count = message.get("prototypes"), message.get("counts")
+        if rows is None or count is None or rows.dim() != 2 or rows.shape[:1] != count.shape:
+            raise ValueError("Expected a row of prototypes for each count, but got other shapes")
+        if count.is_floating_point() or count.min() < 0 or count.sum() > fedavg.max_examples:
+            raise ValueError(
+                f"Expected counts to be integers from 0, {fedavg.max_examples:g} together, but got "
+                f"{count.tolist()}"
+            )
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        outbox, new = base.aggregate(inbox, state)
+        if not outbox:
+            return outbox, new
+        came = {
+            key: {str(client): message[key] for client, message in inbox.items()} for key in KEYS
+        }
+        known: Any = {key: {**state.get(key, {}), **came[key]} for key in KEYS}
+        told = {k: {**message, **but(known, str(k))} for k, message in outbox.items()}
+        return told, {**new, **known}
+
+    def deploy(message: Message, state: State, graph: Graph) -> Params:
+        whole = base.receive(plain(message), state, graph)[0]
+        return fedavg.deploy({**plain(message), "model": whole}, state, graph)
+
+    changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
+    return replace(base, **changed, deploy=deploy)
+
+
+def check_client(graph: Graph) -> None:
+    """Raise a ValueError unless a client holds one graph with what FedDEP asks of it."""
+    if graph.batch is not None:
+        raise ValueError("Expected feddep's clients to hold one graph, but got a collection")
+    if graph.edge_label_index is not None:
+        raise ValueError("Expected feddep's examples to be nodes, but got pairs of nodes")
+    _ = graph.labels  # numbers have no classes
+    if graph.val_mask is None:
+        raise ValueError("Expected feddep's clients to have val_mask, but got none")
+
+
+def but(known: Mapping[str, Any], client: str) -> dict[str, Any]:
+    """What the server knows of all clients but one."""
+    return {key: {k: v for k, v in each.items() if k != client} for key, each in known.items()}
+
+
+def prototypes_of_others(message: Message) -> dict[str, tuple[Tensor, Tensor]]:
+    """The prototypes of each other client, and how many nodes each of them has."""
+    rows, counts = (message.get(key, {}) for key in KEYS)
+    return {k: (rows[k], counts[k]) for k in rows if counts[k].sum()}
+
+
+def hidden_neighbours(
+    model: DeepNeighbours, graph: Graph, own: Mapping[str, Any], share: float
+) -> tuple[Graph, Tensor, Tensor]:
+    """The graph without some validation nodes, how many neighbours each misses, their prototypes.
+
+    Returns:
+        The graph of m nodes, int64 ``[m]``, and float ``[m, P, d]``, zeros where nobody is missing.
+    """
+    nodes: Any = graph.val_mask.nonzero().squeeze(1)  # type: ignore[union-attr]
+    order = torch.randperm(len(nodes), device=nodes.device)
+    gone = torch.zeros_like(graph.node_mask)
+    gone[nodes[order[: int(share * len(nodes))]]] = True
+    source, target = graph.edge_index
+    lost = graph.edge_index[:, gone[source] & ~gone[target]]
+    stay = (~gone).nonzero().squeeze(1)
+    table, number = neighbour_table(lost, graph.num_nodes, model.generator.num_neighbours)
+    rows = graph.replace(x=own["prototypes"][own["cluster"]])
+    wanted = neighbour_features(rows, table[stay], number[stay])
+    missing = lost[1].bincount(minlength=graph.num_nodes)[stay]
+    return graph.subgraph(stay), missing, wanted
+
+
+def generated(
+    model: DeepNeighbours,
+    params: Params,
+    graph: Graph,
+    missing: Tensor,
+    hidden: Tensor,
+    others: Mapping[str, tuple[Tensor, Tensor]],
+    *,
+    epochs: tuple[int, int],
+    weights: tuple[float, float, float],
+    targets: Targets,
+    optimizer: OptimizerFactory,
+) -> Params:
+    """A client's generator, trained: first all of it alone, then what makes embeddings with others.
+
+    Returns:
+        The generator's tensors, and `mends`, by their names in the model.
+    """
+
+    def loss(params: Params, told: Mapping[str, tuple[Tensor, Tensor]]) -> Tensor:
+        own, rest = within(params, "generator."), within(params, "classifier.")
+        count, made = functional_call(model.generator, own, (graph.x, graph.adj))
+        read = graph.x, graph.adj, fused(count, made)
+        logits = functional_call(model.classifier, rest, read)
+        total = local_loss(count, made, logits, graph, missing, hidden, weights)
+        for rows, counts in told.values():
+            total = total + weights[1] * compared(made, count, rows, counts, targets)
+        return total / (len(told) + 1)
+
+    names = [n for n in params if n.startswith(("generator.", "classifier."))]
+    last = [n for n in names if n.startswith("generator.embedding.")]
+    with in_mode(model.generator, True), in_mode(model.classifier, True):
+        for steps, told, learns in ((epochs[0], {}, names), (epochs[1], dict(others), last)):
+            step: Any = [(told,)] * steps
+            params = minimise(loss, params, step, optimizer=optimizer, names=learns).params
+    kept = {n: p for n, p in params.items() if n.startswith("generator.")}
+    return {**kept, "mends": torch.ones_like(params["mends"])}
+
+
+def local_loss(
+    count: Tensor,
+    made: Tensor,
+    logits: Tensor,
+    graph: Graph,
+    missing: Tensor,
+    hidden: Tensor,
+    weights: tuple[float, float, float],
+) -> Tensor:
+    """``a SmoothL1(count, missing) + b near(made, hidden) + l CE`` over the training nodes."""
+    mask = graph.training_mask
+    apart = smooth_l1_loss(count, missing.to(count.dtype), reduction="none")
+    number = missing.clamp(max=hidden.shape[1])
+    return (
+        weights[0] * weighted_mean(apart, mask)
+        + weights[1] * nearest_features(made, count.round(), hidden, number, mask=mask)
+        + weights[2] * cross_entropy(logits, graph.labels, mask)
+    )
+
+
+def compared(made: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets: Targets) -> Tensor:
+    """How far the generated embeddings are from another client's prototypes.
+
+    Args:
+        made: float ``[n, P, d]``.
+        count: float ``[n]``, how many are there; its fraction is cut off.
+        rows: float ``[K, d]``, the prototypes.
+        counts: int64 ``[K]``, how many nodes each has; not all are 0.
+        targets: one of them, drawn by their counts for each node, or the nearest.
+    """
+    if targets == "nearest":
+        known = rows[counts > 0].expand(len(made), -1, -1)
+    else:
+        known = rows[torch.multinomial(counts.double(), len(made), replacement=True)][:, None]
+    number = counts.new_full((len(made),), known.shape[1])
+    return nearest_features(made, count, known, number)

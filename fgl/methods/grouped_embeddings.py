@@ -1,0 +1,99 @@
+"""Prototypes of a client's nodes: an encoder's embeddings in groups, as FedDEP makes them."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy, one_hot
+
+from ..federation import in_mode, training_examples
+from ..graph import Graph
+from ..nn import DeepEncoder, DeepNeighbours
+from ..sampler import NeighbourSampler
+
+ADAM = partial(torch.optim.Adam, lr=0.01, weight_decay=5e-4)
+FANOUTS, BATCH = (5, 5), 64
+
+
+def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> dict[str, Tensor]:
+    """A client's prototypes, how many of its nodes each has, and the prototype of each node."""
+    encoder = DeepEncoder(
+        graph.num_features,
+        model.hidden_channels,
+        int(graph.num_classes or 1),
+        dropout=model.classifier.dropout,
+    )
+    rows = embeddings(encoder.to(graph.device, graph.x.dtype), graph, epochs)
+    cluster = clusters(rows, number)
+    member = one_hot(cluster, number).to(rows.dtype)
+    counts = member.sum(0)
+    means = member.T @ rows / counts.clamp(min=1)[:, None]
+    return {"prototypes": means, "counts": counts.long(), "cluster": cluster}
+
+
+def embeddings(encoder: DeepEncoder, graph: Graph, epochs: int) -> Tensor:
+    """Embeddings of all nodes by an encoder that has learned the client's labels, ``[n, d]``.
+
+    The public code gives probabilities to a cross-entropy of logits, and so does this.
+    """
+    sampler, nodes = NeighbourSampler(graph, FANOUTS), training_examples(graph)
+    adam = ADAM(encoder.parameters())
+    with torch.enable_grad(), in_mode(encoder, True):
+        for _ in range(epochs if len(nodes) else 0):
+            order = nodes[torch.randperm(len(nodes), device=nodes.device)]
+            for seeds in order.split(BATCH):
+                batch = sampler.unchecked(seeds)
+                answers = encoder(batch.x, batch.adj)[1][: len(seeds)]
+                adam.zero_grad()
+                cross_entropy(answers, graph.labels[seeds]).backward()
+                adam.step()
+    whole = sampler.unchecked(torch.arange(graph.num_nodes, device=graph.device))
+    with torch.no_grad(), in_mode(encoder, False):
+        rows: Tensor = encoder(whole.x, whole.adj)[0]
+    return rows
+
+
+@torch.no_grad()
+def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -> Tensor:
+    """Groups of alike rows: k-means with k-means++, the best of some starts.
+
+    Args:
+        rows: float ``[n, d]``.
+        number: how many groups; some stay empty where there are fewer rows.
+        starts: how often it begins anew.
+        steps: at most, of one start.
+
+    Returns:
+        int64 ``[n]``, the group of each row.
+
+    Example:
+        >>> found = clusters(torch.tensor([[0.0], [9.0], [0.1], [9.1]]), 2)
+        >>> found[0] == found[2] != found[1] == found[3]
+        tensor(True)
+    """
+    best, found = float("inf"), torch.zeros(len(rows), dtype=torch.int64, device=rows.device)
+    for _ in range(starts if min(len(rows), number) > 1 else 0):
+        centres = first_centres(rows, min(len(rows), number))
+        for _ in range(steps):
+            apart, cluster = torch.cdist(rows, centres).min(1)
+            member = one_hot(cluster, len(centres)).to(rows.dtype)
+            count = member.sum(0)[:, None]
+            means = torch.where(count > 0, member.T @ rows / count.clamp(min=1), centres)
+            if means.equal(centres):
+                break
+            centres = means
+        if float(apart.square().sum()) < best:
+            best, found = float(apart.square().sum()), cluster
+    return found
+
+
+def first_centres(rows: Tensor, number: int) -> Tensor:
+    """Drawn rows, each with a probability that grows with its squared distance from the others."""
+    chosen = [int(torch.randint(len(rows), ()))]
+    for _ in range(number - 1):
+        apart = torch.cdist(rows, rows[chosen]).amin(1).square()
+        weight = apart if bool(apart.sum() > 0) else torch.ones_like(apart)
+        chosen.append(int(torch.multinomial(weight, 1)))
+    return rows[chosen]
