@@ -700,7 +700,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
         ("fedssp links", "fgl.nn.SSP"),
         ("fedprox graphs --mu -1", "--mu: Expected mu to be a number >= 0, but got -1.0"),
         ("fedavg graphs --dataset nowhere", "--dataset: "),
-        ("fedavg molecules --dataset nowhere", "regression or answers for nowhere"),
+        ("fedavg molecules --dataset nowhere", "answers for a folder of yours, but got nowhere"),
         (
             "fedpub molecules",
             "fedpub's probes to have what GINE reads, but got no ['edge_attr']",
