@@ -52,7 +52,9 @@ conformance: .venv/extra-test
 	  -m "slow and not devices" \
 	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
 	  tests/test_data_tu.py tests/test_data_text.py tests/test_crash.py tests/test_pretended_device.py \
-	  tests/test_autocast.py tests/test_per_example.py tests/test_secure_sum_attacks.py tests/test_privacy.py
+	  tests/test_autocast.py tests/test_per_example.py tests/test_secure_sum_attacks.py tests/test_privacy.py \
+	  tests/test_secure_sum.py tests/test_privacy_pairs.py tests/test_data_large.py \
+	  tests/test_data_molecules.py tests/test_data_partitions_fast.py
 
 devices: .venv/extra-test
 	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m devices \

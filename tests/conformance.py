@@ -622,6 +622,7 @@ ROWS: dict[str, Row] = {
         (*ANY, *BROUGHT), by_examples=False, first=("nodes", "own"),
     ),
     "fedstar": Row(lambda t: fedstar(t.fedavg), ("star nodes", "star graphs")),
+    "fedstar alike": Row(lambda t: fedstar(t.fedavg, draw=False), ("star nodes",)),
     "fedssp": Row(
         lambda t: fedssp(t.fedavg), ("spectral graphs",), alone=("spectral graphs",)
     ),

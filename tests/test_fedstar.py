@@ -260,3 +260,15 @@ def test_a_model_without_the_channel_is_refused() -> None:
         fedstar(plain)
     with pytest.raises(ValueError, match="to name layers"):
         fedstar(plain, shared=["nowhere"])
+
+
+def test_a_client_that_keeps_its_model_is_scored_on_it() -> None:
+    task = known("star nodes", 0.0, F64)
+    made = fedstar(fgl.methods.own_models(task.fedavg))
+    result = fgl.run(made, task.clients, num_rounds=2)
+    for client, state in result.client_states.items():
+        used = made.deploy(result.outbox[client], state, task.clients[client])
+        close(used, state["model"], atol=0)
+        assert not same(
+            used, fedstar(task.fedavg).deploy(result.outbox[client], state, task.clients[client])
+        )

@@ -197,6 +197,13 @@ def test_what_is_skipped_for_want_of_an_extra_is_run_again() -> None:
             assert re.search(needing[1], text), path.name
 
 
+def test_what_make_test_leaves_out_is_run_by_another_target() -> None:
+    targets = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for path in (ROOT / "tests").glob("test_*.py"):
+        if re.search(r"mark\.slow", path.read_text(encoding="utf-8")):
+            assert f"tests/{path.name}" in targets, path.name
+
+
 def test_import_loads_nothing_heavy() -> None:
     # What torch itself imports does not count.
     code = "import sys, torch; old = set(sys.modules); import fgl; print(*set(sys.modules) - old)"

@@ -449,7 +449,7 @@ COMPOSE = [
         ("fedopt adam", "nodes", (), False),
         ("moon", "nodes", (), True),
         ("fedper", "nodes", (), False),
-        ("fedstar", "star nodes", (), True),
+        ("fedstar alike", "star nodes", (), True),
         ("fgssl still", "nodes", (), True),
         ("own models", "nodes", (), True),
         ("fedsage", "sage", (), True),
