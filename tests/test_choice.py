@@ -184,3 +184,9 @@ def test_an_error_of_a_client_names_it() -> None:
 
     with pytest.raises(KeyError, match=r"Round 0, client 0, loss: 'mine'"):
         fgl.run(replace(plain, loss=loss), graphs(), num_rounds=1)
+
+
+def test_clients_without_nodes_can_be_asked_about() -> None:
+    none = fgl.Graph(torch.zeros(0, 6), torch.zeros(2, 0, dtype=torch.int64),
+                     y=torch.zeros(0, dtype=torch.int64), num_classes=3)  # fmt: skip
+    assert choose(fedavg(model()), [none, none]).clients_at_once == 2

@@ -389,3 +389,24 @@ def test_a_minibatch_of_four_whole_hops_is_the_graph() -> None:
         ends.append(fgl.run(made, task.clients, num_rounds=4).outbox[0]["model"])
     close(ends[1], ends[0], atol=1e-12)
     assert not ends[2]["classifier.fuse.0.weight"].equal(ends[0]["classifier.fuse.0.weight"])
+
+
+def test_impossible_prototypes_are_refused() -> None:
+    made = feddep(replace(fgl.fedavg(net()), max_examples=50.0))
+    shared = {name: value for name, value in made.initial().items() if "classifier." in name}
+    message: Any = {"model": shared, "num_examples": torch.tensor(3)}
+    three, none = torch.zeros(3, 3).double(), torch.zeros(0, dtype=torch.int64)
+    for counts, rows, why in (
+        (torch.tensor([2**62] * 3), three, "Expected counts to be integers from 0, 50"),
+        (none, three[:0], "Expected counts to be integers"),
+        (torch.ones(3).long(), three + 40, r"Expected prototypes in \[-1, 1\], but got 40"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            made.accept({**message, "counts": counts, "prototypes": rows}, 0, {})
+
+
+def test_a_client_that_hides_all_its_nodes_stays() -> None:
+    whole = CLIENTS[0].replace(val_mask=torch.ones(CLIENTS[0].num_nodes, dtype=torch.bool))
+    made = method(gen_hide=1.0, targets="drawn")
+    history = fgl.run(made, [whole, *CLIENTS[1:]], num_rounds=3, strict=True).history
+    assert len(history) == 3

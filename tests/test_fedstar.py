@@ -272,3 +272,11 @@ def test_a_client_that_keeps_its_model_is_scored_on_it() -> None:
         assert not same(
             used, fedstar(task.fedavg).deploy(result.outbox[client], state, task.clients[client])
         )
+
+
+def test_the_model_of_a_client_that_never_trained_is_one() -> None:
+    task = known("star nodes", 0.0, F64)
+    result = fgl.run(fedstar(task.fedavg), task.clients, num_rounds=1, participation=0.3)
+    never = next(client for client in range(K) if client not in result.client_states)
+    one, two = (result.model_of(never).state_dict() for _ in range(2))
+    assert same(one, two)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+import re
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -384,7 +386,7 @@ def test_minibatches_of_nodes_distil_at_all_nodes_and_parts_are_refused() -> Non
     some = fgl.tasks.sampled_node_task(
         CLIENTS[0], CLIENTS, net(), train.optimizer, fanouts=(1, 1), batch_size=2
     )
-    with pytest.raises(ValueError, match="see all 12 nodes of a client"):
+    with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
         fgl.run(opfgl(some.fedavg, **how), CLIENTS, num_rounds=2)
 
 
@@ -401,7 +403,7 @@ def test_what_it_refuses() -> None:
     sums: Any = upload["sums"]
     wrong = {"count": -sums["count"], "clients": 2 + sums["clients"], "square": -sums["square"]}
     for name, value in wrong.items():
-        with pytest.raises(ValueError, match="Expected sums to be of at most"):
+        with pytest.raises(ValueError, match="Expected sums of "):
             made.accept({**upload, "sums": {**sums, name: value}}, 0, {})
     with pytest.raises(ValueError, match=r"\[C\], \[C\]"):
         made.accept({**upload, "sums": {**sums, "total": sums["total"][:2]}}, 0, {})
@@ -418,6 +420,80 @@ def test_sums_of_another_layout_do_not_count() -> None:
         return {}, state
 
     server = fgl.federation.OfSums("of", serve)
-    server(fgl.federation.Inbox(told, 4), {})
+    with pytest.warns(UserWarning, match=r"of one layout, but got others from clients \[1\]"):
+        server(fgl.federation.Inbox(told, 4), {})
     assert heard == [([2.0], 4)]
     assert server(fgl.federation.Inbox({2: {}}, 4), {}) == ({2: {}}, {})
+
+
+# What an attack found
+
+
+def lying(**sums: Any) -> fgl.Method:
+    """O-pFGL whose first client says other sums."""
+    plain = method(expand=0)
+
+    def send(params: Any, context: Any, state: Any, own: fgl.Graph) -> Any:
+        message, new = plain.send(params, context, state, own)
+        if own is CLIENTS[0] and "sums" in message:
+            made = {name: change(message["sums"]) for name, change in sums.items()}
+            message = {**message, "sums": {**message["sums"], **made}}
+        return message, new
+
+    return replace(plain, send=send)
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"count": lambda sums: sums["count"] * 0, "clients": lambda sums: sums["clients"] * 0},
+        {"total": lambda sums: sums["total"] * 100},
+        {"clients": lambda sums: sums["clients"] * 0 + 1, "count": lambda sums: sums["count"] * 0},
+        {name: lambda sums, name=name: sums[name].long() for name in SURROGATE.SUMS},
+        {"count": lambda sums: -sums["count"]},
+    ],
+)
+def test_impossible_sums_are_dropped(lie: Any) -> None:
+    with pytest.warns(UserWarning, match="Round 0, client 0: Expected sums"):
+        history = fgl.run(lying(**lie), CLIENTS, num_rounds=1).history
+    assert list(history[0].dropped) == [0]
+
+
+def test_impossible_sums_under_a_secure_sum_are_left_out_aloud() -> None:
+    four = [*CLIENTS, double(graphs((18,)))[0]]
+    made = secure_sum(lying(count=lambda sums: -50 - sums["count"]), threshold=3)
+    with pytest.warns(UserWarning, match="Expected sums that 4 clients can have, but got"):
+        result = fgl.run(made, four, num_rounds=4)
+    assert "fitted" not in result.server_state
+
+
+def test_a_class_that_nobody_has_twice_is_said() -> None:
+    alone = [own.replace(train_mask=torch.arange(own.num_nodes) == 0) for own in CLIENTS]
+    with pytest.warns(UserWarning, match="Expected a client with two labelled nodes of a class"):
+        fgl.run(method(expand=0), alone, num_rounds=1)
+
+
+@pytest.mark.parametrize(("count", "odd"), [(3, [2]), (2, [0, 2])])
+def test_sums_of_another_layout_are_named(count: int, odd: list[int]) -> None:
+    few = [own.subgraph((own.y < 2).nonzero().squeeze(1)).replace(num_classes=2) for own in CLIENTS]
+    mixed = [CLIENTS[0], CLIENTS[1], few[2]] if count == 3 else [CLIENTS[0], few[2]]
+    inbox: Any = {
+        k: method(expand=0).send({}, {"alone": torch.tensor(False)}, {}, own)[0]
+        for k, own in zip((0, 1, 2) if count == 3 else (0, 2), mixed, strict=True)
+    }
+    heard: list[Any] = []
+    server = fgl.federation.OfSums("sums", lambda sums, k, state: (heard.append(sums), (k, {}))[1])
+    with pytest.warns(UserWarning, match=re.escape(f"from clients {odd}")):
+        server(fgl.federation.Inbox(inbox, 3), {})
+    assert len(heard) == (count == 3)
+
+
+def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:
+    def own(data: fgl.Graph, context: Any) -> Any:
+        nodes = torch.arange(data.num_nodes).flip(0)
+        return [(data.subgraph(nodes), context)]
+
+    train = fgl.Training(partial(torch.optim.Adam, lr=LR), batches=own)
+    made = opfgl(fgl.fedavg(net(), train=train), **HOW)
+    with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
+        fgl.run(made, CLIENTS, num_rounds=2, strict=True)

@@ -227,6 +227,10 @@ def test_reverses_have_pyg_names() -> None:
     assert same(to_hetero(from_hetero(data, both=True), data), ToUndirected()(data.clone()))
 
 
+def part_of(node: int) -> str:
+    return "paper" if node < 5 else "author" if node < 9 else "conf"
+
+
 def test_a_clients_part_as_hetero_data() -> None:
     """Beside PyG's own subgraph, whatever the order of the part."""
     data = hetero()
@@ -239,6 +243,7 @@ def test_a_clients_part_as_hetero_data() -> None:
         for key in want[of]:
             if key != "num_nodes":
                 assert torch.equal(got[of][key], data[of][key][own[of]]), (of, key)
+        assert got[of].n_id.tolist() == [n for n in nodes.tolist() if part_of(n) == of]
     assert got["author"].val_mask.tolist() == (~got["author"].train_mask).tolist()
     for of in want.edge_types:
         ends = [own[end] for end in (of[0], of[2])]
@@ -282,6 +287,19 @@ def test_what_to_hetero_refuses() -> None:
         other = data.clone()
         del other[AT]
         to_hetero(graph.replace(edge_attr=graph.edge_attr[:, :2]), other)
+    other = data.clone()
+    other["author", "rev_by", "paper"].edge_index = torch.tensor([[0], [3]])
+    del other[BY].edge_attr, other[AT].edge_attr, other[BY].edge_time, other[AT].edge_time
+    with pytest.raises(ValueError, match="Expected reverses to have names of their own, but got"):
+        to_hetero(from_hetero(other, both=True), other)
+    with pytest.raises(
+        ValueError, match="Expected edges of .* to join these types, but got others"
+    ):
+        to_hetero(graph.replace(edge_type=graph.edge_type.flip(0)), data)
+    with pytest.raises(ValueError, match="Expected 3 types of nodes, but got 4"):
+        to_hetero(graph.replace(node_type=graph.node_type + (graph.node_type == 2)), data)
+    with pytest.raises(ValueError, match="examples to be nodes, but got pairs"):
+        to_hetero(graph.replace(y=None, train_mask=None, edge_label_index=graph.edge_index), data)
 
 
 @pytest.mark.parametrize("shared", [False, True])

@@ -83,12 +83,13 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     Returns:
         A new object of ``like``'s class. Nodes of a type are in the graph's order, features dense.
         Reverses (``both=True``) are named as by PyG's `ToUndirected`: ``(b, "rev_r", a)``.
-        Masks that the graph got later belong to the types with labels. Reverses without an edge in
-        this graph are left out.
+        `node_id` is PyG's ``n_id``. Masks that the graph got later belong to the types with labels.
+        Reverses without an edge in this graph are left out.
 
     Raises:
         TypeError: if `like` has no types.
-        ValueError: if the graph has no types, or others than `like`.
+        ValueError: if the graph has no types, or others than `like`, or its examples are pairs; if
+            a reverse has the name of a relation of `like`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -102,6 +103,11 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     _check_types("like", like)
     if graph.node_type is None or graph.edge_type is None:
         raise ValueError("Expected the graph to have node_type and edge_type, but got none")
+    if graph.edge_label_index is not None:
+        raise ValueError("Expected the graph's examples to be nodes, but got pairs")
+    if graph.num_nodes and int(graph.node_type.max()) >= len(like.node_types):
+        got = int(graph.node_type.max()) + 1
+        raise ValueError(f"Expected {len(like.node_types)} types of nodes, but got {got}")
     data, place = type(like)(), torch.zeros_like(graph.node_type)
     blocks = _blocks("x", graph.num_features, [_width(like[of], "x", 1) for of in like.node_types])
     for number, (of, block) in enumerate(zip(like.node_types, blocks, strict=True)):
@@ -110,6 +116,8 @@ def to_hetero(graph: Graph, like: Any) -> Any:
         data[of].num_nodes = len(own)
         if "x" in like[of]:
             data[of].x = _cut(graph.x, own, block)
+        if graph.node_id is not None:
+            data[of].n_id = graph.node_id[own]
         for name in ("y", *MASKS):
             value = getattr(graph, name)
             if value is not None and (name in like[of] or "y" in like[of]):
@@ -120,6 +128,7 @@ def to_hetero(graph: Graph, like: Any) -> Any:
     blocks = _blocks("edge_attr", width, widths)
     for number, of in enumerate(_relations(graph.edge_type, like.edge_types)):
         own = (graph.edge_type == number).nonzero().squeeze(1)
+        _check_ends(of, graph.node_type[graph.edge_index[:, own]], like.node_types)
         data[of].edge_index = place[graph.edge_index[:, own]]
         block = blocks[number % len(blocks)]
         if attr is not None and len(block):
@@ -163,7 +172,19 @@ def _relations(edge_type: Tensor, named: Sequence[Relation]) -> list[Relation]:
     count = int(edge_type.max()) + 1 if len(edge_type) else 0
     if count > 2 * len(named):
         raise ValueError(f"Expected {len(named)} relations, or twice as many, but got {count}")
-    return [*named, *(reverses if count > len(named) else [])]
+    if count <= len(named):
+        return list(named)
+    twice = [each for each in reverses if each in named]
+    if twice:
+        raise ValueError(f"Expected reverses to have names of their own, but got {twice[0]} twice")
+    return [*named, *reverses]
+
+
+def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) -> None:
+    """Refuse edges whose ends are of other types than their relation says."""
+    wanted = [node_types.index(name) for name in (relation[0], relation[2])]
+    if (types != types.new_tensor(wanted)[:, None]).any():
+        raise ValueError(f"Expected edges of {relation} to join these types, but got others")
 
 
 def _flat(y: Tensor) -> Tensor:

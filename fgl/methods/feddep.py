@@ -155,11 +155,15 @@ def feddep(
         rows, count = message.get("prototypes"), message.get("counts")
         if rows is None or count is None or rows.dim() != 2 or rows.shape[:1] != count.shape:
             raise ValueError("Expected a row of prototypes for each count, but got other shapes")
-        if count.is_floating_point() or count.min() < 0 or count.sum() > fedavg.max_examples:
+        together = count.double()  # integers would wrap around
+        odd = count.is_floating_point() or not len(count) or count.min() < 0
+        if odd or together.sum() > fedavg.max_examples:
             raise ValueError(
                 f"Expected counts to be integers from 0, {fedavg.max_examples:g} together, but got "
                 f"{count.tolist()}"
             )
+        if rows.abs().max() > 1.001:  # means of hyperbolic tangents
+            raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         outbox, new = base.aggregate(inbox, state)
@@ -293,6 +297,8 @@ def compared(made: Tensor, count: Tensor, rows: Tensor, counts: Tensor, targets:
         counts: int64 ``[K]``, how many nodes each has; not all are 0.
         targets: one of them, drawn by their counts for each node, or the nearest.
     """
+    if not len(made):
+        return made.sum()
     if targets == "nearest":
         known = rows[counts > 0].expand(len(made), -1, -1)
     else:

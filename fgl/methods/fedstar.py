@@ -53,17 +53,14 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
         with torch.random.fork_rng([]):
             drawn(fedavg.model, but=shared)  # raises where it cannot be drawn
 
-    def completed(message: Message, state: State) -> Message:
-        if not draw or "model" in state:
-            return message
-        own = drawn(fedavg.model, but=shared)
-        return {**message, "model": {**own, **part(message["model"], *shared)}}
-
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
-        return method.receive(completed(message, state), state, graph)
+        if draw and "model" not in state:
+            own = drawn(fedavg.model, but=shared)
+            message = {**message, "model": {**own, **part(message["model"], *shared)}}
+        return method.receive(message, state, graph)
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
-        whole = method.receive(completed(message, state), state, graph)[0]
+        whole = method.receive(message, state, graph)[0]
         return fedavg.deploy({**message, "model": whole}, state, graph)
 
     return replace(method, receive=receive, deploy=deploy)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -37,10 +38,17 @@ from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
 from ..sparse import widened
 from .local import with_own
-from .surrogate import Condensation, Moments, class_sums, hop_rows, moments
+from .surrogate import (
+    Condensation,
+    Moments,
+    check_sums,
+    class_sums,
+    hop_rows,
+    moments,
+    what_lacks,
+)
 
 UPLOAD = ("sums", "num_examples")
-SUMS = ("count", "clients", "total", "square")
 
 
 @layer
@@ -71,10 +79,11 @@ def opfgl(
     In the first round nobody trains. A client sends, for each class with two labelled nodes or
     more, how many they are and the sums of ``h`` and of ``h^2``, ``h = [x || S x || ...]`` of
     `propagations` steps with ``S = D^-1/2 (A + I) D^-1/2``. The server reads their sums over
-    clients alone, so a `fgl.transforms.secure_sum` fits around; it makes a graph whose classes have
-    these means and deviations (`surrogate.Condensation`), trains the initial model on it, and sends
-    the result, ``f_g``, to all. From the second round on nothing is sent. A client goes on from
-    f_g, or from its own model, down
+    clients alone, so a `fgl.transforms.secure_sum` fits around (the sums of a class that one client
+    alone has are that client's, and with two nodes they are these nodes' features); it makes a
+    graph whose classes have these means and deviations (`surrogate.Condensation`), trains the
+    initial model on it, and sends the result, ``f_g``, to all. From the second round on nothing is
+    sent. A client goes on from f_g, or from its own model, down
 
     ``fedavg's loss + 1/n sum_v gamma_v KL(f_g(v) || f(v))``,
 
@@ -170,7 +179,10 @@ def opfgl(
         return params, {**context, **seen, "teacher": teacher}
 
     def batches(graph: Graph, context: Any) -> Sequence[tuple[Graph, Any]]:
-        return local_steps(fedavg.train, graph, context) if context["alone"] else []
+        steps = local_steps(fedavg.train, graph, context) if context["alone"] else []
+        if len(steps) and steps[0][0].x is not graph.x:  # of a sampler: other nodes, another order
+            raise ValueError("Expected opfgl's local steps to see all nodes, but got sampled ones")
+        return steps
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         if "answers" not in context:
@@ -210,7 +222,9 @@ def opfgl(
         start: Any = state["model"]
         like = start[min(names)]
         aim = moments({name: value.to(like.device) for name, value in sums.items()})
-        if not aim.share.any():
+        lacking = what_lacks(sums, num_clients)
+        if lacking:
+            warnings.warn(f"{lacking}: the server makes no model of them", stacklevel=2)
             return {}, state
         aim = Moments(*(part.to(like.dtype) for part in aim))
         with in_mode(model, True), torch.enable_grad():
@@ -336,19 +350,3 @@ def expanded(
     degree = torch.bincount(graph.edge_index[0], minlength=graph.num_nodes)
     new = (labels < 0) & (share >= sure) & torch.isin(label, chosen) & (degree >= min_degree)
     return torch.where(new, label, labels)
-
-
-def check_sums(sums: Any, most: float) -> None:
-    """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
-    check_keys(sums, SUMS, "sums")
-    count, clients, total, square = (sums[name] for name in SUMS)
-    alike = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
-    if not alike or total.dim() != 2 or not total.numel():
-        shapes = [list(sums[name].shape) for name in SUMS]
-        raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
-    least = min(float(each.min()) for each in (count, clients, square))
-    if least < 0 or count.max() > most or clients.max() > 1:
-        raise ValueError(
-            f"Expected sums to be of at most {most:g} nodes of one client, and no squares below 0, "
-            f"but got {float(count.max()):g} of {float(clients.max()):g}, and {least:g} at least"
-        )

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 from torch.func import functional_call
 
-from ..federation import Params
+from ..federation import Params, check_keys
 from ..graph import Graph
 from ..nn import PairWeights
 from ..nn.adafgl import normalised
 from ..sparse import sum_rows
 
+SUMS = ("count", "clients", "total", "square")  # of a client's classes
 WEAKEST = 0.01  # weight of an edge; a weaker one is none
 TURNS = 10, 40  # steps of the edges, then of the features, and so on
 
@@ -99,6 +100,48 @@ def moments(sums: Params) -> Moments:
     free = (count - sums["clients"].round()).clamp(min=1)[:, None]
     variance = there * (sums["square"] - number * mean.square()).clamp(min=0) / free
     return Moments(count / count.sum().clamp(min=1), mean, variance.sqrt())
+
+
+def check_sums(sums: Any, most: float) -> None:
+    """Refuse what are no sums of a client's classes, of at most `most` nodes each."""
+    check_keys(sums, SUMS, "sums")
+    count, clients, total, square = (sums[name] for name in SUMS)
+    alike = count.shape == clients.shape == total.shape[:1] and total.shape == square.shape
+    if not alike or total.dim() != 2 or not total.numel():
+        shapes = [list(sums[name].shape) for name in SUMS]
+        raise ValueError(f"Expected sums to be [C], [C], [C, D] and [C, D], but got {shapes}")
+    if not all(sums[name].is_floating_point() for name in SUMS):
+        raise ValueError(f"Expected sums to be floats, but got {[sums[n].dtype for n in SUMS]}")
+    if count.max() > most or not clients.equal((count > 1).to(clients)):
+        raise ValueError(
+            f"Expected sums of one client, over 2 to {most:g} nodes of a class, but got "
+            f"{count.tolist()} nodes of {clients.tolist()} clients"
+        )
+    if count.min() < 0 or (total.square() > 1.001 * count[:, None] * square).any():
+        raise ValueError("Expected sums of numbers and of their squares, but got impossible ones")
+
+
+def what_lacks(sums: Params, num_clients: int) -> str:
+    """Why no classes can be made of sums over clients; empty if they can.
+
+    A server that a secure sum hides uploads from has these sums alone to look at.
+
+    Example:
+        >>> one = torch.ones(1)
+        >>> sums = {"count": -one, "clients": one, "total": one[None], "square": one[None]}
+        >>> what_lacks(sums, 3)
+        'Expected sums that 3 clients can have, but got 1 clients and -1 at least'
+    """
+    clients = float(sums["clients"].max())
+    least = min(float(sums[name].min()) for name in ("count", "clients", "square"))
+    if least < -0.5 or clients > num_clients + 0.5:
+        return (
+            f"Expected sums that {num_clients} clients can have, but got {clients:g} clients and "
+            f"{least:g} at least"
+        )
+    if not (sums["count"] > 0.5).any():
+        return "Expected a client with two labelled nodes of a class, but got none"
+    return ""
 
 
 @dataclass(frozen=True)

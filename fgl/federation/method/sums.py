@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -23,8 +24,8 @@ class OfSums:
 
     The function sees no single upload, so `fgl.transforms.secure_sum` takes such a method as it
     is: nothing has to be tried. Under it clients send this key and ``"num_examples"``. Who sends no
-    sums is sent an empty message and counts for nothing; of several layouts the most common one
-    counts.
+    sums is sent an empty message and counts for nothing. Of several layouts the most common one
+    counts, none if two are as common, and a warning names the clients that do not.
 
     Args:
         key: of an upload, a dict of floating-point tensors.
@@ -42,12 +43,21 @@ class OfSums:
     serve: Serve
 
     def __call__(self, inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        given: list[Any] = [message[self.key] for message in inbox.values() if self.key in message]
-        if not given:
+        given: Any = {k: message[self.key] for k, message in inbox.items() if self.key in message}
+        layouts = {client: _layout(each) for client, each in given.items()}
+        counted = Counter(layouts.values()).most_common(2)
+        clear = counted[:1] if len(counted) < 2 or counted[0][1] > counted[1][1] else []
+        usual = [layout for layout, _ in clear]
+        odd = [client for client, layout in layouts.items() if layout not in usual]
+        if odd:
+            warnings.warn(
+                f"Expected {self.key!r} of one layout, but got others from clients {odd}: these "
+                "count for nothing",
+                stacklevel=2,
+            )
+        alike = [each for client, each in given.items() if client not in odd]
+        if not alike:
             return {client: {} for client in inbox}, state
-        layouts = Counter(map(_layout, given))
-        usual = layouts.most_common(1)[0][0]
-        alike = [each for each in given if _layout(each) == usual]
         stacks = {name: [each[name] for each in alike] for name in alike[0]}
         means = mean(stacks, torch.ones(len(alike)))
         sums = {name: value * len(alike) for name, value in means.items()}

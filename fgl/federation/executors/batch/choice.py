@@ -92,7 +92,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
     data = max(of_clients)
     each, small_graphs = _trained_bytes(method) + data, clients[0].batch is not None
     why = f"a client works on {each / 2**20:.3g} MiB of {cache / 2**20:.3g}"
-    padded = data * data / statistics.mean(of_clients)
+    padded = data * data / (statistics.mean(of_clients) or 1)
     alone = data > ALONE_GRAPHS * cache if small_graphs else padded > ALONE * cache
     if alone:
         return Choice(1, why)
