@@ -497,3 +497,9 @@ def test_a_sampled_step_that_holds_all_nodes_is_refused() -> None:
     made = opfgl(fgl.fedavg(net(), train=train), **HOW)
     with pytest.raises(ValueError, match="to see all nodes, but got sampled ones"):
         fgl.run(made, CLIENTS, num_rounds=2, strict=True)
+
+
+def test_methods_that_need_models_of_clients_refuse_it() -> None:
+    for outer in (fgl.methods.fedopt, fgl.methods.scaffold):
+        with pytest.raises(ValueError, match="its clients send sums, and no model"):
+            outer(method())

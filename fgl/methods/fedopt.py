@@ -60,6 +60,7 @@ def fedopt(
         raise ValueError(f"Expected rule to be adam with bias_correction, but got {rule!r}")
     why = "a cluster that splits has no common model to step towards: write gcfl(fedopt(...))"
     refuse(fedavg, ("gcfl", "gcfl_plus"), "fedopt", why)
+    refuse(fedavg, "opfgl", "fedopt", "its clients send sums, and no model")
     how: Any = {"rule": rule, "lr": server_lr, "beta1": momentum, "beta2": beta2, "tau": tau}
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}

@@ -70,6 +70,7 @@ def scaffold(
     by_path, eta = rate_of_path(fedavg, control, lr)
     why = "its steps of one entry are not all that a client takes, which the control counts"
     refuse(fedavg, "fedselect", "scaffold", why)
+    refuse(fedavg, "opfgl", "scaffold", "its clients send sums, and no model")
     names, adjusted = trainable(fedavg), fedavg.train.adjust
     base = fedavg if server_lr == 1 else fedopt(fedavg, rule="sgd", server_lr=server_lr)
 
