@@ -66,13 +66,14 @@ def deployed(
     def models(outbox: Mapping[int, Message], states: Mapping[int, State]) -> dict[int, Params]:
         used: dict[int, Params] = {}
         whole: set[int] = set()
+        common = method.common()
         for client, message in outbox.items():
             graph = clients[client]
             try:
                 with method.at(graph):
                     params = method.deploy(message, states.get(client, {}), graph)
                 if id(params) not in whole:
-                    check_whole(method, params, graph, f"client {client}'s model")
+                    check_whole(method, params, graph, f"client {client}'s model", common)
             except (KeyError, ValueError) as error:
                 raise ValueError(f"{error}. {_cause(method)}") from error
             whole.add(id(params))

@@ -27,9 +27,7 @@ def grouped(model: DeepNeighbours, graph: Graph, number: int, epochs: int) -> di
     )
     rows = embeddings(encoder.to(graph.device, graph.x.dtype), graph, epochs)
     cluster = clusters(rows, number)
-    member = one_hot(cluster, number).to(rows.dtype)
-    counts = member.sum(0)
-    means = member.T @ rows / counts.clamp(min=1)[:, None]
+    means, counts = group_means(rows, cluster, number)
     return {"prototypes": means, "counts": counts.long(), "cluster": cluster}
 
 
@@ -78,15 +76,27 @@ def clusters(rows: Tensor, number: int, *, starts: int = 20, steps: int = 300) -
         centres = first_centres(rows, min(len(rows), number))
         for _ in range(steps):
             apart, cluster = torch.cdist(rows, centres).min(1)
-            member = one_hot(cluster, len(centres)).to(rows.dtype)
-            count = member.sum(0)[:, None]
-            means = torch.where(count > 0, member.T @ rows / count.clamp(min=1), centres)
+            means, count = group_means(rows, cluster, len(centres))
+            means = torch.where(count[:, None] > 0, means, centres)
             if means.equal(centres):
                 break
             centres = means
         if float(apart.square().sum()) < best:
             best, found = float(apart.square().sum()), cluster
     return found
+
+
+def group_means(rows: Tensor, cluster: Tensor, number: int) -> tuple[Tensor, Tensor]:
+    """The mean row of each group, 0 of an empty one, and how many rows each has.
+
+    Example:
+        >>> group_means(torch.tensor([[1.0], [3.0]]), torch.tensor([1, 1]), 2)
+        (tensor([[0.],
+                [2.]]), tensor([0., 2.]))
+    """
+    member = one_hot(cluster, number).to(rows.dtype)
+    count = member.sum(0)
+    return member.T @ rows / count.clamp(min=1)[:, None], count
 
 
 def first_centres(rows: Tensor, number: int) -> Tensor:

@@ -186,9 +186,10 @@ def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Eval
         used = models(outbox, states)
         pairs = {(k, ""): (used[k], graph) for k, graph in enumerate(clients)}
         if any("adopted" in state for state in states.values()):
+            common = method.common()
             for k, graph in enumerate(clients):
                 started = states.get(k, {}).get("adopted", used[k])
-                check_whole(method, started, graph, f"client {k}'s adopted model")
+                check_whole(method, started, graph, f"client {k}'s adopted model", common)
                 pairs[k, "_before"] = started, graph
         metrics: list[dict[str, float]] = [{} for _ in clients]
         asked = {key: method.model_of(clients[key[0]]) for key in pairs}

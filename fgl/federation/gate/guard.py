@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -61,15 +60,12 @@ def checked(method: Method) -> Method:
     check_seals(method)
     template = method.common()
     _check_accept(method.accept)
-    check: Callable[..., None] = partial(check_whole, method)
-    if method.models is None and not method.own:  # its tensors are listed once, not in each round
-        check = partial(_check_as, method.model.state_dict())
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         with unchanged(message, state), method.at(graph):
             received = method.receive(message, state, graph)
         params, context = pair(received, "receive", "params, context")
-        check(params, graph, "receive's params", **method.personal)
+        check_whole(method, params, graph, "receive's params", template, **method.personal)
         return params, context
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
@@ -92,7 +88,7 @@ def checked(method: Method) -> Method:
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         with unchanged(message, state), method.at(graph):
             params = method.deploy(message, state, graph)
-        check(params, graph, "deploy's params")
+        check_whole(method, params, graph, "deploy's params", template)
         return params
 
     def account(inbox: Inbox, state: State) -> State:
@@ -107,7 +103,15 @@ def checked(method: Method) -> Method:
     return replace(method, **guarded, deploy=deploy)
 
 
-def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
+def check_whole(
+    method: Method,
+    params: Any,
+    graph: Graph,
+    name: str,
+    common: Params | None = None,
+    /,
+    **more: Tensor,
+) -> None:
     """Raise unless `params` are all tensors of a client's model.
 
     If clients have models of their own, it is this client's. If a method only has `own`, the parts
@@ -118,24 +122,24 @@ def check_whole(method: Method, params: Any, graph: Graph, name: str, **more: Te
         params: the client's parameters.
         graph: the client's graph.
         name: name of the parameters in errors.
+        common: ``method.common()``, for who asks about many clients.
         more: further tensors that `params` must have.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
         >>> check_whole(method, method.initial(), None, "params")
     """
-    if method.models is not None or not method.own:
+    if method.models is not None:
         check_model(params, {**method.model_of(graph).state_dict(), **more}, name)
         return
     tensors = params if isinstance(params, Mapping) else {}
     own = {
-        key: t for key, t in tensors.items() if isinstance(key, str) and is_under(key, method.own)
+        key: t
+        for key, t in (tensors.items() if method.own else ())
+        if isinstance(key, str) and is_under(key, method.own)
     }
-    check_model(params, {**method.common(), **own, **more}, name)
-
-
-def _check_as(like: Params, params: Any, graph: Graph, name: str, **more: Tensor) -> None:
-    check_model(params, {**like, **more}, name)
+    common = method.common() if common is None else common
+    check_model(params, {**common, **own, **more}, name)
 
 
 @contextmanager
