@@ -275,6 +275,12 @@ def test_a_counter_is_not_attacked() -> None:
         assert forged(attack, uploads, [1])[1]["model"]["steps"].equal(torch.tensor(7)), name
 
 
+def test_an_upload_without_a_model_is_named() -> None:
+    inbox = Inbox({0: {"sums": torch.ones(1)}}, 1)
+    with pytest.raises(ValueError, match=r"a model to forge, but got \['sums'\]"):
+        scaled_updates()(inbox, [0])
+
+
 def test_what_accept_refuses_of_a_forgery_is_left_out() -> None:
     fedavg = task().fedavg
 

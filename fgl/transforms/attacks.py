@@ -98,7 +98,10 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
     def attack(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
         forged: dict[int, Message] = {}
         for client in attackers:
-            model = inbox[client]["model"]
+            if "model" not in inbox[client]:
+                got = sorted(inbox[client]) or "an empty upload"
+                raise ValueError(f"Expected the attack to find a model to forge, but got {got}")
+            model: Any = inbox[client]["model"]
             sent: Any = inbox.sent.get(client, {}).get("model", model)
             forged[client] = {**inbox[client], "model": forge(model, sent)}
         return forged

@@ -183,11 +183,10 @@ class Client:
 
 def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
     """What a client adds to the sum, in fixed point, by path."""
-    others = sorted(set(message) ^ set(terms.names))
-    if others:
+    if set(message) != set(terms.names):
         raise ValueError(
-            f"Expected messages to have {list(terms.names)}, which a secure sum covers, and nothing"
-            f" else, but got {others} missing or more"
+            f"Expected every exchange's upload to be {list(terms.names)}, which a secure sum "
+            f"covers, but got {sorted(message) or 'an empty one'}"
         )
     given = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
