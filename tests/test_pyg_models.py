@@ -502,6 +502,52 @@ def test_every_batch_of_a_round_is_compared() -> None:
         trained(method, graphs, 2)
 
 
+class Normed(torch_nn.Module):
+    """A batch norm between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.norm, self.two = pyg.SAGEConv(5, 6), pyg.BatchNorm(6), pyg.SAGEConv(6, 3)
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        out: Tensor = self.two(self.norm(self.one(x, edge_index)).relu(), edge_index)
+        return out
+
+
+def test_the_sink_is_no_example_of_a_batch_norm() -> None:
+    """Clients of one size have no padding, but the sink is there."""
+    graphs = clients(sizes=((8, 20), (8, 20), (8, 12), (8, 30)))
+    method = fgl.fedavg(seeded(Normed), train=fgl.Training(SGD, num_steps=2))
+    assert "BatchNorm1d would mix" in fgl.federation.choose(method, graphs).why
+    with pytest.raises(ValueError, match="one more node, but got BatchNorm1d"):
+        trained(method, graphs, 2)
+    auto, alone = trained(method, graphs, "auto"), trained(method, graphs, 1)
+    for key, value in alone.outbox[0]["model"].items():
+        assert torch.equal(auto.outbox[0]["model"][key], value)
+
+
+class Centred(Plain):
+    """It mixes nodes in training alone, behind dropout."""
+
+    def __init__(self) -> None:
+        super().__init__(pyg.GCNConv)
+        self.dropout = torch_nn.Dropout()
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        x = self.dropout(x)
+        return super().forward(x - x.mean(0) if self.training else x, edge_index)
+
+
+def test_what_happens_in_training_mode_alone_is_compared() -> None:
+    graphs = clients(sizes=((5, 9), (20, 60), (20, 50)))
+    model = seeded(Centred)
+    method = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=2))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    with pytest.raises(ValueError, match="the model and the loss to leave padding out"):
+        trained(method, graphs, 3)
+    assert all(torch.equal(model.state_dict()[name], value) for name, value in before.items())
+
+
 class Divided(OnGraphs):
     """A mean over a graph's nodes by hand: a padded graph has none."""
 

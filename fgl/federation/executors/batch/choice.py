@@ -124,7 +124,8 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
         return "one client is no batch" if clients else "there is no client"
     sizes = {graph.num_nodes for graph in clients}
     mixing = batch_norms(method.model)
-    if mixing and (len(sizes) > 1 or method.train.batches is not None):
+    padded = len(sizes) > 1 or method.train.batches is not None or reads(method.model).edge_index
+    if mixing and padded:
         return f"{type(mixing[0]).__name__} would mix padded nodes in"
     try:
         check_kind(clients, range(len(clients)))

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.dropout import _DropoutNd
 
 from ....predict import reads, stand_in
 from ...method.message import Params, leaves
@@ -25,7 +27,9 @@ def check_padding(
 ) -> None:
     """Compare the most padded client's loss in the batch with its loss alone, once per kind.
 
-    If the model reads `edge_index`, all clients are compared and gradients must be finite.
+    They are compared in eval mode, and in training mode without dropout too, if the model has a
+    module that is neither torch's nor fgl's. If the model reads `edge_index`, all clients are
+    compared and gradients must be finite.
 
     Args:
         view: the current step.
@@ -71,6 +75,14 @@ def _padded(cohort: Cohort, contexts: Sequence[Any], left: Sequence[int]) -> dic
 
 
 def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
+    """Compare in eval mode, and in training mode if the code of a module is not known here."""
+    modules = stand_in(view.method.model).modules()
+    known = all(type(module).__module__.split(".")[0] in ("torch", "fgl") for module in modules)
+    for training in (False,) if known else (False, True):
+        _compare_in(training, view, start, clients)
+
+
+def _compare_in(training: bool, view: View, start: Params, clients: Sequence[int]) -> None:
     """Compare beside some parameters, and at them where the loss is not defined there.
 
     Where biases start at 0, padded nodes give 0 as well.
@@ -86,7 +98,7 @@ def _compare(view: View, start: Params, clients: Sequence[int]) -> None:
 
     kind = view.cohort.graphs[0].device.type
     exact = torch.autocast(kind, enabled=False)  # halves differ by more than what is looked for
-    with _aside(view), torch.no_grad(), exact:
+    with _aside(view, training), torch.no_grad(), exact:
         near = {name: _beside(p) if name in names else p for name, p in start.items()}
         nearby = None
         with contextlib.suppress(Exception):  # a loss need not be defined there
@@ -114,7 +126,7 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
     """
     names = trainable(view.method)
     with _aside(view):
-        stacks = {name: value.clone() for name, value in _stacks(view, start).items()}
+        stacks = _stacks(view, start)
         leaves_ = [value.requires_grad_() for name, value in stacks.items() if name in names]
         losses = _whole(view).losses(stacks)
         if not losses.requires_grad:
@@ -138,18 +150,22 @@ def _check_gradients(view: View, start: Params, clients: Sequence[int]) -> None:
 
 
 @contextlib.contextmanager
-def _aside(view: View) -> Iterator[None]:
-    """In eval mode, with draws that training does not see."""
+def _aside(view: View, training: bool = False) -> Iterator[None]:
+    """In a mode without torch's dropout, with draws that training does not see."""
     device = view.cohort.graphs[0].device
     devices = [device] if device.type == "cuda" else []
-    with in_mode(stand_in(view.method.model), False), torch.random.fork_rng(devices):
+    model = stand_in(view.method.model)
+    with in_mode(model, False), torch.random.fork_rng(devices):
+        for module in model.modules():
+            module.training = training and not isinstance(module, (_DropoutNd, _NormBase))
         set_seed(0)
         yield
 
 
 def _alone(view: View, at: Params, client: int, seed: int = 0) -> Tensor:
-    """The loss of a client alone."""
+    """The loss of a client alone; what it writes into buffers is not kept."""
     set_seed(seed)
+    at = {name: value if value.requires_grad else value.clone() for name, value in at.items()}
     return view.method.loss(at, view.cohort.graphs[client], view.contexts[client])
 
 
@@ -161,7 +177,7 @@ def _whole(view: View) -> View:
 def _stacks(view: View, at: Params) -> Params:
     """The same parameters for every client, stacked as they are laid out."""
     return {
-        name: value.detach().expand(len(view.cohort), *value.shape)
+        name: value.detach().expand(len(view.cohort), *value.shape).clone()
         for name, value in view.layout.turn(at).items()
     }
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn, optim
 
 from ....graph import Graph
+from ....predict import reads
 from ....progress import shown
 from ....sparse.pattern import scalar
 from ...method.message import Params
@@ -237,11 +238,13 @@ def _own(state: Mapping[str, Tensor], client: int) -> Params:
 
 
 def _check_model(model: nn.Module, cohort: Cohort) -> None:
-    """A layer that mixes nodes would mix padded ones in."""
+    """A layer that mixes nodes would mix in the padded ones, and the sink of `edge_index`."""
     mixing = batch_norms(model)
-    if mixing and cohort.padding:
+    sink = reads(model).edge_index
+    if mixing and (cohort.padding or sink):
+        why = "a batch of edge_index has one more node" if sink else "this cohort is padded"
         raise ValueError(
-            f"Expected a model that keeps nodes apart, since this cohort is padded, "
+            f"Expected a model that keeps nodes apart, since {why}, "
             f"but got {type(mixing[0]).__name__}{ONE_BY_ONE}"
         )
 
