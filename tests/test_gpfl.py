@@ -344,6 +344,9 @@ def test_minibatches_are_a_shuffled_epoch() -> None:
     top = graph.y.bincount().argmax()
     masked = graph.replace(train_mask=graph.y == top)
     assert all(bool((g.y == top).all()) for g, _ in graph_minibatches(masked, {}, batch_size=2))
+    (alone, _), *none = graph_minibatches(masked, {})
+    assert alone.num_graphs == alone.num_train == masked.num_train < masked.num_graphs
+    assert not none
     (whole, context), *others = graph_minibatches(graph, {"a": torch.ones(1)})
     assert whole is graph
     assert list(context) == ["a"]

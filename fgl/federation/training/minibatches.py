@@ -158,7 +158,8 @@ def graph_minibatches(
     """Shuffled minibatches of a collection's training graphs, for ``Training(batches=...)``.
 
     The last minibatch is kept, even if it is small. If one minibatch holds all graphs, it is the
-    collection itself with its cached adjacency.
+    collection itself with its cached adjacency. Other graphs are not seen, so no batch norm counts
+    them; with ``Training(num_steps=...)`` each step sees the whole collection.
 
     Args:
         graph: a collection.
@@ -179,7 +180,7 @@ def graph_minibatches(
     chosen = training_examples(graph)
     for _ in range(num_epochs):
         if 0 < chosen.numel() <= batch_size:
-            yield graph, context
+            yield graph if chosen.numel() == graph.num_graphs else graph.select(chosen), context
             continue
         order = torch.randperm(chosen.numel()).to(chosen.device)
         for batch in chosen[order].split(batch_size) if chosen.numel() else ():
