@@ -139,6 +139,18 @@ def test_replaced_training_mask_is_counted() -> None:
     assert inside(Cohort(clients), count).tolist() == [count(data) for data in clients]
 
 
+@pytest.mark.parametrize("masked", [True, False])
+def test_examples_without_a_known_answer_are_not_counted(masked: bool) -> None:
+    clients = [
+        own.replace(y=torch.arange(float(own.num_nodes)).where(own.val_mask, torch.nan))
+        for own in graphs(SIZES)
+    ]
+    clients = clients if masked else [own.replace(train_mask=None) for own in clients]
+    count = inside(Cohort(clients), lambda data: data.num_train + 0 * data.x.sum().long())
+    assert count.tolist() == [own.num_train for own in clients]
+    assert count.sum() < sum(own.num_nodes for own in clients)
+
+
 @pytest.mark.parametrize("name", ["edge_index", "edge_weight"])
 def test_edges_are_only_there_as_a_matrix(name: str) -> None:
     with pytest.raises(ValueError, match=f"graph.adj, but got {name}; clients_at_once=1"):

@@ -391,6 +391,10 @@ def test_scores_are_each_clients_own() -> None:
     none = both[0].replace(test_mask=torch.zeros_like(both[0].train_mask))
     with pytest.raises(ValueError, match="client 1's test_mask to have a graph, but got none"):
         evaluate_graphs(plain, [both[0], none], both[:2])
+    for mask in ("train_mask", "val_mask"):
+        half = tests[1].replace(**{mask: both[1].train_mask[: tests[1].num_graphs]})
+        with pytest.raises(ValueError, match=f"client 1's tests to have test_mask beside {mask}"):
+            evaluate_graphs(plain, [tests[0], half], clients[:2])
     with pytest.raises(ValueError, match="to be collections, but got no batch"):
         one = Graph(torch.ones(2, 5), clients[0].edge_index[:, :0], y=y[:2])
         evaluate_graphs(plain, [one], [one])

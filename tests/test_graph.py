@@ -142,6 +142,14 @@ def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
         assert graph().num_train == 2
 
 
+def test_examples_without_a_known_answer_are_not_counted() -> None:
+    y = torch.tensor([[torch.nan, 1.0], [torch.nan, torch.nan], [0.0, 1.0], [2.0, torch.nan]])
+    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]))
+    assert (g.num_train, g.num_train, g.replace(train_mask=None).num_train) == (2, 2, 3)
+    g.y[0] = torch.nan  # type: ignore[index]
+    assert (g.num_train, g.replace(y=g.y[:, 0]).num_train, g.replace(y=None).num_train) == (1, 1, 3)
+
+
 def test_sizes() -> None:
     g = graph()
     assert (g.num_nodes, g.num_features, g.num_edges, g.num_classes) == (4, 2, 6, 4)

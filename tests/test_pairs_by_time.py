@@ -96,6 +96,20 @@ def test_splits_refuse_what_they_cannot_split() -> None:
         pair_split(graph, torch.ones(3))
 
 
+def test_times_that_do_not_tell_the_windows_apart_are_refused() -> None:
+    graph = temporal()
+    same = graph.replace(edge_time=torch.zeros_like(graph.edge_time))
+    with pytest.raises(ValueError, match="leave 30 of 60 edges to messages, but got 0, .* 1 times"):
+        split_by_time(same)
+    two = graph.replace(edge_time=(torch.arange(60) >= 45).long())
+    with pytest.raises(ValueError, match="leave 30 of 60 edges to messages, but got 0, .* 2 times"):
+        split_by_time(two)
+    with pytest.raises(ValueError, match="leave 6 of 60 edges to val_mask, but got 0"):
+        split_by_time(two, shares=(0.0, 0.75, 0.1, 0.15))
+    split = split_by_time(two, shares=(0.75, 0.0, 0.0, 0.25))
+    assert (split.num_edges, int(split.test_mask.sum())) == (45, 15)
+
+
 def test_classes_of_pairs_stay_classes() -> None:
     graph = temporal()
     split = split_by_time(graph, graph.edge_type)
@@ -287,6 +301,21 @@ def test_links_of_a_group_are_learned() -> None:
     task = tasks.pair_task([split], net, ADAM, negatives=True)
     metrics = fgl.run(task.fedavg, task, num_rounds=40).history[-1].metrics
     assert metrics["test_auc"] > 0.75
+
+
+def test_a_pair_task_without_test_pairs_of_both_answers_warns_once() -> None:
+    net = fgl.nn.PairNet(3, 4, 1, edge_dim=1).double()
+    none = torch.zeros(30, dtype=torch.bool)
+    with pytest.warns(UserWarning, match="to have test pairs with answers of 1 and of 0, but") as w:
+        task = tasks.pair_task([own.replace(y=own.y * 0) for own in (asked(), asked(1))], net, ADAM)
+    assert len(w) == 1
+    result = fgl.run(task.fedavg, task, num_rounds=1)
+    assert result.history[0].metrics == {}
+    with pytest.raises(ValueError, match="rounds with val_auc, but got none that has metrics"):
+        result.best()
+    with pytest.warns(UserWarning, match="to have test pairs, but got none"):
+        tasks.pair_task([asked().replace(test_mask=none)], net, ADAM, target=fgl.targets.REGRESSION)
+    tasks.pair_task([asked().replace(test_mask=none), asked(1)], net, ADAM)  # one is enough
 
 
 def test_a_pair_task_refuses_what_it_cannot_ask() -> None:

@@ -141,9 +141,17 @@ def test_the_best_round_of_a_task_is_what_the_task_says() -> None:
         result.best("val_cost")
     task = fgl.tasks.Nodes(clients=2, hidden=4).load(seed=0)
     assert fgl.run(task.fedavg, task, num_rounds=1).select == "val_accuracy"
-    with pytest.raises(ValueError, match="metric to be one of none"):
-        Result({}, {}, {}, history(loss=[])).best()
+    tested = Result({}, {}, {}, history(test_auc=[0.5]), select="val_auc")
+    with pytest.raises(ValueError, match="one of test_auc, .* but got none, and no round has val_"):
+        tested.best()
     assert Result({}, {}, {}, history(val_loss=[1.0, 0.5])).best().round == 1
+
+
+def test_a_best_round_without_metrics_says_what_is_missing() -> None:
+    bare = [Round(0, [0])]
+    for history, select, what in (([], "", "a metric"), (bare, "val_auc", "val_auc")):
+        with pytest.raises(ValueError, match=f"rounds with {what}, .* no client had examples to"):
+            Result({}, {}, {}, history, select=select).best()
 
 
 def test_a_result_as_a_dict_and_a_table(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 import fgl
 from fgl.federation import Inbox, Method, Result, Training
-from fgl.methods import fedper, scaffold
+from fgl.methods import feddc, fedper, scaffold
 from fgl.methods.scaffold import is_plain_sgd, learning_rate, mean_gradient
 
 LR = 0.1
@@ -236,9 +236,26 @@ def test_the_rate_is_the_optimizers() -> None:
     with pytest.raises(ValueError, match=r"Expected lr to be given .* got \[0.1, 0.5\]"):
         scaffold(several)
     scaffold(several, lr=0.1)
+    with pytest.raises(ValueError, match="Expected lr to be 0.1 to 0.5 as the clients' SGD has it"):
+        scaffold(several, lr=0.6)
     scaffold(several, control="gradient")
     momentum = Training(partial(optim.SGD, lr=0.1, momentum=0.9))
     assert [is_plain_sgd(plain(how)) for how in (SGD, momentum, ADAM)] == [True, False, False]
+
+
+@pytest.mark.parametrize("method", [scaffold, feddc])
+def test_a_rate_that_plain_sgd_does_not_have_is_refused(method: Any) -> None:
+    base = plain(Training(partial(optim.SGD, lr=0.1)))
+    for options in ({"lr": 0.5}, {"lr": 0.5, "control": "path"}):
+        with pytest.raises(
+            ValueError, match="Expected lr to be 0.1 as the clients' SGD has it, but"
+        ):
+            method(base, **options)
+    method(base, lr=0.1)
+    method(base, lr=float(torch.tensor(0.1)))
+    method(base, lr=0.5, control="gradient")  # is not read there
+    method(plain(ADAM), lr=0.5)
+    method(plain(replace(base.train, settle=lambda new, old, context: new)), lr=0.05)
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,39 @@ def test_a_client_with_nothing_known_is_left_out_of_the_mean() -> None:
     assert own_scores["test_auc"] == pytest.approx(mean) and own_scores["scored_clients"] == 2
 
 
+class Level(torch.nn.Module):
+    """One number for every node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, x: Tensor, adj: Any) -> Tensor:
+        return self.w * x[:, 0]
+
+
+@pytest.mark.parametrize("at_once", [1, "all"])
+@pytest.mark.parametrize("batch_size", [None, 7])
+def test_a_client_weighs_by_its_known_answers(at_once: Any, batch_size: int | None) -> None:
+    def client(y: list[float]) -> fgl.Graph:
+        none = torch.zeros(2, 0, dtype=torch.int64)
+        return fgl.Graph(torch.ones(len(y), 1), none, y=torch.tensor(y))
+
+    clients = [client([NAN] * 99), client([1.0]), client([NAN] * 8 + [3.0] * 3)]
+    train = fgl.Training(partial(torch.optim.SGD, lr=0.5))
+    if batch_size:  # some of the minibatches have no known answer
+        batches = partial(fgl.federation.node_minibatches, batch_size=batch_size)
+        train = replace(train, num_steps=None, batches=batches)
+    method = fgl.fedavg(Level(), train=train, target=REGRESSION)
+    result = fgl.run(method, clients, num_rounds=1, clients_at_once=at_once)
+    assert result.history[0].zero_weight == [0]
+    assert result.outbox[0]["model"]["w"] == (1 * 1.0 + 3 * 3.0) / 4
+    with pytest.warns(UserWarning, match="0 from all: .*no training example has a known answer"):
+        result = fgl.run(method, [clients[0]] * 2, num_rounds=1, clients_at_once=at_once)
+    assert result.history[0].zero_weight == [0, 1]
+    assert result.outbox[0]["model"]["w"] == 0
+
+
 def test_a_metric_of_ones_own_may_be_a_number_or_counts() -> None:
     def near(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         hit = (output[:, 0] - y).abs() < 1

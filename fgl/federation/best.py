@@ -60,10 +60,16 @@ def checked_select(history: Sequence[Any], metric: str, select: str) -> str:
         ValueError: for a metric that no round has, or one of which less is better without a minus.
     """
     names = names_of(history)
-    if metric.removeprefix("-") not in names:
+    if not names:
         raise ValueError(
-            f"Expected metric to be one of {', '.join(names) or 'none'}, perhaps with a minus "
-            f"before it, but got {metric or 'none'}"
+            f"Expected rounds with {metric or select or 'a metric'}, but got none that has metrics:"
+            " no client had examples to score, or the run had neither a task nor evaluate="
+        )
+    if metric.removeprefix("-") not in names:
+        lacks = f", and no round has {select}" if select and not metric else ""
+        raise ValueError(
+            f"Expected metric to be one of {', '.join(names)}, perhaps with a minus before it, "
+            f"but got {metric or 'none'}{lacks}"
         )
     if f"-{metric}" == select or less_is_better(metric):
         raise ValueError(

@@ -30,7 +30,7 @@ class Round:
         round: number of the round, from 0.
         participants: clients to which a message was sent.
         dropped: clients whose message did not count, with the reason.
-        zero_weight: participants without training examples.
+        zero_weight: participants without training examples, or of whose answers none is known.
         copies: clients whose upload is visibly a copy, and of what: the model that was sent,
             another client's upload, or one number repeated. Such uploads count, unless `Limits`
             refuses them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cached_property
+from operator import is_not
 from typing import Any
 
 import torch
@@ -11,6 +12,19 @@ from torch import Tensor
 
 from ..sparse.pattern import outside, row_major
 from .fields import EDGE_FIELDS, taken
+
+
+def answered(mask: Tensor, y: Tensor | None) -> Tensor:
+    """A mask of examples without those whose answers are all unknown, NaN.
+
+    Example:
+        >>> answered(torch.tensor([True, True, False]), torch.tensor([1.0, torch.nan, 0.0]))
+        tensor([ True, False, False])
+    """
+    if y is None or not y.is_floating_point():
+        return mask
+    known = ~y.isnan()
+    return mask & (known if y.dim() == 1 else known.any(1))
 
 
 class Facts:
@@ -55,15 +69,21 @@ class Facts:
 
     @property
     def num_train(self) -> int:
-        """Number of training examples; every one where there is no training mask."""
-        mask = self.train_mask
-        if mask is None:
+        """Number of training examples; those of which no answer is known do not count.
+
+        Every example trains where there is no training mask, and needs no answer without `y`.
+        """
+        answers = self.y if self.y is not None and self.y.is_floating_point() else None
+        read = [each for each in (self.train_mask, answers) if each is not None]
+        if not read:
             return self.num_examples
-        if mask.is_inference():  # it counts no changes
-            return int(mask.sum())
+        if any(each.is_inference() for each in read):  # it counts no changes
+            return int(answered(self.training_mask, self.y).sum())
         known = self.__dict__.get("_counted")
-        if known is None or known[0] is not mask or known[1] != mask._version:
-            known = self.__dict__["_counted"] = mask, mask._version, int(mask.sum())
+        versions = [each._version for each in read]
+        if known is None or known[1] != versions or any(map(is_not, known[0], read)):
+            count = int(answered(self.training_mask, self.y).sum())
+            known = self.__dict__["_counted"] = read, versions, count
         return int(known[2])
 
     @property

@@ -52,11 +52,12 @@ def feddc(
         fedavg: what clients train; its server averages.
         penalty: alpha, at least 0; the authors use 0.01 for CIFAR-10 and 0.1 for MNIST.
         control: how ``s_k`` is made; default by the path with plain SGD, else by gradients.
-        lr: eta; default the rate of the clients' optimiser.
+        lr: eta; default the rate of the clients' optimiser, and plain SGD has no other one.
 
     Raises:
-        ValueError: if a number is out of range, `lr` is not given and the optimiser has several,
-            the server of `fedavg` does more than average, or clients train more than the model.
+        ValueError: if a number is out of range, `lr` is not given and the optimiser has several, or
+            is not that of plain SGD, the server of `fedavg` does more than average, or clients
+            train more than the model.
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))

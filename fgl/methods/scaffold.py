@@ -51,12 +51,15 @@ def scaffold(
     Args:
         fedavg: what clients train; its gradients are corrected before the optimiser's step.
         control: how control variates are made; default option II with plain SGD, else option I.
-        lr: eta of option II; default the rate of the clients' optimiser.
+            ``"path"`` beside another optimiser divides the way by its rate all the same: after
+            momentum or Adam that is no mean gradient.
+        lr: eta of option II, which alone reads it; default the rate of the clients' optimiser, and
+            plain SGD has no other one.
         server_lr: eta_g, at least 0.
 
     Raises:
         ValueError: if a number is out of range, `lr` is not given and the optimiser has several, or
-            `fedavg` is a `fedselect`.
+            is not that of plain SGD, or `fedavg` is a `fedselect`.
 
     Example:
         >>> method = scaffold(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -122,18 +125,30 @@ def rate_of_path(fedavg: Method, control: Control, lr: float | None) -> tuple[bo
     """Whether a client's control is made of its path, and the learning rate that this needs.
 
     Raises:
-        ValueError: for another `control`, or if the rate is not positive.
+        ValueError: for another `control`, or if the rate is not positive, or not plain SGD's.
 
     Example:
         >>> rate_of_path(fgl.fedavg(torch.nn.Linear(1, 1)), "auto", None)
         (True, 0.1)
     """
     check_choice("control", control, ("auto", "path", "gradient"))
-    by_path = control == "path" or (control == "auto" and is_plain_sgd(fedavg))
+    plain = is_plain_sgd(fedavg)
+    by_path = control == "path" or (control == "auto" and plain)
     eta = learning_rate(fedavg) if by_path and lr is None else lr
     if eta is not None:
         check_number("lr", eta, above=0)
+        if by_path and plain and fedavg.train.settle is None:  # which may change a step's length
+            _check_rate(eta, rates(fedavg))
     return by_path, eta
+
+
+def _check_rate(eta: float, known: list[float]) -> None:
+    """Raise unless a rate is among those of plain SGD, or between them, but for rounding."""
+    if not known[0] * (1 - 1e-6) <= eta <= known[-1] * (1 + 1e-6):
+        said = " to ".join(f"{rate:g}" for rate in sorted({known[0], known[-1]}))
+        raise ValueError(
+            f"Expected lr to be {said} as the clients' SGD has it, but got {eta:g}: leave lr out"
+        )
 
 
 def common_control(inbox: Inbox, before: Params) -> Params:
@@ -198,9 +213,19 @@ def learning_rate(method: Method) -> float:
         >>> learning_rate(fgl.fedavg(torch.nn.Linear(1, 1)))
         0.1
     """
-    rates = {float(group["lr"]) for group in groups_of(method)[1]}
-    if len(rates) != 1:
+    known = rates(method)
+    if len(known) != 1:
         raise ValueError(
-            f"Expected lr to be given where the optimizer has not one rate, but got {sorted(rates)}"
+            f"Expected lr to be given where the optimizer has not one rate, but got {known}"
         )
-    return rates.pop()
+    return known[0]
+
+
+def rates(method: Method) -> list[float]:
+    """The different rates of a method's optimiser, the smallest first.
+
+    Example:
+        >>> rates(fgl.fedavg(torch.nn.Linear(1, 1)))
+        [0.1]
+    """
+    return sorted({float(group["lr"]) for group in groups_of(method)[1]})

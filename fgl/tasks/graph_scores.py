@@ -45,7 +45,7 @@ def evaluate_graphs(
         method: the method; its model is called as ``model(*graph.inputs)`` and returns logits, or
             the output that the target needs.
         tests: one collection with labels per client; with a test mask only the graphs in it are
-            scored.
+            scored, and without masks all.
         clients: the clients' graphs, what they train on; with a validation mask, which only another
             target reads, what they are validated on.
         target: meaning of the values of ``graph.y``; default class labels.
@@ -57,9 +57,9 @@ def evaluate_graphs(
 
     Raises:
         TypeError: for numbers in ``y`` where no target says what they are.
-        ValueError: if a collection lacks labels or a `batch`, a mask is empty or `clients` are
-            not as many as `tests`, nor one under another target; and, when called, if a model is
-            not whole.
+        ValueError: if a collection lacks labels or a `batch`, or a test mask beside its others, a
+            mask is empty or `clients` are not as many as `tests`, nor one under another target;
+            and, when called, if a model is not whole.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -76,6 +76,13 @@ def evaluate_graphs(
         raise ValueError("Expected tests and clients to be collections, but got no batch")
     for graph in (*tests, *clients):
         checked_y(target, graph.y)
+    for client, graph in enumerate(tests):
+        others = [name for name in ("train_mask", "val_mask") if getattr(graph, name) is not None]
+        if others and graph.test_mask is None:
+            raise ValueError(
+                f"Expected client {client}'s tests to have test_mask beside {others[0]}, but got "
+                "none: without it graphs that train would be tested; without masks all are tested"
+            )
     how = _evaluate_classes if target.metrics == CLASSES.metrics else _evaluate_answers
     central = len(clients) == 1 and how is _evaluate_answers
     if len(clients) != len(tests) and not central:

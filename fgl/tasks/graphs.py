@@ -40,7 +40,8 @@ def graph_task(
 
     Args:
         clients: the clients' training graphs, collections with labels.
-        tests: one collection with labels per client.
+        tests: one collection with labels per client; the graphs in its test mask are scored, all of
+            them where it has no masks.
         model: called as ``model(*graph.inputs)``, returns logits, or what the target needs.
         train: local training.
         target: meaning of the values of ``graph.y``; default class labels.

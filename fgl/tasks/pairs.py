@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -27,6 +28,7 @@ from ..federation import (
     predict,
 )
 from ..graph import Graph
+from ..graph.facts import answered
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
 from .scores import node_scores, validation
@@ -97,11 +99,29 @@ def pair_task(
         )
         method = fedavg(model, loss=_among_negatives(model), train=drawing)
 
+    if not any(_can_be_tested(own, target) for own in clients):
+        both = " with answers of 1 and of 0" if target.metrics == ANSWERS.metrics else ""
+        warnings.warn(
+            f"Expected a client to have test pairs{both}, but got none: there will be no test "
+            "metrics",
+            stacklevel=2,
+        )
+
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_on(method, clients, trained, score=node_scores(model, target=target))
 
     validate = validation(node_scores(model, test=False, target=target), target.select)
     return Task(clients, bounded(method, clients), scores, target.select, validate)
+
+
+def _can_be_tested(graph: Graph, target: Target) -> bool:
+    """Whether a client's test pairs have answers that metrics can be made of."""
+    if graph.test_mask is None or graph.y is None:
+        return False
+    if target.metrics != ANSWERS.metrics:
+        return bool(answered(graph.test_mask, graph.y).any())
+    y = graph.y[graph.test_mask]
+    return bool(((y == 0).any(0) & (y == 1).any(0)).any())
 
 
 def _drawn(train: Training, num_clients: int) -> Any:

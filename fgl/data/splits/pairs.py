@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -40,8 +40,9 @@ def split_by_time(
         order of time, `y`, and three masks of them.
 
     Raises:
-        ValueError: if the edges have no times, the graph has pairs or a `batch`, or the shares are
-            not four of which none is negative and whose sum is 1.
+        ValueError: if the edges have no times, or so few that a window with a share gets none; if
+            the graph has pairs or a `batch`, or the shares are not four of which none is negative
+            and whose sum is 1.
 
     Example:
         >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
@@ -57,6 +58,14 @@ def split_by_time(
     times: Any = graph.edge_time[order]  # type: ignore[index]
     bounds = _bounds(graph, y, shares)
     starts = [int(torch.searchsorted(times, times[b])) if b < len(times) else b for b in bounds]
+    wanted, given = ([*pairwise([0, *each, len(times)])] for each in (bounds, starts))
+    for name, (a, b), (first, end) in zip(("messages", *MASKS), wanted, given, strict=True):
+        if a < b and first == end:
+            raise ValueError(
+                f"Expected edge_time to leave {b - a} of {len(times)} edges to {name}, but got 0, "
+                f"since edges of one time are not torn apart and {len(times.unique())} times "
+                "differ: give other shares, or split at random by pair_split"
+            )
     return _split(graph, y, order, starts)
 
 

@@ -166,7 +166,7 @@ def _check_has_model(message: Message) -> None:
 def send_model(
     params: Params, context: Message, state: State, graph: Graph
 ) -> tuple[Message, State]:
-    """FedAvg's `send`: the trained model and the number of training examples.
+    """FedAvg's `send`: the trained model and the number of training examples, `Graph.num_train`.
 
     Returns:
         ``{"model": params, "num_examples": int64 scalar}``, and the unchanged state.
@@ -200,7 +200,8 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     weight = inbox.stack("num_examples")
     if not weight.any():
         warnings.warn(
-            "Expected num_examples to be positive, but got 0 from all: they keep the old model",
+            "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
+            "since no training example has a known answer",
             stacklevel=2,
         )
         return {}, state

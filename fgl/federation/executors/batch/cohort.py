@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from ....graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from ....graph.facts import answered
 from ....sparse import MatrixStack, Member, SparseMatrix
 from ....transfer import to_device
 from ...method.ragged import Ragged
@@ -282,8 +283,7 @@ class _Member(Graph):
 
     @property
     def num_train(self) -> Any:
-        mask: Any = self.train_mask
-        return mask.sum()
+        return answered(self.training_mask, self.y).sum()
 
     def replace(self, **changes: Any) -> Graph:
         names = {field.name for field in fields(Graph)}
