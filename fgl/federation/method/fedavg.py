@@ -201,7 +201,7 @@ def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
     if not weight.any():
         warnings.warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
-            "since no training example has a known answer",
+            "since no client has a training example with a known answer",
             stacklevel=2,
         )
         return {}, state
