@@ -72,6 +72,11 @@ def validated(run: dict[str, Any]) -> float:
     return -math.inf if value is None else value
 
 
+def shown(score: float | None) -> str:
+    """An accuracy in %, or what a diverged run has in its place."""
+    return "diverged" if score is None else f"{100 * score:.2f}"
+
+
 def make(cell: Cell, rounds: int) -> dict[str, Any]:
     """A cell's line: the trials, the one that was chosen, its three seeds."""
     trials = [
@@ -117,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
             traceback.print_exc()
             continue
         append(made, args.results)
-        best = [f"{100 * r['test_accuracy']['best_val']:.2f}" for r in made["runs"]]
+        best = [shown(r["test_accuracy"]["best_val"]) for r in made["runs"]]
         print(f"{', '.join(cell)}: {' '.join(best)} in {made['seconds']:.0f} s", flush=True)
     if failed:
         raise SystemExit(f"These cells failed, the others are there: {'; '.join(failed)}")

@@ -12,6 +12,7 @@ from federations import close, double, graphs
 from torch import Tensor
 
 import fgl
+from fgl.federation import Inbox
 from fgl.methods import fedgm
 
 MODULE: Any = importlib.import_module("fgl.methods.fedgm")
@@ -226,3 +227,17 @@ def test_what_it_refuses() -> None:
         made.accept({"x": x, "y": y, "adjacency": square}, 0, {})
     with pytest.raises(ValueError, match="the upload"):
         made.accept({"x": x, "y": y, "adjacency": square}, 0, {"x": {"0": x}})
+
+
+def test_reports_without_a_condensed_node_change_nothing() -> None:
+    """0 of 0 nodes would be NaN at the server, and a sound client be blamed."""
+    made = method()
+    drawn = made.initial()
+    x, y = torch.rand(3, 6).double(), torch.tensor([0, 1, 2])
+    first = {"x": x, "y": y, "adjacency": torch.full((3, 3), 0.5).double()}
+    _, state = made.aggregate(Inbox({0: first}, 2), {"model": drawn})
+    gradient = {name: torch.zeros(3, *value.shape) for name, value in drawn.items()}
+    told = {"gradient": gradient, "count": torch.zeros(3, dtype=torch.int64)}
+    _, later = made.aggregate(Inbox({1: told}, 2), state)
+    assert torch.equal(later["x"]["0"], x)
+    assert all(bool(value.isfinite().all()) for value in later["model"].values())

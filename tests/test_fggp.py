@@ -217,3 +217,10 @@ def test_a_preset_has_the_network_that_it_needs() -> None:
     for name in ("fggp", "fedgm"):
         for kind in (fgl.tasks.Nodes, fgl.tasks.SubgraphNodes):
             assert fgl.tasks.preset(name, kind).model == "gcn"
+
+
+def test_a_client_without_nodes_is_refused() -> None:
+    none = fgl.Graph(torch.ones(0, 6), torch.zeros(2, 0, dtype=torch.int64), num_classes=CLASSES)
+    made = fggp(fgl.fedavg(fgl.nn.GCN(6, 4, CLASSES)))
+    with pytest.raises(ValueError, match="clients to have nodes, but got none"):
+        made.receive({"model": made.initial()}, {}, none)

@@ -51,6 +51,8 @@ def test_a_block_that_a_method_lacks_does_not_count() -> None:
     assert found is not None and found.blocks == 2 and found.ranks["c"] == 1
     assert ranking({name: scores[name] for name in "ab"}) is None
     assert ranking({name: {1: 1.0} for name in "abc"}) is None
+    tied = ranking({name: {1: 0.5, 2: 0.7} for name in "abc"})
+    assert tied is not None and tied.p == 1 and set(tied.ranks.values()) == {2.0}
 
 
 def run(seed: int, value: float, val: float | None) -> dict[str, Any]:
@@ -116,8 +118,9 @@ def test_cells_come_block_after_block() -> None:
 
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Three methods on two blocks."""
-    monkeypatch.setattr(page, "refusal", lambda name, layout: "no" if name == "GPFL" else "")
+    """Three of the four methods that apply, on two blocks."""
+    able = ("FedAvg", "Local", "FED-PUB", "MOON")
+    monkeypatch.setattr(page, "refusal", lambda name, layout: "" if name in able else "no")
     level = {"FedAvg": 0.7, "Local": 0.8, "FED-PUB": 0.82}
     lines = {}
     for name, value in level.items():
@@ -135,10 +138,57 @@ def test_the_page_says_what_the_numbers_say(found: dict[str, Any]) -> None:
     row = "| FED-PUB | 83.0 ± 1.0 | 80.9 ± 0.1 | +12.00 ± 0.00 | lr 0.1 | 0.4 | 0.2 | 0 | 6 | 1 |"
     assert row in text
     assert "| FedAvg | 71.0 ± 1.0 | 68.8 ± 1.4 |  |" in text
-    wanted = (len(entrants()) - 1) * len(BLOCKS)
+    wanted = 4 * len(BLOCKS)
     assert f"6 of {wanted} cells have been run." in text and "GPFL does not apply" in text
     assert "CiteSeer, disjoint: nothing yet." in text
-    assert page.text({}).startswith("\n## What to use when\n\n- No cell has been run yet.")
+    assert page.text({}).startswith("\n## What to use when\n\n- No block is full enough yet")
+
+
+def put(found: dict[str, Any], name: str, block: Any, *values: float | None) -> None:
+    key = {"method": name, "dataset": block[0], "layout": block[1], "rounds": 100}
+    runs = [run(seed, value, 0.5) for seed, value in enumerate(values)]  # type: ignore[arg-type]
+    found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
+
+
+def test_a_block_with_few_methods_is_in_no_average(found: dict[str, Any]) -> None:
+    put(found, "FedAvg", BLOCKS[2], 0.1, 0.1, 0.1)
+    put(found, "MOON", BLOCKS[2], 0.9, 0.9, 0.9)
+    text = page.text(found)
+    assert "**First so far is FED-PUB**: 83.0 % on average over 2 blocks" in text
+    assert "two thirds of the methods have been run there: CiteSeer, disjoint." in text
+    assert "| MOON | 90.0 ± 0.0 |" in text and "Left out" not in text
+
+
+def test_a_method_that_a_block_lacks_is_named(found: dict[str, Any]) -> None:
+    put(found, "MOON", BLOCKS[0], 0.99, 0.99, 0.99)
+    text = page.text(found)
+    assert "**First so far is FED-PUB**" in text
+    assert "**Left out, since a block lacks them:** MOON." in text
+
+
+def test_seeds_that_diverged_are_said_and_count_in_no_average(found: dict[str, Any]) -> None:
+    put(found, "FED-PUB", BLOCKS[0], 0.99, None, None)
+    put(found, "MOON", BLOCKS[0], None, None, None)
+    text = page.text(found)
+    assert "**First so far is Local**" in text and "since a block lacks them:** FED-PUB." in text
+    assert "| FED-PUB | 99.0 (1 of its seeds, others diverged) |" in text
+    assert "Without a score, since all seeds diverged: MOON." in text
+
+
+def test_a_diverged_cell_stops_no_other(made: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(leaderboard, "one", lambda *given: run(given[2], None, None))  # type: ignore[arg-type]
+    go(tmp_path / "out.jsonl")
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 2
+
+
+def test_costs_are_means_over_blocks_with_what_goes_before(found: dict[str, Any]) -> None:
+    for line in found.values():
+        if line["key"]["method"] == "FED-PUB" and line["key"]["dataset"] == BLOCKS[1][0]:
+            for each in line["runs"]:
+                each["bytes_before"] = 1e10  # 10 MB a client and round, of a hundred
+    spent = page.spending(found, "FED-PUB", BLOCKS[:2])
+    assert spent["sends"] == pytest.approx(0.6 + 10 / 2)
+    assert "With FedAvg's traffic" not in page.text(found)
 
 
 def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> None:
@@ -148,7 +198,7 @@ def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> 
     found[spelled(key)] = {"key": key, "chosen": {"lr": 0.1}, "trials": [], "runs": runs}
     text = page.text(found)
     assert "| Local | 81.0 | 60.0 |  |  |  |  |" in text and "`label_noise=0.3`" in text
-    assert f"6 of {(len(entrants()) - 1) * len(BLOCKS)} cells" in text
+    assert f"6 of {4 * len(BLOCKS)} cells" in text
 
 
 def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:

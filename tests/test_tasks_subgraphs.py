@@ -81,6 +81,12 @@ def test_clients_are_those_of_a_naive_count(clients: int, overlap: int) -> None:
         assert sorted(owner) == sorted(graph)
 
 
+def test_skewed_clients_do_not_overlap() -> None:
+    skew = data.Skew(skew_by="labels", skew_alpha=0.5)
+    with pytest.raises(ValueError, match="overlap to be 1 beside skew_by, .* but got 5"):
+        tasks.SubgraphNodes(clients=10, overlap=5, skew=skew)
+
+
 def test_a_fifth_trains_and_the_rest_halves() -> None:
     made = tasks.SubgraphNodes(clients=3, partition="random", hidden=4).load(seed=5)
     masks = [torch.stack([own.train_mask, own.val_mask, own.test_mask]) for own in made.clients]  # type: ignore[list-item]

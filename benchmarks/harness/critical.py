@@ -45,7 +45,8 @@ def ranking(scores: Mapping[str, Mapping[Any, float]], level: float = LEVEL) -> 
     table = np.array([[scores[name][block] for name in names] for block in blocks])
     means = rankdata(-table, axis=1).mean(0)
     order = sorted(range(len(names)), key=lambda i: (means[i], i))
-    p = float(friedmanchisquare(*table.T).pvalue)
+    alike = bool((table == table[:, :1]).all())  # all tied: the test divides by 0
+    p = 1.0 if alike else float(friedmanchisquare(*table.T).pvalue)
     ranks = {names[i]: float(means[i]) for i in order}
     return Ranking(ranks, p, critical_difference(len(names), len(blocks), level), len(blocks))
 

@@ -11,6 +11,7 @@ from papers.leaderboard import (
     BLOCKS,
     LAYOUTS,
     PUBLISHED,
+    ROUNDS,
     SETTINGS,
     WORSE,
     Cell,
@@ -81,13 +82,28 @@ def run_blocks(found: Found) -> list[Block]:
     ]
 
 
+def full_blocks(found: Found) -> list[Block]:
+    """The blocks that averages read: two thirds of the methods that apply have been run there."""
+    full = []
+    for block in run_blocks(found):
+        able = [name for name in entrants() if not refusal(name, block[1])]
+        if 3 * sum(made(found, (name, *block)) is not None for name in able) >= 2 * len(able):
+            full.append(block)
+    return full
+
+
+def whole(found: Found, cell: Cell) -> bool:
+    """Whether a cell has been run, and each of its seeds has a score that is a number."""
+    return len(scores(found, cell)) == len((made(found, cell) or {"runs": [None]})["runs"])
+
+
 def means(found: Found, blocks: Sequence[Block]) -> dict[str, dict[Block, float]]:
-    """Method to block to mean test accuracy; only of methods that have all of the blocks."""
-    table = {
-        name: {b: statistics.mean(v) for b in blocks if (v := scores(found, (name, *b)).values())}
+    """Method to block to mean test accuracy; only of methods that are whole in all blocks."""
+    return {
+        name: {b: statistics.mean(scores(found, (name, *b)).values()) for b in blocks}
         for name in entrants()
+        if blocks and all(whole(found, (name, *b)) for b in blocks)
     }
-    return {name: own for name, own in table.items() if own and len(own) == len(blocks)}
 
 
 def table(found: Found, block: Block) -> str:
@@ -103,6 +119,7 @@ def table(found: Found, block: Block) -> str:
         mine, cost = scores(found, cell), costs(found, cell)
         values = list(mine.values())
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+        spread += "" if whole(found, cell) else f" ({len(values)} of its seeds, others diverged)"
         theirs = PUBLISHED.get(cell)
         printed = f"{theirs[0]:.1f} ± {theirs[1]:.1f}" if theirs else ""
         gains = {n: v - base[n]["test"] for n, v in mine.items() if n in base}
@@ -113,64 +130,116 @@ def table(found: Found, block: Block) -> str:
         spent += [f"{cost['processor'] + cost['loading']:.3g}", f"{cost['loading']:.2g}"]
         first = [name, f"{statistics.mean(values):.1f}{spread}", printed, gain, told]
         lines.append(f"| {' | '.join([*first, *spent])} |")
+    lost = [n for n in entrants() if made(found, (n, *block)) and n not in names]
+    lines += ["", f"Without a score, since all seeds diverged: {', '.join(lost)}."] if lost else []
     return "\n".join(lines) + "\n"
+
+
+def spending(found: Found, name: str, blocks: Sequence[Block]) -> dict[str, float]:
+    """A method's costs, means over blocks; `sends` is both ways, and what goes before by round."""
+    each = [costs(found, (name, *block)) for block in blocks]
+    mean = {what: statistics.mean(own[what] for own in each) for what in each[0]}
+    return {**mean, "sends": mean["up"] + mean["down"] + mean["before"] / ROUNDS}
 
 
 def advice(found: Found, ranks: Ranking | None) -> list[str]:
     """What a practitioner should use when, said from the numbers that are there."""
-    blocks = run_blocks(found)
-    if not blocks:
-        return ["No cell has been run yet."]
+    blocks = full_blocks(found)
     by = means(found, blocks)
+    if BASE not in by:
+        return ["No block is full enough yet for an average."]
     average = {name: statistics.mean(own.values()) for name, own in by.items()}
     order = sorted(average, key=lambda name: -average[name])
-    spent = {name: costs(found, (name, *blocks[0])) for name in order}
-    sends = {name: own["up"] + own["down"] for name, own in spent.items()}
-    first = "In doubt, take" if len(blocks) > 2 else "First so far is"
-    lines = [
+    return [
+        *_first(order, average, len(blocks)),
+        *_alike(ranks),
+        *_alone(order, average),
+        *_sent(order, average, {name: spending(found, name, blocks) for name in order}),
+        *_by_layout(found, blocks),
+        *_left_out(found, blocks, order),
+    ]
+
+
+def _first(order: Sequence[str], average: Mapping[str, float], blocks: int) -> list[str]:
+    first = "In doubt, take" if blocks > 2 else "First so far is"
+    return [
         f"**{first} {order[0]}**: {average[order[0]]:.1f} % on average over "
-        f"{len(blocks)} {plural('block', len(blocks))}, where FedAvg has {average[BASE]:.1f} %. "
+        f"{blocks} {plural('block', blocks)}, where FedAvg has {average[BASE]:.1f} %. "
         "Where clients are cut otherwise the order is another: [the matrix](matrix.md) has four "
         "more tasks, on which few methods gain over FedAvg."
     ]
-    if ranks is not None:
-        like = ranks.like_the_best()
-        lines.append(
-            f"**Do not read small differences.** {len(like)} methods rank less than the critical "
-            f"difference behind the best: {', '.join(like)}."
-        )
-    silent = average.get("Local")
-    if silent is not None:
-        better = [name for name in order if average[name] > silent]
-        lines.append(
-            f"**First ask whether to federate at all.** Training alone has {silent:.1f} % and "
-            f"sends nothing; {len(better)} of {len(order) - 1} methods are above it"
-            + (f": {', '.join(better)}." if 0 < len(better) < 9 else ".")
-        )
-    like_fedavg = [n for n in order if sends[n] <= 1.01 * sends[BASE] and n not in (BASE, "Local")]
-    if like_fedavg:
-        best = like_fedavg[0]
+
+
+def _alike(ranks: Ranking | None) -> list[str]:
+    if ranks is None:
+        return []
+    like = ranks.like_the_best()
+    return [
+        f"**Do not read small differences.** {len(like)} methods rank less than the critical "
+        f"difference behind the best: {', '.join(like)}."
+    ]
+
+
+def _alone(order: Sequence[str], average: Mapping[str, float]) -> list[str]:
+    if "Local" not in average:
+        return []
+    better = [name for name in order if average[name] > average["Local"]]
+    told = f": {', '.join(better)}." if 0 < len(better) < 9 else "."
+    below = [name for name in order if average[name] < average[BASE] - 1]
+    lines = [
+        f"**First ask whether to federate at all.** Training alone has {average['Local']:.1f} % "
+        f"and sends nothing; {len(better)} of {len(order) - 1} methods are above it{told}"
+    ]
+    return lines + [f"**A point or more below FedAvg:** {', '.join(below)}."] * bool(below)
+
+
+def _sent(
+    order: Sequence[str], average: Mapping[str, float], spent: Mapping[str, Mapping[str, float]]
+) -> list[str]:
+    """The best of those that send as much as FedAvg, and of those that send less; who computes."""
+    sends, lines = {name: own["sends"] for name, own in spent.items()}, []
+    others = [name for name in order if name not in (BASE, "Local")]
+    like = [name for name in others if sends[name] <= 1.01 * sends[BASE]]
+    if like:
         lines.append(f"**With FedAvg's traffic** ({sends[BASE]:.2g} MB a client and round) take "
-                     f"{best}: {average[best]:.1f} %.")  # fmt: skip
-    less = [n for n in order if n != "Local" and sends[n] < 0.9 * sends[BASE]]
+                     f"{like[0]}: {average[like[0]]:.1f} %.")  # fmt: skip
+    less = [name for name in others if sends[name] < 0.9 * sends[BASE]]
     if less:
-        lines.append(f"**Where bytes are dear**, {less[0]} sends {sends[less[0]]:.2g} MB a client "
-                     f"and round and has {average[less[0]]:.1f} %.")  # fmt: skip
-    for layout in LAYOUTS:
-        here = [block for block in blocks if block[1] == layout]
-        if here:
-            best = max(by, key=lambda name: statistics.mean(by[name][block] for block in here))
-            value = statistics.mean(by[best][block] for block in here)
-            lines.append(f"**{layout.capitalize()} clients:** {best} is first, {value:.1f} %, over "
-                         f"{len(here)} {plural('dataset', len(here))}.")  # fmt: skip
-    slow = {n: own["processor"] + own["loading"] for n, own in spent.items()}
+        lines.append(f"**Where bytes are dear:** of those that send less, {less[0]} is best. It "
+                     f"sends {sends[less[0]]:.2g} MB a client and round and has "
+                     f"{average[less[0]]:.1f} %.")  # fmt: skip
+    slow = {name: own["processor"] + own["loading"] for name, own in spent.items()}
     many = [name for name in order if slow[name] > 3 * slow[BASE]]
     if many:
         lines.append(f"**Dear in computing** (over three times FedAvg's {slow[BASE]:.0f} processor "
                      f"seconds a run): {', '.join(many)}.")  # fmt: skip
-    below = [name for name in order if average[name] < average[BASE] - 1]
-    if below:
-        lines.append(f"**A point or more below FedAvg here:** {', '.join(below)}.")
+    return lines
+
+
+def _by_layout(found: Found, blocks: Sequence[Block]) -> list[str]:
+    """The first one of each layout, among the methods that have its blocks."""
+    lines = []
+    for layout in LAYOUTS:
+        here = [block for block in blocks if block[1] == layout]
+        average = {name: statistics.mean(own.values()) for name, own in means(found, here).items()}
+        if average:
+            best = max(average, key=average.__getitem__)
+            lines.append(f"**{layout.capitalize()} clients:** {best} is first, {average[best]:.1f} "
+                         f"%, over {len(here)} {plural('dataset', len(here))}.")  # fmt: skip
+    return lines
+
+
+def _left_out(found: Found, blocks: Sequence[Block], order: Sequence[str]) -> list[str]:
+    """Which blocks and methods no average has."""
+    lines = []
+    few = [titled(block) for block in run_blocks(found) if block not in blocks]
+    if few:
+        lines.append("**Not in these averages**, since less than two thirds of the methods have "
+                     f"been run there: {'; '.join(few)}.")  # fmt: skip
+    known = [n for n in entrants() if any(scores(found, (n, *block)) for block in blocks)]
+    lacking = [name for name in known if name not in order]
+    if lacking:
+        lines.append(f"**Left out, since a block lacks them:** {', '.join(lacking)}.")
     return lines
 
 
@@ -181,14 +250,14 @@ def plural(word: str, count: int) -> str:
 def ranked(ranks: Ranking | None) -> str:
     """Mean ranks, and what they must differ by."""
     if ranks is None:
-        return "Ranks need two blocks in which three methods have been run.\n"
+        return "Ranks need two blocks in which two thirds of the methods have been run.\n"
     rows = "\n".join(f"| {name} | {rank:.2f} |" for name, rank in ranks.ranks.items())
     p = f"{ranks.p:.2g}"
     return (
         f"Friedman's test over {ranks.blocks} blocks: p = {p}. Two mean ranks differ at the 5 % "
         f"level where they are {ranks.difference:.2f} apart (Nemenyi). A block is a dataset and a "
         "layout, its value a mean over seeds. The two layouts of a dataset share its nodes, so "
-        "that p is somewhat too small.\n\n"
+        "that p is somewhat too small, and with few blocks the test is rough.\n\n"
         f"| method | mean rank |\n|---|---|\n{rows}\n"
     )
 
@@ -240,7 +309,7 @@ def titled(block: Block) -> str:
 def text(found: Found) -> str:
     """All that is made from the numbers."""
     blocks = run_blocks(found)
-    ranks = ranking(means(found, blocks))
+    ranks = ranking(means(found, full_blocks(found)))
     parts = ["## What to use when\n", *(f"- {line}" for line in advice(found, ranks)), ""]
     parts += ["## Ranks\n", ranked(ranks)]
     for block in blocks:

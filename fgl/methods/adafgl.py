@@ -79,6 +79,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
         params, context = fedavg.receive(message, state, graph)
         if graph.batch is not None:
             raise ValueError("Expected adafgl's clients to hold one graph, but got a collection")
+        if not graph.num_nodes:
+            raise ValueError("Expected adafgl's clients to have nodes, but got none")
         if graph.edge_label_index is not None:
             raise ValueError("Expected adafgl's examples to be nodes, but got pairs of nodes")
         if "model" not in state:

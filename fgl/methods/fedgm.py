@@ -157,7 +157,11 @@ def fedgm(
         }
         if not any(map(len, kept["y"].values())):
             return {}, state
-        told: list[Any] = [message for message in inbox.values() if "gradient" in message]
+        told: list[Any] = [  # who has no condensed node has nothing to match
+            message
+            for message in inbox.values()
+            if "gradient" in message and message["count"].any()
+        ]
         moments = {} if came else state.get("moments", {})
         with in_mode(model, True), torch.enable_grad():
             if told:

@@ -69,7 +69,7 @@ def fggp(
     Raises:
         TypeError: if the model is no `fgl.nn.GCN`.
         ValueError: if a number is out of range, the server of `fedavg` does more than average, or
-            clients train more than the model.
+            clients train more than the model; when a client has no node.
 
     Example:
         >>> fggp(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), neighbours=2)
@@ -99,6 +99,8 @@ def fggp(
 
     @torch.no_grad()
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
+        if not graph.num_nodes:
+            raise ValueError("Expected fggp's clients to have nodes, but got none")
         params, context = fedavg.receive(message, state, graph)
         rounds: Any = state.get("rounds", torch.tensor(0))
         near = state.get("near")

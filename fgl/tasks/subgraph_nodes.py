@@ -88,6 +88,11 @@ class SubgraphNodes(Networks):
                 f"but got {self.clients}"
             )
         check_share(train=self.train)
+        if self.overlap > 1 and self.skew.skew_by != "nothing":
+            raise ValueError(
+                f"Expected overlap to be 1 beside skew_by, which deals each node to one client, but "
+                f"got {self.overlap}"
+            )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:
         """Ids of each client's nodes; METIS cuts into all parts at once, as the generators say."""
