@@ -27,6 +27,7 @@ from ..federation import (
     predict,
 )
 from ..graph import Graph
+from ..graph.arguments import check_graphs
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
 from .scores import node_scores, validation
@@ -78,6 +79,7 @@ def pair_task(
     Source: negatives of the same source as in Huang et al. 2023, Temporal Graph Benchmark,
     https://arxiv.org/abs/2307.01026
     """
+    check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
     if lacking:
         raise ValueError(
