@@ -278,7 +278,7 @@ def as_columns(
         ValueError: Expected output to have shape [3] or [3, 1] as y has [3], but got [3, 2]
     """
     if not y.is_floating_point():
-        raise TypeError(f"Expected y to be floating point, but got {y.dtype}")
+        raise TypeError(f"Expected y to be floating point, but got {y.dtype}: call .float()")
     if y.dim() not in (1, 2):
         raise ValueError(f"Expected y to have shape [n] or [n, t], but got {list(y.shape)}")
     n = y.shape[0]

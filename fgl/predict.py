@@ -72,7 +72,7 @@ def reads(model: nn.Module) -> Reads:
 
 def _parameters(model: nn.Module) -> dict[str, bool]:
     """The parameters of a forward by name, and whether each needs a value."""
-    inner = getattr(model, "reads_like", None)
+    inner = getattr(model, "reads_like", getattr(model, "_orig_mod", None))  # torch.compile's
     if isinstance(inner, nn.Module):
         return _parameters(inner)
     stated = getattr(getattr(model, "signature", None), "param_dict", None)  # PyG's Sequential
@@ -99,7 +99,8 @@ def _read(parameters: Mapping[str, bool]) -> Reads:
     others = tuple(name for name, need in parameters.items() if need and name not in readable)
     if edge_index and "x" not in parameters:
         others = others[1:]  # the first one gets the features
-    return Reads(edge_index, names, needed, others if edge_index else ())
+    dicts = tuple(name for name in others if name in ("x_dict", "edge_index_dict"))
+    return Reads(edge_index, names, needed, others if edge_index else dicts)
 
 
 _standing: ContextVar[tuple[nn.Module, nn.Module] | None] = ContextVar("standing", default=None)
@@ -164,8 +165,8 @@ def predict(
 
     Raises:
         ValueError: if the graph lacks what the forward names without a default.
-        TypeError: if the forward needs what no graph has, or reads `edge_index` and the features
-            are sparse.
+        TypeError: if the forward needs what no graph has, calls PyG's layers and does not name
+            `edge_index`, or reads `edge_index` and the features are sparse.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]))
@@ -180,13 +181,41 @@ def predict(
             f"Expected {type(model).__name__}'s forward to name what it reads, such as "
             f"(x, edge_index) or (x, adj), but got {read.alone!r} alone"
         )
+    if "x_dict" in read.strange:
+        raise TypeError(
+            f"Expected {type(model).__name__}'s forward to name fields of one graph, but got "
+            f"{list(read.strange)}: fgl.nn.Hetero(model, columns, relations, target) makes dicts"
+        )
     call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
-    except RuntimeError as error:
-        if "cannot be multiplied" not in str(error):
-            raise
-        raise RuntimeError(f"{error}, in {type(model).__name__} of {graph!r}") from error
+    except (RuntimeError, ValueError) as error:
+        _explain(error, model, read, graph)
+        raise
+
+
+def _explain(error: Exception, model: nn.Module, read: Reads, graph: Graph) -> None:
+    """Raise a sentence for an error of a forward, where its words tell the mistake."""
+    said, name = str(error), type(model).__name__
+    if "cannot be multiplied" in said:
+        raise RuntimeError(f"{said}, in {name} of {graph!r}") from error
+    if "MessagePassing.propagate" in said and not read.edge_index:
+        of = getattr(model, "_orig_mod", model)
+        got = list(inspect.signature(of.forward).parameters)
+        raise TypeError(
+            f"Expected {type(of).__name__}'s forward to name the edges edge_index, since its "
+            f"layers are PyG's, but got {got}, which are given fgl's adj"
+        ) from error
+    if "dtype" in said:
+        fields = {each: _field(graph, each) for each in ("edge_weight", "edge_attr", "edge_time")}
+        for each, value in fields.items():
+            if each not in read.names or value is None or not value.is_floating_point():
+                continue
+            if value.dtype != graph.x.dtype:
+                raise TypeError(
+                    f"Expected {each} to be {graph.x.dtype} as x for {name}, but got "
+                    f"{value.dtype}: .to({graph.x.dtype})"
+                ) from error
 
 
 def _called(

@@ -242,3 +242,15 @@ def test_partition_graph_looks_at_all_edges_once(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(Graph, "subgraph", watched)
     clients = partition_graph(SMALL, random_partition(SMALL, 7))
     assert sum(edges.numel() for edges in given) == sum(own.num_edges for own in clients)
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_clients_of_a_split_graph_train_whatever_the_seed(seed: int) -> None:
+    """Of one permutation some clients would train on all nodes, others on none."""
+    whole = fgl.data.random_split(fgl.data.large_graph(200, 1000, num_features=16), seed=seed)
+    for own in partition_graph(whole, random_partition(whole, 10, seed=seed)):
+        assert 0.25 < own.num_train / own.num_nodes < 0.95
+    graphs = fgl.Graph.join([bare(2) for _ in range(200)], torch.arange(200) % 2)
+    graphs = fgl.data.random_split(graphs, seed=seed)
+    for own in partition_graph(graphs, random_partition(graphs, 10, seed=seed)):
+        assert 0.25 < own.num_train / own.num_graphs < 0.95

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from federations import fedavg, graph, graphs, model
+import torch
+from federations import CLASSES, FEATURES, fedavg, graph, graphs, model
+from torch import Tensor, nn
 
 import fgl
 
@@ -44,6 +46,97 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         "Expected y to be an int64 tensor, but got Graph: graph.y",
     ),
 }
+
+
+class Scores(nn.Module):
+    """A model whose output is made of its scores by a function."""
+
+    def __init__(self, make: Callable[[Tensor], Any] = lambda scores: scores) -> None:
+        super().__init__()
+        self.lin, self.make = nn.Linear(FEATURES, CLASSES), make
+
+    def forward(self, x: Tensor, adj: Any) -> Any:
+        return self.make(adj @ self.lin(x))
+
+
+class Edges(nn.Module):
+    """A model that reads features of edges, where there are some."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin, self.edge = nn.Linear(FEATURES, CLASSES), nn.Linear(2, CLASSES)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None = None) -> Tensor:
+        out: Tensor = self.lin(x)
+        return out if edge_attr is None else out + self.edge(edge_attr).mean(0)
+
+
+class Dicts(Scores):
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return {name: self.lin(x) for name, x in x_dict.items()}
+
+
+def with_edges(dtype: torch.dtype, at: tuple[int, ...]) -> list[fgl.Graph]:
+    return [
+        own.replace(edge_attr=torch.rand(own.num_edges, 2, dtype=dtype)) if k in at else own
+        for k, own in enumerate(graphs())
+    ]
+
+
+NO_GRAPH: Any = [graph(), torch.arange(3)]
+MODELS: dict[str, tuple[Callable[[], nn.Module], list[fgl.Graph], type[Exception], str]] = {
+    "frozen": (lambda: model().requires_grad_(False), graphs(), ValueError, "train.*but got none"),
+    "a tuple": (
+        lambda: Scores(lambda scores: (scores, scores)),
+        graphs(),
+        TypeError,
+        "the model to return a tensor, a row an example, but got a tuple of Scores",
+    ),
+    "edges of another dtype": (
+        Edges,
+        with_edges(torch.float64, (0, 1, 2, 3)),
+        TypeError,
+        r"edge_attr to be torch.float32 as x for Edges, but got torch.float64: .to\(torch.float32",
+    ),
+    "edges' features at some": (
+        Edges,
+        with_edges(torch.float32, (0, 2)),
+        ValueError,
+        r"all clients to have edge_attr, which Edges reads, or none of them, .*clients \[1",
+    ),
+    "dicts": (Dicts, graphs(), TypeError, r"x_dict.*fgl.nn.Hetero\(model, columns"),
+}
+
+
+@pytest.mark.parametrize("at_once", [1, "all", "auto"])
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_that_does_not_fit_is_told_with_what_to_do(name: str, at_once: Any) -> None:
+    make, clients, error, sentence = MODELS[name]
+    with pytest.raises(error, match=sentence):
+        fgl.run(fgl.fedavg(make()), clients, num_rounds=1, clients_at_once=at_once)
+
+
+def test_a_lazy_model_sees_data_before_it_is_federated() -> None:
+    lazy = Scores()
+    lazy.lin = nn.LazyLinear(CLASSES)  # type: ignore[assignment]
+    with pytest.raises(ValueError, match="known shapes, but got lazy ones in Scores: call it once"):
+        fgl.fedavg(lazy)
+    lazy(*graph().inputs)
+    assert len(fgl.run(fgl.fedavg(lazy), graphs(), num_rounds=1).history) == 1
+
+
+def test_a_task_of_what_are_no_graphs_is_refused() -> None:
+    train = fgl.Training(num_steps=1)
+    for clients, sentence in (
+        (NO_GRAPH, "client 1 to be a Graph, .*Tensor"),
+        (graph(), "a Graph:"),
+    ):
+        with pytest.raises(TypeError, match=f"Expected .*{sentence}"):
+            fgl.tasks.node_task(graph(), clients, model(), train)
+    with pytest.raises(TypeError, match="client 1 to be a Graph"):
+        fgl.tasks.pair_task(NO_GRAPH, model(), train)
+    with pytest.raises(TypeError, match="Expected whole to be a fgl.Graph, but got Tensor"):
+        fgl.tasks.node_task(NO_GRAPH[1], graphs(), model(), train)
 
 
 @pytest.mark.parametrize("name", MISTAKES)

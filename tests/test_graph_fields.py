@@ -241,7 +241,7 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         data(y=torch.ones(2, 1), edge_label=torch.ones(1)),
         ValueError,
-        "y or edge_label, but got both",
+        "y or edge_label, but got both: delete data.y, the nodes' labels, to learn edge_label",
     ),
     (
         data(edge_label=torch.ones(2)),

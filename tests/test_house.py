@@ -24,6 +24,7 @@ FLOORS: dict[str, set[str]] = {
     "checks": set(),
     "compress": {"checks"},
     "progress": set(),
+    "seeds": set(),
     "transfer": set(),
     "sparse": {"checks", "transfer"},
     "aggregate": {"checks", "transfer"},
@@ -41,7 +42,7 @@ FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = F
     "sparse",
     "graph",
 }
-FLOORS["data"] = FLOORS["data"] | {"progress"}
+FLOORS["data"] = FLOORS["data"] | {"progress", "seeds"}
 FLOORS["blocks"] = {"checks", "predict", "progress", "sparse", "graph", "nn", "sampler"}
 FLOORS["pseudo"] = {"checks", "sparse", "graph", "losses"}
 FLOORS["client_network"] = {"checks", "sparse", "graph", "nn", "properties"}
@@ -50,6 +51,7 @@ PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {
     "checks",
     "progress",
+    "seeds",
     "transfer",
     "sparse",
     "graph",

@@ -162,7 +162,7 @@ BAD: list[tuple[Any, type[Exception], str]] = [
     ((torch.zeros(()), torch.zeros(())), ValueError, r"y to have shape \[n\] or \[n, t\], but got"),
     ((Y, Y, MASK[1:]), ValueError, r"mask to have shape \[9\], but got \[8\]"),
     ((Y, Y, MASK[:, None]), ValueError, r"mask to have shape \[9\], but got \[9, 1\]"),
-    ((Y, Y.long()), TypeError, r"y to be floating point, but got torch.int64"),
+    ((Y, Y.long()), TypeError, r"y to be floating point, but got torch.int64: call .float\(\)"),
     ((Y, Y, MASK.long()), TypeError, r"mask to be bool or float weights, but got torch.int64"),
 ]
 

@@ -382,7 +382,7 @@ def test_a_huge_upload_that_comes_alone_is_refused() -> None:
     """It is the median itself; but nobody may change 300 times what was sent."""
     spoil = weights(**{WEIGHT: torch.full((8, 6), 1e10)})
     alone: Any = {"dropouts": lambda index, client: index == 1 and client != 0}
-    text = "Round 1, client 0: model changed by .*, which is over 300 times what was sent, "
+    text = "Round 1, client 0: model changed by .*, which is over 300 times what was sent.*a lower"
     with pytest.warns(UserWarning, match=text):
         got = fgl.run(sending(spoil, at=(1, 0)), graphs(), num_rounds=2, clients_at_once=1, **alone)
     want = fgl.run(fedopt(model()), graphs(), num_rounds=1, clients_at_once=1)

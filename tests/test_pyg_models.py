@@ -417,6 +417,40 @@ def test_what_a_graph_has_not_is_named(number: int) -> None:
             trained(fgl.fedavg(model), graphs, at_once)
 
 
+class Edges(torch_nn.Module):
+    """A layer of PyG in a forward that calls the edges otherwise."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = pyg.GCNConv(5, 3)
+
+    def forward(self, x: Tensor, edges: Tensor) -> Tensor:
+        out: Tensor = self.conv(x, edges)
+        return out
+
+
+class Unnamed(Edges):
+    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
+        out: Tensor = self.conv(*args, **kwargs)
+        return out
+
+
+@pytest.mark.parametrize("at_once", [1, 4])
+@pytest.mark.parametrize("make", [Edges, Unnamed])
+def test_edges_of_another_name_are_told_of(make: Callable[[], Any], at_once: int) -> None:
+    with pytest.raises(TypeError, match=r"name the edges edge_index, .* but got \[.*\], which"):
+        trained(fgl.fedavg(make()), clients(), at_once)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # of the compiler
+def test_a_compiled_model_trains_as_the_model() -> None:
+    model = seeded(partial(Plain, pyg.GCNConv))
+    compiled: Any = torch.compile(copy.deepcopy(model), backend="eager")
+    ends = [trained(fgl.fedavg(each), clients(), 1) for each in (model, compiled)]
+    plain, named = (each.outbox[0]["model"] for each in ends)
+    close(plain, {key.removeprefix("_orig_mod."): tensor for key, tensor in named.items()})
+
+
 def test_sparse_features_are_refused() -> None:
     graph = clients()[0]
     graph = graph.replace(x=fgl.SparseMatrix.from_dense(graph.x))  # type: ignore[arg-type]

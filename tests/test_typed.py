@@ -189,6 +189,12 @@ def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match=r"but got \['weight'\] besides"):
         from_hetero(data)
     data = hetero()
+    data[BY].time = torch.zeros(6)
+    with pytest.raises(
+        ValueError, match=r"\['time'\] besides: times of edges are called edge_time"
+    ):
+        from_hetero(data)
+    data = hetero()
     data.name = "all"
     with pytest.raises(ValueError, match=r"Expected data itself .*but got \['name'\] besides"):
         from_hetero(data)

@@ -55,9 +55,10 @@ def from_hetero(
         unread = [key for key in left if key not in ignore]
         if unread:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
+            times = "times of edges are called edge_time; " if "time" in unread else ""
             raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: leave them out "
-                f"by ignore={unread}"
+                f"Expected {where} to have {list(keys)}, but got {unread} besides: {times}leave "
+                f"them out by ignore={unread}"
             )
         for key in keys:
             if values.get(key) is not None and key not in ignore:

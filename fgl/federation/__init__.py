@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..checks import install
 from ..predict import predict, stand_in, standing_in
+from ..seeds import fold_in
 from .best import best_round
 from .callbacks import Callback
 from .evaluate import deployed, evaluate_on, scored, together
@@ -46,7 +47,7 @@ from .method.sums import OfSums
 from .participants import num_participants
 from .run import run
 from .scores import means
-from .seeds import fold_in, stage
+from .seeds import stage
 from .training.minibatches import (
     Steps,
     graph_minibatches,

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from ..seeds import fold_in
 from .executors import Answer, Executor
 from .gate.distances import Diverged
 from .gate.forms import NoMajority
@@ -21,7 +22,7 @@ from .method.inbox import Inbox
 from .method.message import Message, compact, num_bytes
 from .method.method import Evaluate, Method, State, Watch
 from .participants import participants
-from .seeds import fold_in, stage
+from .seeds import stage
 
 Dropouts = float | Callable[[int, int], bool]
 DROPPED = "dropped out"  # by the run itself: this client was not asked

@@ -38,8 +38,17 @@ def check_features(x: Any) -> None:
         raise ValueError(f"Expected x to be finite, but got {bad} NaN or infinite values")
 
 
-def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int | None) -> None:
-    """Raise unless `index` is int64, of this shape (None: any size), in ``[0, bound)``."""
+def check_index(
+    name: str,
+    index: Any,
+    shape: tuple[int | None, ...],
+    bound: int | None,
+    hint: str = "",
+) -> None:
+    """Raise unless `index` is int64, of this shape (None: any size), in ``[0, bound)``.
+
+    `hint` ends the error about a number below 0.
+    """
     if not isinstance(index, Tensor) or index.dtype != torch.int64:
         got = index.dtype if isinstance(index, Tensor) else type(index).__name__
         raise TypeError(f"Expected {name} to be an int64 tensor, but got {got}")
@@ -54,7 +63,8 @@ def check_index(name: str, index: Any, shape: tuple[int | None, ...], bound: int
     low, high = torch.stack(index.aminmax()).tolist()
     if low < 0 or (bound is not None and high >= bound):
         limit = "at least 0" if bound is None else f"in [0, {bound})"
-        raise ValueError(f"Expected {name} to be {limit}, but got {low if low < 0 else high}")
+        got = f"{low}{hint}" if low < 0 else str(high)
+        raise ValueError(f"Expected {name} to be {limit}, but got {got}")
 
 
 def check_mask(name: str, mask: Any, num_nodes: int) -> None:

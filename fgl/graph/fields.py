@@ -75,7 +75,10 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     A number may be NaN: nobody knows it.
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
-        check_index("y", y, (num_examples,), num_classes)
+        if isinstance(y, Tensor) and y.dtype != torch.int64:
+            raise TypeError(f"Expected y to be an int64 tensor, but got {y.dtype}: call .long()")
+        hint = ": give who has no label any, and keep it out of the masks"
+        check_index("y", y, (num_examples,), num_classes, hint)
         return
     if y.dim() not in (1, 2) or y.shape[0] != num_examples:
         raise ValueError(

@@ -83,7 +83,10 @@ def _answers(data: Any, given: dict[str, Any]) -> Tensor | None:
     y: Tensor | None = given.get("y")
     of_pairs = getattr(data, "edge_label", None)
     if of_pairs is not None and y is not None:
-        raise ValueError("Expected data to have y or edge_label, but got both: delete one of them")
+        raise ValueError(
+            "Expected data to have y or edge_label, but got both: delete data.y, the nodes' "
+            "labels, to learn edge_label, or edge_label and edge_label_index to learn y"
+        )
     if of_pairs is not None and given.get("edge_label_index") is None:
         raise ValueError("Expected edge_label_index beside edge_label, but got none")
     y = of_pairs if y is None else y

@@ -16,7 +16,7 @@ from ..graph import MASKS, Graph
 from ..nn import GIN, GINE
 from ..targets import ANSWERS, REGRESSION, Target
 from .graphs import graph_task
-from .settings import Setting, random_parts, setting
+from .settings import Setting, setting
 from .task import Local, Task
 
 TARGETS = {"regression": REGRESSION, "answers": ANSWERS}
@@ -120,7 +120,7 @@ class Molecules(Setting):
         self, graph: Graph, scaffolds: Sequence[str], num_clients: int, seed: int
     ) -> list[Tensor]:
         if self.partition == "random":
-            return random_parts(graph, num_clients, seed=seed)
+            return data.random_partition(graph, num_clients, seed=seed)
         parts = data.scaffold_partition(scaffolds, num_clients)
         return [part.to(graph.device) for part in parts]
 
@@ -132,7 +132,8 @@ class Molecules(Setting):
             [train[part] for part in self._parts(graph.select(train), own, self.clients, seed)]
         ]
         for index, rest in enumerate(others):
-            parts = random_parts(graph.select(rest), self.clients, seed=fold_in(seed, index))
+            chance = fold_in(seed, index)
+            parts = data.random_partition(graph.select(rest), self.clients, seed=chance)
             dealt.append([rest[part] for part in parts])
         return [torch.cat(own).sort().values for own in zip(*dealt, strict=True)]
 

@@ -12,6 +12,7 @@ from torch import nn
 from .. import data
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
+from ..graph.arguments import check_graph
 from ..targets import CLASSES, Target
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
@@ -46,6 +47,9 @@ def node_task(
         >>> node_task(whole, clients, model, fgl.Training()).fedavg.model is model
         True
     """
+
+    if whole is not None:
+        check_graph("whole", whole)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         if whole is None:

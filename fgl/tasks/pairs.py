@@ -28,6 +28,7 @@ from ..federation import (
     predict,
 )
 from ..graph import Graph
+from ..graph.arguments import check_graphs
 from ..graph.facts import answered
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
@@ -80,6 +81,7 @@ def pair_task(
     Source: negatives of the same source as in Huang et al. 2023, Temporal Graph Benchmark,
     https://arxiv.org/abs/2307.01026
     """
+    check_graphs(clients)
     lacking = [k for k, own in enumerate(clients) if own.edge_label_index is None or own.y is None]
     if lacking:
         raise ValueError(

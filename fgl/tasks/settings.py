@@ -90,18 +90,13 @@ class Setting:
             return make(*sizes, **how).to(self.device)
 
 
-def random_parts(graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-    """`random_partition`, independent of a random split with the same seed."""
-    return data.random_partition(graph, num_clients, seed=fold_in(seed, "partition"))
-
-
 PARTITIONS: dict[str, Any] = {
     "louvain": data.louvain_partition,
     "louvain_igraph": partial(data.louvain_partition, engine="igraph"),
     "leiden": data.leiden_partition,
     "metis": data.metis_partition,
     "ldg": data.ldg_partition,
-    "random": random_parts,
+    "random": data.random_partition,
 }
 
 

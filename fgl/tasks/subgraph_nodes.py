@@ -90,8 +90,8 @@ class SubgraphNodes(Networks):
         check_share(train=self.train)
         if self.overlap > 1 and self.skew.skew_by != "nothing":
             raise ValueError(
-                f"Expected overlap to be 1 beside skew_by, which deals each node to one client, but "
-                f"got {self.overlap}"
+                f"Expected overlap to be 1 beside skew_by, which deals each node to one client, "
+                f"but got {self.overlap}"
             )
 
     def parts(self, graph: Graph, seed: int = 0) -> list[Tensor]:

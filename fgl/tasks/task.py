@@ -13,6 +13,7 @@ from torch import Tensor
 from ..checks import check_choice, check_number, check_weight
 from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
 from ..graph import Graph
+from ..graph.arguments import check_graphs
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
@@ -112,6 +113,7 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
 
     Examples are nodes, graphs if clients hold collections, or pairs if pairs have answers.
     """
+    check_graphs(clients)
     return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
 
 

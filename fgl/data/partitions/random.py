@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...graph import Graph
 from ...graph.arguments import takes_graph
+from ...seeds import fold_in
 from .checks import check_num_clients
 
 
@@ -17,7 +18,7 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     Args:
         graph: the graph.
         num_clients: number of clients.
-        seed: of the permutation.
+        seed: of the permutation, which is independent of a random split's with the same seed.
 
     Returns:
         One sorted int64 tensor of nodes, or of graphs, per client; each is in exactly one.
@@ -32,5 +33,6 @@ def random_partition(graph: Graph, num_clients: int, *, seed: int = 0) -> list[T
     """
     n = graph.num_nodes if graph.batch is None else graph.num_graphs
     check_num_clients(num_clients, n)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    generator = torch.Generator().manual_seed(fold_in(seed, "partition"))
+    order = torch.randperm(n, generator=generator)
     return [part.sort().values.to(graph.device) for part in order.tensor_split(num_clients)]

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 import torch
+from torch import nn
 
 from ...graph import Graph
-from ...graph.arguments import kind_of
+from ...graph.arguments import check_graphs
+from ...predict import reads
 from ..gate.guard import checked
 from ..method.method import Evaluate, Method, State
 from ..saved.identity import fingerprint
@@ -124,9 +126,10 @@ class Here:
         return list(dict.fromkeys(graph.device for graph in self.graphs))
 
     def check(self, method: Method) -> None:
-        """Raise if the clients' features do not fit the model's first layer."""
+        """Raise if the clients' features do not fit the model, or each other."""
         if not method.own:
             _check_widths(self.graphs)
+            _check_fields(self.graphs, method.model)
         for client, graph in enumerate(self.graphs):
             own = method.model
             if method.models is not None:
@@ -178,12 +181,17 @@ def _check_graphs(clients: Sequence[Graph]) -> None:
     """Raise unless these are graphs, at least one."""
     if not clients:
         raise ValueError("Expected clients to be at least one graph, but got none")
-    for client, graph in enumerate(clients):
-        if not isinstance(graph, Graph):
-            cut = isinstance(graph, torch.Tensor)  # the node ids of a partition
-            hint = ": fgl.data.partition_graph(graph, parts) makes the clients" if cut else ""
-            raise TypeError(
-                f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
+    check_graphs(clients)
+
+
+def _check_fields(clients: Sequence[Graph], model: nn.Module) -> None:
+    """Raise unless all graphs or none have what the model reads; no weight means 1."""
+    for name in ("edge_attr", "edge_type", "edge_time", "node_type"):
+        lacking = [client for client, graph in enumerate(clients) if not graph.has(name)]
+        if 0 < len(lacking) < len(clients) and name in reads(model).names:
+            raise ValueError(
+                f"Expected all clients to have {name}, which {type(model).__name__} reads, or "
+                f"none of them, but got none for clients {lacking}"
             )
 
 

@@ -10,12 +10,13 @@ import torch
 
 from ...graph import Graph
 from ...progress import shown
+from ...seeds import fold_in
 from ..gate.guard import OwnTensors, unchanged
 from ..gate.limits import Limits
 from ..method.checks import as_number, check_names
 from ..method.message import Message, Params, compact
 from ..method.method import Method, State
-from ..seeds import fold_in, stage
+from ..seeds import stage
 from ..training.train import Trained, train
 from . import Answer, Value
 

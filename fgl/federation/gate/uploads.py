@@ -280,7 +280,7 @@ def _too_far(
             if value > times * median and value > (1.0 if was is None else was):
                 why = f"over {times:g} times the median, {median:.4g}"
             elif was is not None and value > most * max(was, 1.0):
-                why = f"over {most:g} times what was sent, {was:.4g}"
+                why = f"over {most:g} times what was sent, {was:.4g}: try a lower learning rate"
             if why:
                 diverged.setdefault(
                     client, Diverged(f"{key} changed by {value:.4g}, which is {why}")

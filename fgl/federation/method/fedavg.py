@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +18,7 @@ from .compose import layer
 from .inbox import Broadcast, Inbox
 from .message import Message, Params
 from .method import Loss, Method, Receive, State, Training
-from .models import check_untied
+from .models import check_has_shapes, check_untied
 
 
 @layer
@@ -41,7 +42,8 @@ def fedavg(
 
     Raises:
         TypeError: if `model` is no module.
-        ValueError: for another target beside a loss, which would not read it.
+        ValueError: for another target beside a loss, which would not read it, or lazy layers that
+            have not seen data.
 
     Example:
         >>> fedavg(fgl.nn.GCN(4, 8, 2)).send.__name__
@@ -51,6 +53,7 @@ def fedavg(
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"Expected model to be a torch.nn.Module, but got {type(model).__name__}")
+    check_has_shapes(model)
     if loss is not None and target != CLASSES:
         raise ValueError("Expected target to be left out beside a loss, but got one")
     return Method(
@@ -77,7 +80,7 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
         for parameters whose names or shapes are not the model's, and for a model whose output is
         too small: fewer classes than the labels have, or a row per node where the examples are
         pairs. It raises a TypeError for labels that are floating-point numbers if no target is
-        given.
+        given, and for a model that returns no tensor.
 
     Raises:
         ValueError: if parameters of the model are tied.
@@ -114,8 +117,13 @@ def supervised(model: nn.Module, target: Target = CLASSES) -> Loss:
     return loss
 
 
-def _check_output(model: nn.Module, output: Tensor, graph: Graph, target: Target) -> None:
+def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -> None:
     """Raise unless the model speaks of every class, and of pairs where these are the examples."""
+    if not isinstance(output, Tensor):
+        raise TypeError(
+            f"Expected the model to return a tensor, a row an example, but got a "
+            f"{type(output).__name__} of {type(model).__name__}"
+        )
     pairs = graph.edge_label_index is not None
     if pairs and "edge_label_index" not in reads(model).names:
         raise ValueError(

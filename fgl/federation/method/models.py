@@ -88,6 +88,7 @@ class Models:
             module: Any = self.make(graph)
         if not isinstance(module, nn.Module):
             raise TypeError(f"Expected {name} to be a module, but got {type(module).__name__}")
+        check_has_shapes(module, name)
         module.to(graph.device).eval()  # as the method's own in a run, but for local training
         state = module.state_dict()
         check_model({key: state[key] for key in state if key in self.common}, self.common, name)
@@ -133,6 +134,23 @@ def is_under(name: str, modules: Collection[str]) -> bool:
         (True, False)
     """
     return any(name == module or name.startswith(f"{module}.") for module in modules)
+
+
+def check_has_shapes(model: nn.Module, name: str = "model") -> None:
+    """Raise a ValueError if a lazy layer has not seen data yet.
+
+    Example:
+        >>> check_has_shapes(torch.nn.LazyLinear(1))
+        Traceback (most recent call last):
+        ValueError: Expected model to have parameters of known shapes, but got lazy ones in
+            LazyLinear: call it once on a client's data before, model(graph.x, graph.edge_index)
+    """
+    if any(map(nn.parameter.is_lazy, [*model.parameters(), *model.buffers()])):
+        raise ValueError(
+            f"Expected {name} to have parameters of known shapes, but got lazy ones in "
+            f"{type(model).__name__}: call it once on a client's data before, "
+            "model(graph.x, graph.edge_index)"
+        )
 
 
 def check_untied(model: nn.Module, name: str = "the model") -> None:

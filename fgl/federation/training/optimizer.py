@@ -11,7 +11,7 @@ from torch import Tensor, optim
 from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..method.message import Params
-from ..method.method import Adjust, Settle
+from ..method.method import Adjust, OptimizerFactory, Settle
 
 FUSED = (optim.SGD, optim.Adam, optim.AdamW, optim.Adagrad)
 SCALARS = ("step", "mu_product", "eta", "mu")  # of an optimiser's state, one for all entries
@@ -130,6 +130,19 @@ def named(name: str, hook: Adjust) -> Adjust:
 
 def _shape(tensors: Mapping[str, Any], key: str) -> torch.Size | None:
     return getattr(tensors.get(key), "shape", None)
+
+
+def made(optimizer: OptimizerFactory, leaves: Mapping[str, Tensor]) -> optim.Optimizer:
+    """The optimiser of the trained tensors; a sentence where it takes no empty list."""
+    try:
+        return optimizer(list(leaves.values()))
+    except ValueError as error:
+        if leaves:
+            raise
+        raise ValueError(
+            "Expected the model to have a parameter that trains, but got none: "
+            "requires_grad_(True) unfreezes one"
+        ) from error
 
 
 def fused(optimizer: optim.Optimizer) -> optim.Optimizer:

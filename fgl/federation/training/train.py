@@ -20,6 +20,7 @@ from .optimizer import (
     change_grads,
     fused,
     load_state,
+    made,
     named,
     state_of,
     step_settled,
@@ -131,7 +132,7 @@ def minimise(
         ``"name/parameter"``.
 
     Raises:
-        ValueError: if the loss does not depend on `params`.
+        ValueError: if the loss does not depend on `params`, or nothing trains.
         TypeError: if the optimiser keeps what is no tensor.
 
     Example:
@@ -153,7 +154,7 @@ def minimise(
         for name, value in layout.turn(params).items()
     }
     leaves = {name: value for name, value in local.items() if name in names}
-    stepper = fused(optimizer(list(leaves.values())))
+    stepper = fused(made(optimizer, leaves))
     load_state(stepper, leaves, layout.turn(state or {}))
     losses: list[Tensor] = []
     with torch.enable_grad():

@@ -9,9 +9,9 @@ from typing import Any
 from torch import Tensor
 
 from ....graph import Graph
+from ....seeds import fold_in
 from ....transfer import to_host
 from ...method.method import Method, State
-from ...seeds import fold_in
 from ...training.optimizer import SCALARS
 from ...training.train import Trained
 from ..loop import Loop, Ready, Score, kept_optimizer

@@ -23,6 +23,7 @@ from ...training.optimizer import (
     change_grads,
     fused,
     load_state,
+    made,
     state_of,
     step_settled,
 )
@@ -182,7 +183,7 @@ def _optimizer(how: Training, params: Params, leaves: Mapping[str, Tensor]) -> o
         ValueError: if the optimiser is not element-wise, or has hooks: they would see all clients.
     """
     alone = {name: params[name].detach().clone().requires_grad_() for name in leaves}
-    optimizer = how.optimizer(list(alone.values()))
+    optimizer = made(how.optimizer, alone)
     _check_optimizer(optimizer)
     stacked = {id(tensor): leaves[name] for name, tensor in alone.items()}
     groups = [
