@@ -201,3 +201,144 @@ def test_hetero_refuses_what_it_does_not_know() -> None:
     net = fgl.nn.Hetero(torch.nn.Identity(), {"paper": 3, "author": 9}, relations, target="paper")
     with pytest.raises(ValueError, match="Expected x to have 12 columns"):
         fgl.predict(net, {}, graph)
+
+
+def with_attr(both: bool) -> tuple[Any, fgl.Graph]:
+    """PyG's data with features of edges, two columns and one, and the graph made of it."""
+    data = pytest.importorskip("torch_geometric.data").HeteroData()
+    torch.manual_seed(1)
+    data["paper"].x, data["author"].x = torch.rand(4, 3) + 0.1, torch.rand(3, 2) + 0.1
+    data["author"].y = torch.tensor([0, 1, 1])
+    for name, width in (("by", 2), ("edits", 1), ("owns", 0)):
+        store = data["paper", name, "author"]
+        store.edge_index = torch.tensor([[0, 0, 1, 2, 3], [0, 1, 1, 2, 0]])
+        if width:
+            store.edge_attr = torch.rand(5, width) + 0.1
+    graph = fgl.data.from_hetero(data, both=both)
+    return data, graph.replace(x=graph.x.to_dense())
+
+
+class Attending(torch.nn.Module):
+    def __init__(self, relations: list[Any], widths: dict[Any, int]) -> None:
+        super().__init__()
+        pyg, sizes = pytest.importorskip("torch_geometric.nn"), {"paper": 3, "author": 2}
+        convs = {
+            each: pyg.GATv2Conv(
+                (sizes[each[0]], sizes[each[2]]),
+                2,
+                edge_dim=widths[each] or None,
+                add_self_loops=False,
+            )
+            for each in relations
+        }
+        self.conv = pyg.HeteroConv(convs)
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any = None) -> Any:
+        attr = {} if edge_attr_dict is None else {"edge_attr_dict": edge_attr_dict}
+        return self.conv(x_dict, edge_index_dict, **attr)
+
+
+@pytest.mark.filterwarnings("ignore:There exist node types")  # without reverses papers end here
+@pytest.mark.parametrize("both", [False, True])
+def test_features_of_edges_reach_the_network_of_dicts(both: bool) -> None:
+    """As PyG's own loop over the relations gives it, and training reads them."""
+    from torch_geometric.transforms import ToUndirected
+
+    data, graph = with_attr(both)
+    whole = ToUndirected()(data.clone()) if both else data
+    widths = whole.num_edge_features
+    model = Attending(whole.edge_types, widths)
+    net = fgl.nn.Hetero(model, whole.num_node_features, whole.edge_types, "author", widths)
+    want = model(whole.x_dict, whole.edge_index_dict, whole.edge_attr_dict)["author"]
+    assert torch.allclose(fgl.predict(net, dict(net.named_parameters()), graph)[4:], want)
+    bare = fgl.nn.Hetero(model.conv, whole.num_node_features, whole.edge_types, "author", widths)
+    assert torch.allclose(fgl.predict(bare, dict(bare.named_parameters()), graph)[4:], want)
+    other = graph.replace(edge_attr=graph.edge_attr * 3)
+    assert not torch.allclose(fgl.predict(net, dict(net.named_parameters()), other)[4:], want)
+    result = fgl.run(fgl.fedavg(net, train=fgl.Training(num_steps=2)), [graph], num_rounds=2)
+    assert result.history[-1].loss < result.history[0].loss
+
+
+class Told(torch.nn.Module):
+    """What it was told of edges, for the test to see."""
+
+    told: Any = None
+
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any = "default") -> Any:
+        self.told = edge_attr_dict
+        return x_dict
+
+
+class Needing(Told):
+    def forward(self, x_dict: Any, edge_index_dict: Any, edge_attr_dict: Any) -> Any:
+        return x_dict
+
+
+def test_features_of_edges_that_do_not_fit_are_refused() -> None:
+    data, graph = with_attr(False)
+    columns, relations, widths = data.num_node_features, data.edge_types, data.num_edge_features
+    without, told = graph.replace(edge_attr=None), Told()
+    fgl.predict(fgl.nn.Hetero(told, columns, relations, "author", widths), {}, without)
+    assert told.told == "default"
+    fgl.predict(fgl.nn.Hetero(told, columns, relations, "author", widths), {}, graph)
+    assert list(told.told) == relations[:2]
+    with pytest.raises(ValueError, match="have edge_attr, which Needing's forward reads as edge_a"):
+        fgl.predict(fgl.nn.Hetero(Needing(), columns, relations, "author"), {}, without)
+    with pytest.raises(ValueError, match="Expected edge_columns to name .* all 3 columns"):
+        fgl.predict(fgl.nn.Hetero(Told(), columns, relations, "author"), {}, graph)
+    turned = dict(zip(relations[:2], (1, 2), strict=True))
+    with pytest.raises(ValueError, match="Expected edge_attr to be 0 outside the columns"):
+        fgl.predict(fgl.nn.Hetero(Told(), columns, relations, "author", turned), {}, graph)
+    with pytest.raises(ValueError, match="Expected edge_columns to be of"):
+        fgl.nn.Hetero(Told(), columns, relations, "author", {("a", "b", "c"): 1})
+    with pytest.raises(ValueError, match="Expected Silent's forward to have edge_attr_dict"):
+        fgl.nn.Hetero(Silent(), columns, relations, "author", widths)
+
+
+class Silent(torch.nn.Module):
+    def forward(self, x_dict: Any, edge_index_dict: Any) -> Any:
+        return x_dict
+
+
+BY, WROTE = ("paper", "by", "author"), ("author", "wrote", "paper")
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"columns": {"author": 2, "paper": 3}, "relations": []}, "Expected relations to name .* 2 in"),
+    ({"columns": {"author": 2, "paper": 3}}, "to join these types, but got one from"),
+    ({"columns": {"paper": 2, "author": 3}}, "Expected x to be 0 outside the columns"),
+    ({"columns": {"paper": 5}, "relations": [], "target": "paper"}, "Expected columns to name"),
+    ({"relations": [BY]}, "Expected relations to name the graph's 2 in their order"),
+    ({"relations": [WROTE, BY]}, "Expected edges of .* to join these types, but got one from"),
+    ({"target": "paper"}, "training nodes to be of the target 'paper', but got one of 'author'"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG, ids=range(len(WRONG)))
+def test_names_that_do_not_fit_the_graph_are_refused(change: Any, message: str) -> None:
+    graph, columns, relations = typed()
+    given = {"columns": columns, "relations": relations, "target": "author"} | change
+    net = fgl.nn.Hetero(Silent(), **given)
+    with pytest.raises(ValueError, match=message):
+        fgl.predict(net, {}, graph)
+
+
+def test_a_clients_columns_are_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, columns, relations = typed()
+    net, calls = fgl.nn.Hetero(Silent(), columns, relations, target="author"), []
+    count = torch.Tensor.count_nonzero
+    monkeypatch.setattr(
+        torch.Tensor, "count_nonzero", lambda x: (calls.append(x.shape), count(x))[1]
+    )
+    for _ in range(3):
+        fgl.predict(net, {}, graph)
+    assert calls.count(graph.x.shape) == 1
+
+
+def test_networks_of_dicts_train_one_by_one_without_a_warning(
+    recwarn: pytest.WarningsRecorder,
+) -> None:
+    graph, columns, relations = typed()
+    net = fgl.nn.Hetero(networks(relations)["HGT"], columns, relations, target="author")
+    method = fgl.fedavg(net, train=fgl.Training(num_steps=1))
+    result = fgl.run(method, [graph] * 4, num_rounds=1)
+    assert not result.history[0].one_by_one
+    assert not [each for each in recwarn if "one client after the other" in str(each.message)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -363,3 +364,26 @@ def test_public_dblp_four_area() -> None:
     assert made.edge_type.bincount().tolist() == [41794, 14376, 41794, 14376]
     assert made.x.shape == (28871, 8941) and made.num_train == 4057
     assert made.y[made.train_mask].bincount().tolist() == [1197, 745, 1109, 1006]
+
+
+def fits(made: fgl.Graph, columns: dict[str, int]) -> bool:
+    """Whether each type's features lie in the columns that the pages give it."""
+    start = dict(zip(range(3), [0, *accumulate(columns.values())], strict=False))
+    end = dict(enumerate(accumulate(columns.values())))
+    col, kind = made.x.pattern.col, made.node_type[made.x.pattern.row]
+    return made.num_features == end[2] and all(
+        int(col[kind == k].min()) == start[k] and int(col[kind == k].max()) == end[k] - 1
+        for k in range(3)
+    )
+
+
+def test_the_columns_that_the_pages_give() -> None:
+    page = (Path(__file__).parents[1] / "docs/guides/typed_graphs.md").read_text()
+    assert "| 0 `paper`, words | 8920 | 100 |" in page
+    assert "| 2 `conf`, a column each | 20 | 12 |" in page
+    assert fits(fgl.data.bibliography(), {"paper": 100, "author": 1, "conf": 12})
+    try:
+        made = fgl.data.load("dblp_four_area")
+    except FileNotFoundError:
+        pytest.skip("dblp_four_area is not there")
+    assert fits(made, {"paper": 8920, "author": 1, "conf": 20})

@@ -2,34 +2,50 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.weak import WeakTensorKeyDictionary
+
+Relation = tuple[str, str, str]
+_seen = WeakTensorKeyDictionary()  # tensors to the columns that they were found to fit
 
 
 class Hetero(nn.Module):
     """A model of PyG on ``x_dict, edge_index_dict`` (`HeteroConv`, HGT), called with a typed graph.
 
     Types are cut out of the graph again: each with its own columns of the features, and the edges
-    of each relation in the numbers of their types. Sizes of types differ between clients, so they
-    train one after the other.
+    of each relation in the numbers of their types, with its own columns of the edges' features if
+    the model reads them. Sizes of types differ between clients, so they train one after the other.
 
     Args:
-        model: called as ``model(x_dict, edge_index_dict)``; returns a row for each node of the
-            target, or a dict of types that has it.
-        columns: type of nodes to its number of features, in the order of the graph's types.
-        relations: ``(source type, name, target type)``, in the order of the graph's relations.
+        model: called as ``model(x_dict, edge_index_dict)``, and with ``edge_attr_dict=`` if its
+            forward names that; returns a row for each node of the target, or a dict of types that
+            has it.
+        columns: type of nodes to its number of features, in the order of the graph's types. A type
+            without features has one.
+        relations: ``(source type, name, target type)``, in the order of the graph's relations. Of
+            `typed_graph` with ``both=True`` reverses come after all others, in their order.
         target: the type that has labels.
+        edge_columns: relation to its number of features of edges, in the order in which the graph
+            got them. Reverses of ``both=True`` are named too, behind the others, with the same
+            numbers: they have the same columns. A relation with 0, or not named, has no features.
 
     Shapes:
         x: float ``[num_nodes, sum of columns]``, dense; edge_index: int64 ``[2, E]``; node_type:
-        int64 ``[num_nodes]``; edge_type: int64 ``[E]``; output: ``[num_nodes, out_channels]``, 0
-        for nodes of other types.
+        int64 ``[num_nodes]``; edge_type: int64 ``[E]``; edge_attr: float ``[E, columns]``;
+        train_mask: bool ``[num_nodes]``, looked at for the types of examples alone; output:
+        ``[num_nodes, out_channels]``, 0 for nodes of other types.
 
     Raises:
-        ValueError: if the target or an end of a relation is no type.
+        ValueError: if the target or an end of a relation is no type, or `edge_columns` names no
+            relation or the model does not read them; in a call, if the graph has other types,
+            relations, ends of relations or columns, or trains on nodes of another type, or lacks
+            the features of edges that the model needs.
 
     Example:
         >>> class Sizes(torch.nn.Module):
@@ -43,23 +59,40 @@ class Hetero(nn.Module):
                 [3.]])
     """
 
+    one_by_one = True  # types are of other sizes at each client: no batch
+
     def __init__(
         self,
         model: nn.Module,
         columns: Mapping[str, int],
-        relations: Sequence[tuple[str, str, str]],
+        relations: Sequence[Relation],
         target: str,
+        edge_columns: Mapping[Relation, int] | None = None,
     ) -> None:
         super().__init__()
         ends = [end for source, _, other in relations for end in (source, other)]
-        unknown = [name for name in (target, *ends) if name not in columns]
+        unknown: list[Any] = [name for name in (target, *ends) if name not in columns]
         if unknown:
             raise ValueError(f"Expected a type of {list(columns)}, but got {unknown[0]!r}")
-        self.model, self.target = model, target
         self.columns, self.relations = dict(columns), [tuple(each) for each in relations]
+        self.edge_columns = {tuple(of): width for of, width in (edge_columns or {}).items()}
+        unknown = [of for of in self.edge_columns if of not in self.relations]
+        if unknown:
+            raise ValueError(
+                f"Expected edge_columns to be of {self.relations}, but got {unknown[0]}"
+            )
+        self.model, self.target = model, target
+        self._reads_attr, self._needs_attr = _reads_attr(model, any(self.edge_columns.values()))
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, *, node_type: Tensor, edge_type: Tensor
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        *,
+        node_type: Tensor,
+        edge_type: Tensor,
+        edge_attr: Tensor | None = None,
+        train_mask: Tensor | None = None,
     ) -> Tensor:
         if torch._C._are_functorch_transforms_active():
             raise RuntimeError(
@@ -71,19 +104,110 @@ class Hetero(nn.Module):
                 f"Expected x to have {sum(self.columns.values())} columns, those of "
                 f"{list(self.columns)}, but got {x.shape[1]}"
             )
+        self._check_types(node_type, edge_index, edge_type, train_mask)
         nodes = [(node_type == k).nonzero().squeeze(1) for k in range(len(self.columns))]
         bounds = pairwise([0, *accumulate(self.columns.values())])
         x_dict = {
             name: x[own, start:end]
             for name, own, (start, end) in zip(self.columns, nodes, bounds, strict=True)
         }
+        _check_columns("x", x, x_dict, self.columns)
         place = torch.zeros_like(node_type)
         for own in nodes:
             place[own] = torch.arange(len(own), device=x.device)
         local = place[edge_index]
         edges = {each: local[:, edge_type == k] for k, each in enumerate(self.relations)}
-        out = self.model(x_dict, edges)
+        out = self.model(x_dict, edges, **self._attr(edge_type, edge_attr))
         out = out[self.target] if isinstance(out, dict) else out
         rows = nodes[list(self.columns).index(self.target)]
         everybody: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
         return everybody
+
+    def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
+        """The features of edges by relation, if the model reads them and the graph has them."""
+        if edge_attr is None and self._needs_attr:
+            raise ValueError(
+                f"Expected the graph to have edge_attr, which {type(self.model).__name__}'s "
+                "forward reads as edge_attr_dict, but got none"
+            )
+        if edge_attr is None or not self._reads_attr:
+            return {}
+        widths, width = list(self.edge_columns.values()), edge_attr.shape[1]
+        first = widths[: len(widths) // 2]
+        shared = widths == first * 2 and sum(first) == width  # reverses have the same columns
+        if not shared and sum(widths) != width:
+            raise ValueError(
+                f"Expected edge_columns to name the relations of all {width} columns of edge_attr, "
+                f"but got {self.edge_columns}"
+            )
+        bounds = list(pairwise([0, *accumulate(first if shared else widths)]))
+        blocks = zip(self.edge_columns, bounds * 2 if shared else bounds, strict=True)
+        cut = {
+            of: edge_attr[edge_type == self.relations.index(of), start:end]
+            for of, (start, end) in blocks
+            if start < end
+        }
+        _check_columns("edge_attr", edge_attr, cut, self.edge_columns)
+        return {"edge_attr_dict": cut}
+
+    def _check_types(
+        self, node_type: Tensor, edge_index: Tensor, edge_type: Tensor, mask: Tensor | None
+    ) -> None:
+        """Refuse a graph of other types or relations; names are not in it, numbers are."""
+        types = list(self.columns)
+        for name, of, known in (
+            ("columns", node_type, types),
+            ("relations", edge_type, self.relations),
+        ):
+            if len(of) and int(of.max()) >= len(known):
+                raise ValueError(
+                    f"Expected {name} to name the graph's {int(of.max()) + 1} in their order, but "
+                    f"got {known}"
+                )
+        wanted = [[types.index(each[end]) for each in self.relations] for end in (0, 2)]
+        got = node_type[edge_index]
+        wrong = (got != node_type.new_tensor(wanted)[:, edge_type]).any(0).nonzero()
+        if len(wrong):
+            source, other = (types[kind] for kind in got[:, wrong[0, 0]].tolist())
+            raise ValueError(
+                f"Expected edges of {self.relations[int(edge_type[wrong[0, 0]])]} to join these "
+                f"types, but got one from {source!r} to {other!r}: columns and relations stand in "
+                "the order of the graph's"
+            )
+        strange = node_type != types.index(self.target)
+        if mask is not None and mask.shape == strange.shape and (mask & strange).any():
+            kind = types[int(node_type[mask & strange][0])]
+            raise ValueError(
+                f"Expected training nodes to be of the target {self.target!r}, but got one of "
+                f"{kind!r}"
+            )
+
+
+def _reads_attr(model: nn.Module, given: bool) -> tuple[bool, bool]:
+    """Whether a model reads `edge_attr_dict`, and whether it needs it."""
+    parameters = inspect.signature(model.forward).parameters
+    if "edge_attr_dict" in parameters:
+        default = parameters["edge_attr_dict"].default
+        return True, default is inspect.Parameter.empty
+    takes = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    if given and not takes:
+        raise ValueError(
+            f"Expected {type(model).__name__}'s forward to have edge_attr_dict, since edge_columns "
+            f"are given, but got {list(parameters)}"
+        )
+    return given, False
+
+
+def _check_columns(
+    name: str, whole: Tensor, cut: Mapping[Any, Tensor], columns: Mapping[Any, int]
+) -> None:
+    """Refuse numbers outside the columns of their type; each tensor is looked at once."""
+    known = tuple(columns.items())
+    if _seen.get(whole) == known:
+        return
+    if int(whole.count_nonzero()) != sum(int(each.count_nonzero()) for each in cut.values()):
+        raise ValueError(
+            f"Expected {name} to be 0 outside the columns of each one's own type, but got other "
+            f"numbers: columns {dict(columns)} stand in the order of the graph's"
+        )
+    _seen[whole] = known

@@ -127,6 +127,9 @@ def _refused(method: Method, clients: Sequence[Graph]) -> str:
     padded = len(sizes) > 1 or method.train.batches is not None or reads(method.model).edge_index
     if mixing and padded:
         return f"{type(mixing[0]).__name__} would mix padded nodes in"
+    alone = [m for m in method.model.modules() if getattr(m, "one_by_one", False)]
+    if alone:
+        return f"{type(alone[0]).__name__} takes one client at a time"
     try:
         check_kind(clients, range(len(clients)))
         check_optimizer(method.train.optimizer)
