@@ -222,7 +222,8 @@ def draw(found: Found) -> None:
                               markersize=5, capsize=2.5)  # fmt: skip
         base = [each["test"] for each in scores(found, "FedAvg", task).values()]
         axes.axvline(statistics.mean(base), color="#c0742c", linewidth=0.8, alpha=0.6)
-        axes.set_title(f"{column.title}{', less is better' * column.less}", fontsize=10)
+        told = f"{column.title}{', less is better' * column.less}"
+        axes.set_title(told.replace(", ", ",\n"), fontsize=10)
         if column.less:
             axes.invert_xaxis()  # the best stand at the right in every panel
         axes.grid(alpha=0.3)
