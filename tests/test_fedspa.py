@@ -13,7 +13,7 @@ from torch import Tensor
 
 import fgl
 from fgl.methods import fedspa
-from fgl.methods.fedspa import feature_energy
+from fgl.methods.fedspa import distances, feature_energy, shares
 
 LR = 0.3
 CLIENTS = double(graphs((11, 9, 13)))
@@ -220,3 +220,14 @@ def test_what_it_refuses() -> None:
     collection = fgl.Graph(CLIENTS[0].x, CLIENTS[0].edge_index, batch=torch.zeros(11).long())
     with pytest.raises(ValueError, match="examples to be nodes"):
         fgl.predict(net(), params, collection)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_two_clients_weigh_alike_however_their_distances_are_rounded(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for size in (3, 30, 300):
+        squares = {"a.alike_low": torch.rand(2, size, generator=generator, dtype=dtype)}
+        weight = shares(distances(squares, ".alike_"))
+        assert weight.tolist() == [0.5, 0.5]
+    far = torch.tensor([1.0, 1.001], dtype=dtype)  # a difference that is none of rounding counts
+    assert shares(far)[0] > 0.7

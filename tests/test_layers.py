@@ -321,6 +321,9 @@ OTHER_MODELS = {
     "feddep": fgl.fedavg(fgl.nn.DeepNeighbours(3, 4, 2)),
     "adafgl": fgl.fedavg(fgl.nn.AdaFGL(fgl.nn.GCN(3, 4, 2), 3, 4, 2)),
 }
+MOMENTUM = partial(torch.optim.SGD, lr=0.1, momentum=0.9)  # plain SGD has no other `lr`
+for name in ("scaffold", "feddc"):
+    OTHER_MODELS[name] = replace(PLAIN, train=Training(MOMENTUM))
 ARGUMENTS = [
     (name, key)
     for name in public_builders()

@@ -198,9 +198,13 @@ def distances(squares: Params, kind: str) -> Tensor:
 def shares(distance: Tensor) -> Tensor:
     """Weights of clients, ``exp(-(d - min d) / (max d - min d))`` over their sum, float ``[K]``.
 
+    Distances that differ by rounding alone are equal: two clients are always as far from their
+    mean, and their last bits would say who has .73.
+
     Example:
-        >>> shares(torch.tensor([3.0, 3.0]))
+        >>> shares(torch.tensor([3.0, 3.0 + 1e-6]))
         tensor([0.5000, 0.5000])
     """
     above = distance - distance.min()
-    return (-above / torch.where(above.max() > 0, above.max(), 1)).softmax(0)
+    rounding = 64 * torch.finfo(distance.dtype).eps * distance.max()
+    return (-above / torch.where(above.max() > rounding, above.max(), torch.inf)).softmax(0)

@@ -73,7 +73,7 @@ def sampled_node_task(
         >>> model = fgl.nn.SAGE(whole.num_features, 8, whole.num_classes)
         >>> task = sampled_node_task(whole, clients, model, torch.optim.Adam, batch_size=128)
         >>> len(task.fedavg.train.batches(clients[0], {}))
-        6
+        4
     """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
