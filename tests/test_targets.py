@@ -248,9 +248,7 @@ def test_a_client_weighs_by_its_known_answers(at_once: Any, batch_size: int | No
     result = fgl.run(method, clients, num_rounds=1, clients_at_once=at_once)
     assert result.history[0].zero_weight == [0]
     assert result.outbox[0]["model"]["w"] == (1 * 1.0 + 3 * 3.0) / 4
-    with pytest.warns(
-        UserWarning, match="0 from all: .*no client has a training example with a known"
-    ):
+    with pytest.warns(UserWarning, match="0 from all: .*no client has a training example"):
         result = fgl.run(method, [clients[0]] * 2, num_rounds=1, clients_at_once=at_once)
     assert result.history[0].zero_weight == [0, 1]
     assert result.outbox[0]["model"]["w"] == 0
