@@ -155,7 +155,7 @@ def test_the_picture_of_errors_has_the_least_at_the_right(
     (tmp_path / "docs/images").mkdir(parents=True)
     matrix.draw(matrix.load(path))
     (axes,) = panels
-    assert axes.xaxis_inverted() and axes.get_title().endswith(", less is better")
+    assert axes.xaxis_inverted() and axes.get_title().endswith(",\nless is better")
 
 
 def test_what_a_score_does_not_tell_stands_beside_it(tmp_path: Path) -> None:
