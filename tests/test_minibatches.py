@@ -14,7 +14,14 @@ from torch import Tensor, optim
 from torch.func import functional_call
 
 import fgl
-from fgl.federation import Method, Ragged, Training, train
+from fgl.federation import (
+    Method,
+    Ragged,
+    Training,
+    graph_minibatches,
+    node_minibatches,
+    train,
+)
 from fgl.losses import cross_entropy
 
 ADAM = partial(optim.Adam, lr=0.02)
@@ -95,6 +102,18 @@ def test_a_client_without_steps_stays() -> None:
     )
     assert same(run.outbox[4]["model"], method.initial())
     assert not same(run.outbox[0]["model"], method.initial())
+
+
+def test_an_example_without_an_answer_is_not_drawn() -> None:
+    none = torch.zeros(2, 0, dtype=torch.int64)
+    y = torch.tensor([[0.0, torch.nan], [torch.nan, torch.nan], [1.0, 2.0], [torch.nan, 3.0]])
+    nodes = fgl.Graph(torch.ones(4, 1), none, y=y, train_mask=torch.tensor([1, 1, 1, 0]).bool())
+    drawn = [seen.train_mask for seen, _ in node_minibatches(nodes, {}, batch_size=1)]
+    assert torch.stack(drawn).sum(0).tolist() == [1, 0, 1, 0]
+    many = fgl.Graph(torch.arange(4.0).unsqueeze(1), none, y=y, batch=torch.arange(4))
+    for size in (2, 8):
+        seen = [part.x for part, _ in graph_minibatches(many, {}, batch_size=size)]
+        assert sorted(torch.cat(seen).flatten().tolist()) == [0.0, 2.0, 3.0]
 
 
 def test_nobody_has_a_step() -> None:

@@ -324,12 +324,19 @@ def test_both_penalties_of_fedpub_have_their_gradient() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, "all"])
-def test_a_client_without_an_example_keeps_its_masks(at_once: Any) -> None:
+@pytest.mark.parametrize("lacks", ["examples", "answers"])
+def test_a_client_without_an_example_keeps_its_masks(at_once: Any, lacks: str) -> None:
     """The penalties alone would make them 0, and with them the model that it uses."""
-    none = torch.zeros(CLIENTS[1].num_nodes, dtype=torch.bool)
-    clients = [CLIENTS[0], CLIENTS[1].replace(train_mask=none)]
-    adam = partial(torch.optim.Adam, lr=0.1)
-    learns = replace(FEDAVG, train=fgl.Training(adam, num_steps=4))
+    train = fgl.Training(partial(torch.optim.Adam, lr=0.1), num_steps=4)
+    if lacks == "examples":
+        none = torch.zeros(CLIENTS[1].num_nodes, dtype=torch.bool)
+        learns = replace(FEDAVG, train=train)
+        clients = [CLIENTS[0], CLIENTS[1].replace(train_mask=none)]
+    else:
+        learns = fgl.fedavg(FEDAVG.model, train=train, target=fgl.targets.ANSWERS)
+        answers = [torch.nn.functional.one_hot(g.labels).to(g.x.dtype) for g in CLIENTS[:2]]
+        answers[1] = torch.full_like(answers[1], torch.nan)
+        clients = [g.replace(y=y, num_classes=None) for g, y in zip(CLIENTS, answers, strict=False)]
     states = run(fedpub(learns, PROBES), clients, clients_at_once=at_once).client_states
     ones, moved = ({n: p for n, p in states[k]["own"].items() if MASK in n} for k in (1, 0))
     assert all((mask == 1).all() for mask in ones.values())

@@ -64,7 +64,7 @@ def fedpub(
 
     As the public code, but for the penalties: there they have no gradient, since ``state_dict()``
     detaches its tensors, and the paper's loss asks for one. And a client without a training example
-    has none, since they alone would make its masks 0.
+    that has an answer has none, since they alone would make its masks 0.
 
     Args:
         fedavg: what clients train, send and use; its server averages. The public code keeps Adam's
@@ -130,8 +130,7 @@ def fedpub(
         size = sum((params[n].abs().sum() for n in ones), torch.zeros_like(total))
         apart = [params[name] - context["received"][name].detach() for name in weights]
         far = torch.stack([torch.linalg.vector_norm(each) for each in apart]).sum()
-        mask = graph.train_mask
-        some = torch.ones_like(total) if mask is None else mask.any().to(total.dtype)
+        some = torch.as_tensor(graph.num_train > 0, dtype=total.dtype, device=total.device)
         later = context["aggregated"].to(total.dtype)
         penalty: Tensor = sparsity * size + later * proximity * far
         return total + some * penalty

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...checks import check_count
 from ...graph import Graph
+from ...graph.facts import answered
 from ...progress import shown
 from ..method.method import Training
 
@@ -130,12 +131,14 @@ def node_minibatches(
 def training_examples(graph: Graph) -> Tensor:
     """Indices of the training examples, int64: nodes, or a collection's graphs; all without a mask.
 
+    Those whose answers are all unknown are not among them, as in `Graph.num_train`.
+
     Example:
         >>> graph = fgl.Graph(torch.ones(2, 1), torch.zeros(2, 0, dtype=torch.int64))
         >>> training_examples(graph)
         tensor([0, 1])
     """
-    return graph.training_mask.nonzero().squeeze(1)
+    return answered(graph.training_mask, graph.y).nonzero().squeeze(1)
 
 
 def with_train_mask(graph: Graph, mask: Tensor) -> Graph:
