@@ -12,7 +12,7 @@ import pytest
 from harness import leaderboard_page as page
 from harness.critical import critical_difference, ranking
 from harness.rows import spelled
-from papers.leaderboard import BLOCKS, WORSE_BLOCKS, cells, entrants
+from papers.leaderboard import BLOCKS, PRINTED_BLOCKS, WORSE_BLOCKS, cells, entrants
 from papers.matrix import SEEDS, TUNING_SEED
 from scipy.stats import friedmanchisquare
 
@@ -111,7 +111,11 @@ def test_a_run_that_was_stopped_goes_on(made: Any, tmp_path: Path) -> None:
 
 def test_cells_come_block_after_block() -> None:
     every = cells()
-    assert [cell[1:] for cell in every[:: len(entrants())]] == [*BLOCKS, *WORSE_BLOCKS]
+    assert [cell[1:] for cell in every[:: len(entrants())]] == [
+        *BLOCKS,
+        *WORSE_BLOCKS,
+        *PRINTED_BLOCKS,
+    ]
     assert BLOCKS[0] == ("cora", "disjoint") and len({*every}) == len(every)
     assert {"FedAvg", "Local", "FED-PUB", "FedProx"} == {cell[0] for cell in every[:4]}
 
@@ -199,6 +203,14 @@ def test_worse_data_have_a_table_once_there_is_a_cell(found: dict[str, Any]) -> 
     text = page.text(found)
     assert "| Local | 81.0 | 60.0 |  |  |  |  |" in text and "`label_noise=0.3`" in text
     assert f"6 of {4 * len(BLOCKS)} cells" in text
+
+
+def test_what_a_notebook_prints_stands_beside_our_cell_and_in_no_average(found: Any) -> None:
+    assert "Cora, overlapping-30" not in page.text(found)
+    put(found, "FED-PUB", ("cora", "overlapping-30"), 0.7, 0.72)
+    text = page.text(found)
+    assert "## Cora, overlapping-30" in text and "| FED-PUB | 71.0 ± 1.4 | 75.7 |" in text
+    assert "83.0 % on average over 2 blocks" in text
 
 
 def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:

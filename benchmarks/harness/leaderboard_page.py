@@ -10,6 +10,7 @@ from typing import Any
 from papers.leaderboard import (
     BLOCKS,
     LAYOUTS,
+    PRINTED_BLOCKS,
     PUBLISHED,
     ROUNDS,
     SETTINGS,
@@ -121,7 +122,8 @@ def table(found: Found, block: Block) -> str:
         spread = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
         spread += "" if whole(found, cell) else f" ({len(values)} of its seeds, others diverged)"
         theirs = PUBLISHED.get(cell)
-        printed = f"{theirs[0]:.1f} ± {theirs[1]:.1f}" if theirs else ""
+        printed = f"{theirs[0]:.1f}" if theirs else ""
+        printed += f" ± {theirs[1]:.1f}" if theirs and theirs[2] > 1 else ""
         gains = {n: v - base[n]["test"] for n, v in mine.items() if n in base}
         gain = "" if name == BASE else paired(gains)[0]
         chosen = (made(found, cell) or {})["chosen"]
@@ -314,6 +316,9 @@ def text(found: Found) -> str:
     parts += ["## Ranks\n", ranked(ranks)]
     for block in blocks:
         parts += [f"## {titled(block)}\n", table(found, block)]
+    for block in PRINTED_BLOCKS:
+        if any(scores(found, (name, *block)) for name in entrants()):
+            parts += [f"## {titled(block)}\n", table(found, block)]
     if any(scores(found, (name, "cora", how)) for name in entrants() for how in WORSE):
         parts += ["## With worse data\n", worse(found)]
     parts += ["## What was not run\n", not_run(found)]
