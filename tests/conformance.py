@@ -641,8 +641,12 @@ ROWS: dict[str, Row] = {
         by_examples=False, first=NODES,
     ),
     "fedproto": Row(
-        lambda t: fedproto(t.fedavg), ("nodes", "gat", "overlapping", "own", "sampled", "types"),
-        by_examples=False, first=NODES,
+        lambda t: fedproto(t.fedavg, draw=False),
+        ("nodes", "gat", "overlapping", "own", "sampled", "types"), by_examples=False, first=NODES,
+    ),
+    "fedproto drawn": Row(
+        lambda t: fedproto(t.fedavg), ("nodes", "gat", "own", "types"), by_examples=False,
+        first=NODES,
     ),
     "fedtgp": Row(
         lambda t: fedtgp(t.fedavg, server_epochs=3, server_batch=64),

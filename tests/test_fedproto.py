@@ -39,9 +39,9 @@ def pulled(params: Any, own: fgl.Graph, near: Rows, weight: float) -> Tensor:
     return supervised(params, own) + weight * total / (len(train_nodes(own)) * hidden.shape[1])
 
 
-def trained(base: Any, own: list[fgl.Graph], rounds: int, weight: float, server: Any) -> Any:
+def trained(first: list[Any], own: list[fgl.Graph], rounds: int, weight: float, server: Any) -> Any:
     """The clients' models after so many rounds, and what the server sends then."""
-    models, near = [base.initial() for _ in own], {}
+    models, near = first, {}
     for _ in range(rounds):
         models = [
             sgd(lambda p, g=g, near=near: pulled(p, g, near, weight), m)  # type: ignore[misc]
@@ -65,10 +65,21 @@ def own_data() -> list[fgl.Graph]:
     return [own[0], own[1].replace(train_mask=mask & (y != 0)), own[2]]
 
 
-def test_fedproto_is_the_authors() -> None:
+def first_models(draw: bool, own: list[fgl.Graph]) -> list[Any]:
+    """What the clients of a run start from: steps of no length leave it."""
+    still = fgl.run(fedproto(plain(lr=0.0), draw=draw), own, num_rounds=1, clients_at_once=1)
+    return [still.client_states[k]["model"] for k in range(len(own))]
+
+
+@pytest.mark.parametrize("draw", [True, False])
+def test_fedproto_is_the_authors(draw: bool) -> None:
     base, own, weight = plain(), own_data(), 0.7
-    result = fgl.run(fedproto(base, weight=weight), own, num_rounds=3, clients_at_once=1)
-    models, near = trained(base, own, 3, weight, averaged)
+    how: Any = {} if draw else {"draw": False}
+    result = fgl.run(fedproto(base, weight=weight, **how), own, num_rounds=3, clients_at_once=1)
+    first = first_models(draw, own)
+    others = [apart(first[k], base.initial()) for k in range(3)] + [apart(first[0], first[1])]
+    assert min(others) > 0.1 if draw else max(others) == 0
+    models, near = trained(first, own, 3, weight, averaged)
     for k, model in enumerate(models):
         assert apart(result.client_states[k]["model"], model) < 1e-12
     for c in range(CLASSES):
@@ -122,7 +133,7 @@ def test_fedtgp_is_the_authors(margin: float) -> None:
         kept.append(after)
         return rows
 
-    models, near = trained(base, own, 3, weight, server)
+    models, near = trained([base.initial() for _ in own], own, 3, weight, server)
     for k, model in enumerate(models):
         assert apart(result.client_states[k]["model"], model) < 1e-12
     assert apart(result.server_state["generator"], kept[-1]) < 1e-12

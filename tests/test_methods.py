@@ -26,6 +26,7 @@ from fgl.methods import (
     ring,
     uniform,
 )
+from fgl.methods.own_models import drawn
 
 TASK = known("nodes", 0.0, torch.float64)
 FEDAVG, CLIENTS = TASK.fedavg, TASK.clients
@@ -162,11 +163,37 @@ def test_own_models_are_what_clients_use() -> None:
         assert same(dict(used), state["model"])
     assert same(dict(result.outbox[0]), dict(run(FEDAVG, CLIENTS).outbox[0]))
     ego = known("ego", 0.0, torch.float32)
-    drawn, message = own_models(ego.fedavg, draw=True), {"model": ego.fedavg.initial()}
-    one, two = (drawn.receive(message, {}, own)[0] for own in ego.clients[:2])
+    method, message = own_models(ego.fedavg, draw=True), {"model": ego.fedavg.initial()}
+    one, two = (method.receive(message, {}, own)[0] for own in ego.clients[:2])
     assert not same(dict(one), dict(two))
-    with pytest.raises(TypeError, match="GATConv to have reset_parameters"):
-        own_models(known("gat", 0.0, torch.float32).fedavg, draw=True)
+    stays = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(1))])
+    with pytest.raises(TypeError, match="ParameterList to have reset_parameters"):
+        own_models(fgl.fedavg(torch.nn.Sequential(torch.nn.Linear(1, 1), stays)), draw=True)
+
+
+NETWORKS: dict[str, Any] = {
+    "gcn": fgl.nn.GCN(3, 8, 4),
+    "gat": fgl.nn.GAT(3, 8, 4, heads=2),
+    "sage": fgl.nn.SAGE(3, 8, 4),
+    "rgcn": fgl.nn.RGCN(3, 8, 4, num_relations=3, num_bases=2),
+    "spa": fgl.nn.SPA(3, 8, 4),
+    "aux": fgl.nn.AuxSAGE(3, 8, 4),
+}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_are_drawn_anew(name: str) -> None:
+    """All but what is constant at first, by the same law."""
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        again = drawn(NETWORKS[name])
+    for key, before in NETWORKS[name].state_dict().items():
+        after, most = again[key], before.abs().max()
+        if not most:
+            assert torch.equal(before, after), key
+        else:
+            assert not torch.equal(before, after), key
+            assert after.abs().max() < 4 * most or after.numel() < 8, key
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fedopt adam", "mix updates", "fedamp", "pfedgraph"])

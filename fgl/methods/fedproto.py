@@ -30,14 +30,15 @@ from .own_models import own_models
 
 
 @layer
-def fedproto(fedavg: Method, *, weight: float = 1.0) -> Method:
+def fedproto(fedavg: Method, *, weight: float = 1.0, draw: bool = True) -> Method:
     """Clients keep their models; what travels is each class's mean embedding (FedProto).
 
-    After training client i sends ``C_i^c``, the mean embedding of its training examples of class c
-    (Eq. 3). The server sends everybody ``C^c``, the mean over the clients that have the class, and
-    a client minimises ``loss + lambda mean_v ||h_v - C^{y_v}||^2 / d`` over its training examples v
-    and the d entries of an embedding. There is no such term in the first round, nor for a class
-    that nobody has sent. A class that no participant has keeps its earlier ``C^c``.
+    Every client draws its first model. After training client i sends ``C_i^c``, the mean embedding
+    of its training examples of class c (Eq. 3). The server sends everybody ``C^c``, the mean over
+    the clients that have the class, and a client minimises ``loss + lambda mean_v ||h_v -
+    C^{y_v}||^2 / d`` over its training examples v and the d entries of an embedding. There is no
+    such term in the first round, nor for a class that nobody has sent. A class that no participant
+    has keeps its earlier ``C^c``.
 
     The paper's Eq. 6 weighs the clients by their examples and its Eq. 7 compares means; this is the
     authors' code, but for one thing: there an embedding is taken in the passes of the last epoch,
@@ -47,9 +48,11 @@ def fedproto(fedavg: Method, *, weight: float = 1.0) -> Method:
         fedavg: what clients train; its model takes ``return_embedding=True``, and its examples have
             class labels.
         weight: lambda, at least 0; the authors' 1.
+        draw: whether clients draw their first models, as the authors' do; else all start from the
+            common one. Networks that differ start from their own first tensors either way.
 
     Raises:
-        TypeError: if the model does not take ``return_embedding``.
+        TypeError: if the model does not take ``return_embedding``, or cannot be drawn, see `drawn`.
         ValueError: if the weight is negative, or the server of `fedavg` does more than average;
             when a client has no class labels, or embeddings of something other than its examples.
 
@@ -77,17 +80,17 @@ def fedproto(fedavg: Method, *, weight: float = 1.0) -> Method:
         message: Message = {"prototypes": new, "classes": known | there}
         return Broadcast(message, inbox.num_clients), {**state, **message}
 
-    return replace(near_prototypes(fedavg, weight), aggregate=aggregate)
+    return replace(near_prototypes(fedavg, weight, draw=draw), aggregate=aggregate)
 
 
-def near_prototypes(fedavg: Method, weight: float) -> Method:
+def near_prototypes(fedavg: Method, weight: float, *, draw: bool = False) -> Method:
     """The clients of FedProto and FedTGP: they send prototypes, and stay near those they get.
 
     Example:
         >>> near_prototypes(fgl.fedavg(fgl.nn.GCN(2, 8, 3)), 1.0).send.__name__
         'send'
     """
-    base = own_models(fedavg)
+    base = own_models(fedavg, draw=draw and fedavg.models is None)
     with observed(fedavg.model):
         pass  # raises where the model has no embeddings
 

@@ -64,6 +64,13 @@ class AuxSAGE(nn.Module):
         self.head = nn.Linear(2 * hidden_channels, out_channels)
         self.dropout, self.sigma = dropout, sigma
 
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                layer.reset_parameters()
+        nn.init.normal_(self.aux)
+
     def forward(
         self,
         x: Features,

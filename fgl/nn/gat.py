@@ -53,10 +53,15 @@ class GATConv(nn.Module):
         self.lin = Linear(in_channels, heads * out_channels)
         self.att_src = nn.Parameter(torch.empty(1, heads, out_channels))
         self.att_dst = nn.Parameter(torch.empty(1, heads, out_channels))
-        self.bias = nn.Parameter(torch.zeros(heads * out_channels if concat else out_channels))
-        bound = math.sqrt(6 / (heads + out_channels))  # Glorot over the last two dimensions, as PyG
+        self.bias = nn.Parameter(torch.empty(heads * out_channels if concat else out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Its own; the linear map has one too."""
+        bound = math.sqrt(6 / sum(self.att_src.shape[1:]))  # Glorot over these two, as PyG
         nn.init.uniform_(self.att_src, -bound, bound)
         nn.init.uniform_(self.att_dst, -bound, bound)
+        nn.init.zeros_(self.bias)
 
     def forward(self, x: Features, edges: Edges) -> Tensor:
         matrix = adjacency(edges, x.shape[0]).with_self_loops

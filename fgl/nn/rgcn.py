@@ -61,10 +61,16 @@ class RGCNConv(nn.Module):
         if num_bases is not None:
             check_count(num_bases=num_bases)
             self.comp = nn.Parameter(torch.empty(num_relations, num_bases))
-            nn.init.xavier_uniform_(self.comp)
         self.root = nn.Parameter(torch.empty(in_channels, out_channels))
-        self.bias = nn.Parameter(torch.zeros(out_channels))
+        self.bias = nn.Parameter(torch.empty(out_channels))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw all parameters anew: Glorot-uniform matrices, biases 0."""
+        if self.num_bases is not None:
+            nn.init.xavier_uniform_(self.comp)
         nn.init.xavier_uniform_(self.root)
+        nn.init.zeros_(self.bias)
         for matrix in self.weight:
             nn.init.xavier_uniform_(matrix)
 

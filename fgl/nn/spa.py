@@ -48,6 +48,11 @@ class SPAConv(nn.Module):
         self.together = glorot(SPLITS, SPLITS)
         self.balance = nn.Linear(out_channels, 1)
 
+    def reset_parameters(self) -> None:
+        """Its own; the linear maps have one too."""
+        for own in self.parameters(recurse=False):
+            nn.init.xavier_uniform_(own)
+
     def forward(self, x: Features, edges: SparseMatrix, kinds: Sequence[SparseMatrix]) -> Tensor:
         high: Tensor = self.high(x)
         mean = edges.astype(high.dtype).plus_identity.mean_norm
