@@ -252,6 +252,39 @@ def test_trends_split_and_sequences_begin_again() -> None:
     assert again.tolist() == [0, 1, 0, 1, 0, 1]
 
 
+def published_gcfl_plus(rounds: list[torch.Tensor], length: int) -> list[list[int]]:
+    """run_gcflplus_dWs of training.py: after a split no sequence is long enough for another one."""
+    clusters: list[list[int]] = [list(range(len(rounds[0])))]
+    sequences: dict[int, list[float]] = {k: [] for k in clusters[0]}
+    for updates in rounds:
+        for k, update in enumerate(updates):
+            sequences[k].append(float(update.norm()))
+        new: list[list[int]] = []
+        for idc in clusters:
+            if len(idc) > 2 and all(len(each) >= length for each in sequences.values()):
+                last = [sequences[k][-length:] for k in idc]
+                apart = torch.tensor([[warped(a, b) for b in last] for a in last], dtype=F64)
+                small = min_cut(apart.max() - apart)
+                new += [[k for k, chosen in zip(idc, small, strict=True) if bool(chosen) is part]
+                        for part in (False, True)]  # fmt: skip
+                sequences = {k: [] for k in sequences}
+            else:
+                new.append(idc)
+        clusters = new
+    return sorted(clusters)
+
+
+def test_one_cluster_splits_in_a_round_since_sequences_begin_again() -> None:
+    size = torch.tensor([1.0, 2.0, 20.0, 24.0], dtype=F64).repeat_interleave(3)
+    size = (size + 0.01 * torch.arange(12) ** 2)[:, None]
+    rounds = [size * torch.nn.functional.normalize(rows(12, 4, seed=t)) for t in range(6)]
+    for count in range(1, 7):
+        want = published_gcfl_plus(rounds[:count], 2)
+        found = play(gcfl_plus(FEDAVG, seq_length=2, **SPLIT), rounds[:count])[1]["clusters"]
+        assert sorted((found == c).nonzero().flatten().tolist() for c in found.unique()) == want
+        assert len(want) == 1 + count // 2
+
+
 def test_numbers_of_the_clients_do_not_matter() -> None:
     rounds = [rows(9, 4, seed=seed) for seed in range(3)]
     order = [5, 2, 7, 0, 8, 1, 3, 6, 4]

@@ -95,16 +95,22 @@ def gcfl(
     that are here count. An absent one stays in the part that keeps the cluster's number, the larger
     one (of equals, the smallest client's), and is sent that part's model next.
 
+    As the public code, but for two things. Its clients share and compare convolutions alone, see
+    `fedper`, and keep their Adam (``Training(keep_optimizer=True)``): here as `fedavg` has it. And
+    it scores a client with the best of the models that its clusters had; here with the last.
+
     Args:
         fedavg: what clients train and send; its server works for each cluster alone, with a state
             of its own, which a new cluster copies.
-        eps1: a cluster's mean update is shorter than this before it splits, at least 0.
-        eps2: its longest update is longer than this, at least 0.
+        eps1: a cluster's mean update is shorter than this before it splits, at least 0; the public
+            code's .025 to .08, one for each dataset.
+        eps2: its longest update is longer than this, at least 0; the public code's .045 to .4.
         first_round: how many rounds pass before the first split.
         similarity: ``(updates [k, P], sequences [k, seq_length]) -> [k, k]``, symmetric and at
             least 0, of the clients of a cluster that are here.
         seq_length: how many rounds a client's sequence has; one with fewer keeps its cluster from
-            splitting, and after a split all sequences begin again.
+            splitting, and after a split all sequences begin again. So one cluster splits in a
+            round, of several that could the first by its number; with 0 all do.
         measure: ``(inbox, updates [k, P]) -> [k]``, the next entry of each client's sequence.
 
     Returns:
@@ -144,10 +150,11 @@ def gcfl(
         newest = measure(inbox, updates).to(sequences)
         sequences[who] = torch.cat([sequences[who], newest[:, None]], dim=1)[:, 1:]
         lengths[who] += 1
-        parents = {}
+        parents: dict[int, int] = {}
         for cluster in before["clusters"][who].unique().tolist():
             rows = (before["clusters"][who] == cluster).nonzero().squeeze(1)
-            long_enough = bool((lengths[who[rows]] >= seq_length).all())
+            begun_again = bool(parents) and seq_length > 0
+            long_enough = not begun_again and bool((lengths[who[rows]] >= seq_length).all())
             if (
                 rounds > first_round
                 and long_enough
