@@ -73,7 +73,8 @@ def fedpub(
         sparsity: weight of the masks' size (l1), and the bound below which entries are dropped; at
             least 0.
         proximity: weight of the distance to the received weights (l2), at least 0.
-        scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares.
+        scale: how sharp the server's weights are, at least 0; 0 gives all clients equal shares. The
+            public code's default is 10, its scripts have 3 (disjoint) and 5 (overlapping).
         penalties: if not, no penalty has a gradient, as in the public code.
         masks: what has a mask: weights of two dimensions or more, or all that is trained.
         of: what `embed` gets: the model's embeddings, which are the last hidden convolution's

@@ -21,7 +21,8 @@ def fedstar(fedavg: Method, *, shared: Sequence[str] = Star.STRUCTURE, draw: boo
     """FedAvg of the structure channel; what reads features is each client's own (FedStar, Eq. 6).
 
     Every client draws its own feature channel in its first round. It uses its own model with the
-    structure channel that it is sent.
+    structure channel that it is sent. The authors' clients keep their Adam between rounds
+    (``Training(keep_optimizer=True)``); here as `fedavg` has it.
 
     Args:
         fedavg: what clients train, and how they are weighted; its model is a `fgl.nn.Star`, or has

@@ -52,7 +52,7 @@ def fedtgp(
         fedavg: what clients train; see `fedproto`.
         weight: lambda, the clients' pull to the prototypes, at least 0; the authors' script has 10.
         margin: tau, the largest margin, at least 0.
-        server_lr: rate of the server's SGD, above 0.
+        server_lr: rate of the server's SGD, above 0; in the authors' script it is the clients'.
         server_epochs: S, passes over the clients' prototypes in a round.
         server_batch: prototypes in a step of the server.
 

@@ -56,14 +56,18 @@ def fggp(
     means of each class's clusters (FINCH, Eq. 4 to 6), by which `by_prototypes` predicts.
 
     As the authors' code, but for these. What is deployed is a model, so scores are of its own
-    output; theirs are of `by_prototypes`, over the last rounds' prototypes. Their network has a
-    batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by their
-    nodes. P_1 is taken after training.
+    output; theirs are of `by_prototypes`, over the last rounds' prototypes. So their last layer
+    starts every round from its first weights; here it is averaged. Their network has three layers
+    and a batch norm without parameters; here it is a `GCN`. Clients weigh as in `fedavg`, there by
+    their nodes. P_1 is taken after training, without dropout, as are the embeddings that nearest
+    nodes are found by. A client that lacks a class sends the others under their own labels; there
+    those of later classes move up.
 
     Args:
         fedavg: what clients train; its model is a `fgl.nn.GCN` that normalises its edges.
         neighbours: nearest others of a node, at least 1; the authors' 3.
-        every: rounds between two searches for them, at least 1; the authors' 20.
+        every: rounds of a client between two searches for them, at least 1; the authors' 20, and
+            10 for graphs of citations.
         temperature: of the alignment, above 0; the authors' 0.5.
 
     Raises:

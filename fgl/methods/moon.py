@@ -32,7 +32,14 @@ def moon(
 ) -> Method:
     """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
 
-    The embeddings of the model in training are those that its loss computes, in the same pass.
+    The embeddings of the model in training are those that its loss computes, in the same pass. A
+    client's first round has no contrast.
+
+    As the authors' code, but for these. Its contrast is over a minibatch of training examples; here
+    over all nodes of a client, since it needs no label. It compares a projection head's output,
+    which its last layer reads; here the model's embedding. An absent client's queue stays as it is;
+    there its last model is pushed again, which at first is a net that never trained. And a `queue`
+    of three or more holds the last models; there its older places are copies of one.
 
     Args:
         fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
@@ -52,7 +59,7 @@ def moon(
         >>> context["near"].values.shape, context["far"].values.shape, context["taken"]
         (torch.Size([4, 8]), torch.Size([4, 1, 8]), tensor([False]))
 
-    Source: Li et al. 2021, https://arxiv.org/abs/2103.16257
+    Source: Li et al. 2021, https://arxiv.org/abs/2103.16257; https://github.com/QinbinLi/MOON
     """
     check_weight(contrast=contrast)
     check_number("temperature", temperature, above=0)

@@ -14,7 +14,8 @@ from ..federation import Inbox, Message, Method, State, check_averages, layer
 def ring(fedavg: Method) -> Method:
     """FedAvg of neighbours: ``theta_i <- (theta_{i-1} + theta_i + theta_{i+1}) / 3`` (D-FedGNN).
 
-    A client that is absent counts for nobody, and gets nothing.
+    A client that is absent counts for nobody, and gets nothing. Of two clients each counts once;
+    FedEgo's code, the only public one that is known, counts the other twice.
 
     Args:
         fedavg: what clients train and send; its server averages.
