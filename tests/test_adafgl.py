@@ -157,6 +157,17 @@ def test_it_is_adafgl_by_numbers(kind: str, at_once: Any, monkeypatch: pytest.Mo
     assert result.history[-1].bytes_up == 0
 
 
+def test_rounds_are_one_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Adam's moments stay with a client, as its 200 epochs are one run in the public code."""
+    monkeypatch.setattr(MODULE, "propagation_accuracy", lambda own: ACCURACY["heterophilous"])
+    models = []
+    for rounds, steps in ((1, 4), (2, 2)):
+        train = fgl.Training(partial(torch.optim.Adam, lr=LR), num_steps=steps)
+        result = fgl.run(adafgl(fgl.fedavg(net(), train=train)), CLIENTS, num_rounds=rounds)
+        models.append(result.client_states[0]["model"])
+    close(models[0], models[1], atol=1e-12)
+
+
 def test_how_well_labels_propagate_by_hand() -> None:
     own = CLIENTS[2]
     torch.manual_seed(4)

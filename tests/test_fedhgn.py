@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -53,12 +54,13 @@ def logits(params: dict[str, Tensor], graph: fgl.Graph) -> Tensor:
     return h
 
 
-def twin(clients: list[fgl.Graph], rounds: int, steps: int) -> tuple[dict[str, Tensor], list[Any]]:
+def twin(
+    clients: list[fgl.Graph], rounds: int, steps: int, own: list[Any]
+) -> tuple[dict[str, Tensor], list[Any]]:
     """Rounds of FedHGN with plain SGD: the shared tensors, and each client's coefficients."""
     start = {name: value.detach().clone() for name, value in net().state_dict().items()}
     names = [f"convs.{layer}.comp" for layer in range(2)]
     shared = {name: value for name, value in start.items() if name not in names}
-    own = [{name: start[name] for name in names} for _ in clients]
     collected = [{name: torch.zeros(1, BASES).double() for name in names} for _ in clients]
     for _ in range(rounds):
         trained = []
@@ -86,14 +88,23 @@ def twin(clients: list[fgl.Graph], rounds: int, steps: int) -> tuple[dict[str, T
     return shared, own
 
 
-@pytest.mark.parametrize("at_once", [1, 3])
-def test_it_is_fedhgn_by_numbers(at_once: int) -> None:
+@pytest.mark.parametrize(("at_once", "draw"), [(1, True), (3, True), (1, False), (3, False)])
+def test_it_is_fedhgn_by_numbers(at_once: int, draw: bool) -> None:
     clients = [client(seed) for seed in range(3)]
     train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=2)
-    method = fedhgn(fgl.fedavg(net(), train=train), align=ALIGN)
-    result = fgl.run(method, clients, num_rounds=3, clients_at_once=at_once)
+    method, first = fedhgn(fgl.fedavg(net(), train=train), align=ALIGN, draw=draw), {}
+
+    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        params, context = method.receive(message, state, graph)
+        first.setdefault(graph, {n: v.clone() for n, v in params.items() if n.endswith("comp")})
+        return params, context
+
+    noted = replace(method, receive=receive)
+    result = fgl.run(noted, clients, num_rounds=3, clients_at_once=at_once)
     assert not any(each.one_by_one for each in result.history)
-    shared, own = twin(clients, rounds=3, steps=2)
+    starts = [first[each] for each in clients]
+    assert starts[0]["convs.0.comp"].equal(starts[1]["convs.0.comp"]) is not draw
+    shared, own = twin(clients, 3, 2, starts)
     for k in range(3):
         message = result.outbox[k]
         assert set(message["model"]) == set(shared)

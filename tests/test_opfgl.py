@@ -377,6 +377,16 @@ def test_who_was_away_goes_on_from_the_global_model() -> None:
     close(result.client_states[1]["teacher"], result.server_state["model"])
 
 
+def test_who_has_no_training_node_keeps_the_global_model() -> None:
+    """The divergence is smallest there: Adam would make steps of its gradient's rounding."""
+    bare = CLIENTS[1].replace(train_mask=torch.zeros(16, dtype=torch.bool))
+    result = fgl.run(method(), [CLIENTS[0], bare, CLIENTS[2]], num_rounds=4)
+    kept, moved = (result.client_states[k] for k in (1, 2))
+    close(kept["model"], kept["teacher"], atol=0.0)
+    with pytest.raises(AssertionError):
+        close(moved["model"], moved["teacher"], atol=1e-3)
+
+
 def test_minibatches_of_nodes_distil_at_all_nodes_and_parts_are_refused() -> None:
     batches = partial(fgl.federation.node_minibatches, batch_size=3)
     train = fgl.Training(partial(torch.optim.SGD, lr=0.1), batches=batches)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import close, double, graph
+from federations import close, double, graph, receive_as_a_run
 from torch import Tensor
 
 import fgl
@@ -156,6 +156,22 @@ def test_both_terms_matter_and_begin_in_the_second_round() -> None:
     close(after(2), second, atol=1e-15)
     for weights in ({"knowledge": 5.0}, {"alignment": 1.0}):
         assert (after(2, **weights)[name] - second[name]).abs().max() > 1e-4
+
+
+def test_who_has_no_training_node_stays_where_it_is() -> None:
+    """Both terms are smallest at its start: Adam would make steps of their gradients' rounding."""
+    bare = CLIENTS[1].replace(train_mask=torch.zeros(18, dtype=torch.bool))
+    train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
+    method = s2fgl(fgl.fedavg(net(), train=train), books=2, frequencies=2, book_nodes="all")
+    own = [CLIENTS[0], bare, CLIENTS[2]]
+    sent = fgl.run(method, own, num_rounds=1).outbox[1]
+    one = fgl.run(method, own, num_rounds=3, clients_at_once=1).outbox[0]
+    both = fgl.run(method, own, num_rounds=3, clients_at_once="all").outbox[0]
+    close(one["books"], both["books"], atol=1e-12)
+    params, context = receive_as_a_run(method, sent, {}, bare)
+    params = {name: value + 0.1 for name, value in params.items()}  # away from the terms' minimum
+    found = fgl.federation.gradient(method, params, bare, context)
+    assert not any(each.any() for each in found.values())
 
 
 def test_no_node_has_no_rank() -> None:

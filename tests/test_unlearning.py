@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +58,22 @@ def test_rounds_are_the_authors(radius: float, far: float, norm: float) -> None:
     theta = mean([models[k] for k in others], [counts[k] for k in others])
     result = fgl.run(method, own, num_rounds=AT + 2, clients_at_once="all")
     assert apart(result.outbox[0]["model"], theta) < 1e-10
+
+
+def test_moments_of_the_descent_do_not_lead_the_ascent() -> None:
+    own, base = clients(), plain(momentum=0.9)
+    kept = replace(base, train=replace(base.train, keep_optimizer=True))
+    how: Any = {"client": GONE, "at": AT, "radius": 200.0, "far": 1e9, "max_norm": 1e9}
+    result = fgl.run(unlearned(kept, **how), own, num_rounds=AT, clients_at_once=1)
+    start = result.outbox[GONE]["model"]
+    w: Any = {name: value.clone().requires_grad_() for name, value in start.items()}
+    opt = torch.optim.SGD(w.values(), lr=LR, momentum=0.9)  # as the notebook makes one
+    for _ in range(STEPS):
+        opt.zero_grad()
+        (-supervised(w, own[GONE])).backward()
+        opt.step()
+    then = fgl.run(unlearned(kept, **how), own, num_rounds=AT + 1, clients_at_once=1)
+    assert apart(then.outbox[0]["model"], {n: each.detach() for n, each in w.items()}) < 1e-12
 
 
 @pytest.mark.parametrize("build", [lambda fedavg: fedavg, scaffold])

@@ -45,11 +45,13 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
     logits against probabilities, the second over all nodes; else ``CE(own) + CE(smooth) +
     CE(signed)`` of its three networks.
 
-    The public code stops each client at its best epoch of validation; here that is for whoever
-    scores the rounds. Published are Adam with a rate of .01 and a weight decay of 5e-4, 200
-    epochs, 3 hops, alpha .05, beta .2, a width of 64 and dropout .5. Code and paper differ in how
-    confident a client is in its neighbours: the code takes one of two networks, as here; the paper
-    mixes both.
+    The public code trains each client in one go, so the optimiser's state is kept between rounds.
+    It stops each client at its best epoch of validation; here that is for whoever scores the
+    rounds. Each of its clients draws its networks; here all start from one draw, which nobody
+    shares afterwards. Nodes that are neither trained on nor scored tell their labels in it; here
+    they do not. Published are Adam with a rate of .01 and a weight decay of 5e-4, 200 epochs, 3
+    hops, alpha .05, beta .2, a width of 64 and dropout .5. Code and paper differ in how confident a
+    client is in its neighbours: the code takes one of two networks, as here; the paper mixes both.
 
     Args:
         fedavg: how clients train; its loss is replaced.
@@ -101,7 +103,8 @@ def adafgl(fedavg: Method, *, threshold: float = 0.9) -> Method:
         fits = [cross_entropy(each, graph.labels, graph.train_mask) for each in hetero]
         return torch.where(params["homophilous"] > 0, fit, torch.stack(fits).sum())
 
-    return local(replace(fedavg, receive=receive, loss=loss))
+    train = replace(fedavg.train, keep_optimizer=True)
+    return local(replace(fedavg, receive=receive, loss=loss, train=train))
 
 
 def within(params: Params, prefix: str) -> Params:

@@ -18,7 +18,7 @@ from ..federation import (
     check_one_architecture,
     layer,
 )
-from .mix_models import mix_models
+from .mix_models import mean_for_strangers, mix_models
 
 
 @layer
@@ -29,7 +29,7 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
     cos(a_i, a_k))`` over those who are here, a_i being a parameter of the model which its training
     turns to where its nodes are (`fgl.nn.AuxSAGE`). The vector is mixed with the rest. Clients
     train and send as in FedAvg. An absent client counts for nobody in this round, and keeps the
-    last model that it was sent.
+    last model that it was sent; who was never here gets the mean, as in the public code.
 
     The public code has three such methods. This is its ``fedaux``; ``fedpub_aux``, the one of its
     README, trains masks of all weights besides. ``fedaux`` also adds a distance to the received
@@ -67,6 +67,9 @@ def fedaux(fedavg: Method, *, scale: float = 10.0, vector: str = "aux") -> Metho
         vectors = inbox.stack("model").get(vector)
         if vectors is None:
             raise ValueError(f"Expected uploads to have the vector {vector!r}, but got none")
-        return mix_models(inbox, softmax_attention(similarity(vectors, centre=False), scale=scale))
+        alike = similarity(vectors, centre=False)
+        outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
+        outbox, seen = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **seen}
 
     return replace(fedavg, aggregate=aggregate)

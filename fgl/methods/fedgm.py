@@ -68,12 +68,14 @@ def fedgm(
     features on the same loss with ``sum_k (n_kc / n_c) grad_k CE_c``, then trains a drawn model
     anew. Clients train nothing else.
 
-    The public code differs in four places. It samples neighbours and at most 256 nodes of a class;
-    here a client's gradient is over all nodes. It draws first features class by class and sorts
-    labels by how many there are, so they do not fit: here they do. It runs each client's
-    network of edges on everybody's nodes, whose batch norm then sees all of them, and keeps the
-    client's block; here a client sends its block. Its server takes the training step that is best
-    on the validation nodes of the whole graph, which a server has not; here it takes the last.
+    The public code differs in five places. Its GCN of width 256 draws weights and biases from
+    ``+-1 / sqrt(width of the input)``; here the task's network draws its own. It samples neighbours
+    and at most 256 nodes of a class; here a client's gradient is over all nodes. It draws first
+    features class by class and sorts labels by how many there are, so they do not fit: here they
+    do. It runs each client's network of edges on everybody's nodes, whose batch norm then sees all
+    of them, and keeps the client's block; here a client sends its block. Its server takes the
+    training step that is best on the validation nodes of the whole graph, which a server has not;
+    here it takes the last.
 
     Args:
         fedavg: its model is trained; its loss and local training are not used.

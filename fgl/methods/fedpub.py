@@ -10,7 +10,6 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..aggregate import mean
 from ..checks import check_choice, check_weight
 from ..client_network import probe_graphs, similarity, softmax_attention
 from ..federation import (
@@ -27,7 +26,7 @@ from ..federation import (
 from ..graph import Graph
 from ..nn.observe import gives_embeddings
 from ..predict import check_reads
-from .mix_models import mix_models
+from .mix_models import mean_for_strangers, mix_models
 
 MASK = "mask."  # before the name of a weight: the name of its mask
 Masked = Literal["matrices", "all"]
@@ -152,14 +151,8 @@ def fedpub(
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         alike = similarity(inbox.stack("embedding"), centre=False)
         outbox, new = mix_models(inbox, softmax_attention(alike, scale=scale))
-        seen = torch.zeros(inbox.num_clients, dtype=torch.bool)
-        seen = state.get("seen", seen).index_fill(0, torch.tensor(inbox.clients), True)
-        strangers = (~seen).nonzero().flatten().tolist()
-        if strangers:
-            model = mean(inbox.each("model"), torch.ones(len(inbox)))
-            common = {"model": model, "num_clients": torch.tensor(len(inbox))}
-            outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
-        return outbox, {**new, "seen": seen}
+        outbox, seen = mean_for_strangers(inbox, outbox, state)
+        return outbox, {**new, **seen}
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         used = fedavg.deploy(whole(message, state), state, graph)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..aggregate import mix
+from ..aggregate import mean, mix
 from ..client_network import flat_parameters
 from ..federation import Inbox, Message, Method, Params, State, trainable
 
@@ -38,6 +38,36 @@ def mix_models(inbox: Inbox, matrix: Tensor, **more: Any) -> tuple[dict[int, Mes
     mixed: dict[str, Any] = {key: mix(stack, matrix) for key, stack in stacks.items()}
     mixed["num_clients"] = torch.full((len(inbox),), len(inbox))
     return inbox.messages(mixed), {"matrix": matrix}
+
+
+def mean_for_strangers(
+    inbox: Inbox, outbox: dict[int, Message], state: State
+) -> tuple[dict[int, Message], State]:
+    """The messages, and the mean of the models that came for everybody who was never here.
+
+    Args:
+        inbox: the clients' models.
+        outbox: the messages to those who are here.
+        state: of the server; its ``"seen"`` says who was here before.
+
+    Returns:
+        The messages, and the new ``"seen"``.
+
+    Example:
+        >>> inbox = fgl.federation.Inbox({k: {"model": {"w": torch.tensor(2.0 * k)}}
+        ...                               for k in (1, 2)}, num_clients=3)
+        >>> outbox, seen = mean_for_strangers(inbox, {}, {})
+        >>> float(outbox[0]["model"]["w"]), seen["seen"].tolist()
+        (3.0, [False, True, True])
+    """
+    seen = state.get("seen", torch.zeros(inbox.num_clients, dtype=torch.bool))
+    seen = seen.index_fill(0, torch.tensor(inbox.clients), True)
+    strangers = (~seen).nonzero().flatten().tolist()
+    if strangers:
+        model = mean(inbox.each("model"), torch.ones(len(inbox)))
+        common: Message = {"model": model, "num_clients": torch.tensor(len(inbox))}
+        outbox = dict(sorted({**outbox, **dict.fromkeys(strangers, common)}.items()))
+    return outbox, {"seen": seen}
 
 
 def moved(inbox: Inbox, initial: Params) -> Tensor:

@@ -175,6 +175,7 @@ def opfgl(
         labels = propagated_labels(graph, steps=label_steps, share=label_share)
         weight = distil * class_weights(graph)[None] * labels
         weight = weight.sum(1).clamp(distil_least, distil_most).to(answers)
+        weight = weight * bool(graph.num_train)  # alone the divergence's gradient is rounding
         seen = {"answers": Ragged(answers), "weight": Ragged(weight)}
         return params, {**context, **seen, "teacher": teacher}
 

@@ -30,6 +30,9 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
     less ``mu <v_i, theta> / ||theta||``, ``v_i = sum_j x_j theta_j / ||theta_j||``, from its second
     round on. A client that is absent counts for nobody in this round.
 
+    The public code makes a new SGD with momentum .9 in every round, and scores a client on the
+    model that it has just trained, before the server mixes; here the task decides on both.
+
     Args:
         fedavg: what clients train, send and use; its server averages.
         prior: lambda, above 0: how much the shares of the examples count. Large, it is FedAvg.
@@ -46,7 +49,8 @@ def pfedgraph(fedavg: Method, *, prior: float = 0.8, attraction: float = 0.01) -
         >>> list(method.aggregate(fgl.federation.Inbox(start, 2), {})[0][0])
         ['model', 'direction', 'num_clients']
 
-    Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html
+    Source: Ye et al. 2023, https://proceedings.mlr.press/v202/ye23b.html;
+    https://github.com/MediaBrain-SJTU/pFedGraph (pytorch/pfedgraph_cosine.py)
     """
     check_number("prior", prior, above=0)
     check_number("attraction", attraction)

@@ -65,7 +65,9 @@ def s2fgl(
     comes back is no eigenvector, and differs from call to call. Here the weights of both directions
     are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue,
     such as 0 where the graph has parts. A client with fewer nodes than frequencies has as many
-    frequencies as nodes; there it is an error.
+    frequencies as nodes; there it is an error. So is a client without a training node; here it has
+    neither term and stays where it is: at its start both are smallest, and Adam would follow the
+    rounding.
 
     There a book also reads the labels of validation and test nodes, see `book_nodes`, and lacks the
     classes above the first client's largest. Its embeddings are those before the last step, with
@@ -142,11 +144,13 @@ def s2fgl(
                 "it does not train on drawn nodes"
             )
         told = by_book(h, g, context["books"].flatten(0, 1), context["before"].mask)
+        some = graph.training_mask.any().to(total.dtype)  # alone the terms' gradients are rounding
+        total = total + some * knowledge * told
         if not len(focus):
-            return total + knowledge * told
+            return total
         h, g = gather_rows(h, focus.values), gather_rows(g, focus.values)
         apart = by_frequency(h, g, focus.mask, frequencies=frequencies, neighbours=neighbours)
-        return total + knowledge * told + alignment * apart
+        return total + some * alignment * apart
 
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:

@@ -71,17 +71,18 @@ def unlearned(
     """FedAvg that forgets a client after some rounds, by ascent on the client's loss (PGA, Alg. 1).
 
     After `at` rounds the server makes ``w_ref``, the mean of the others' models. In the next round
-    the client that is to be forgotten maximises its loss from there, with its own optimiser and
-    steps, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after the
-    first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained. Its
-    result is everybody's model, and from then on only the others count. If it is absent, the round
-    is asked again.
+    the client that is to be forgotten maximises its loss from there, with its own steps and a new
+    optimiser, and after each step ``w`` is projected to ``||w - w_ref|| <= radius``. It stops after
+    the first step that leaves ``||w - w_k||^2 > far``, w_k being the model that it last trained.
+    Its result is everybody's model, and from then on only the others count. If it is absent, the
+    round is asked again.
 
-    As the authors' notebook, but for three things. Clients weigh as in `fedavg`; there all weigh
-    the same. All clients train in the round of the ascent, and the uploads of the others do not
-    count: a method does not say who takes part. The usual radius is what the authors' comes to on
-    average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn anew: these have mean 0 and
-    about the length of the initial model.
+    The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
+    would lead the ascent. As there, but for three things. Clients weigh as in `fedavg`; there all
+    weigh the same. All clients train in the round of the ascent, and the uploads of the others do
+    not count: a method does not say who takes part. The usual radius is what the authors' comes to
+    on average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn anew: these have mean 0
+    and about the length of the initial model.
 
     Args:
         fedavg: what clients train; its server averages.
@@ -188,7 +189,7 @@ def unlearned(
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
         return {k: {**rest, "forget": each} for k, each in enumerate(says)}
 
-    train = replace(fedavg.train, adjust=adjust, settle=settle)
+    train = replace(fedavg.train, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
     return replace(method, aggregate=aggregate)
 

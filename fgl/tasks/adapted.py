@@ -30,8 +30,9 @@ def adapted(
 ) -> Task:
     """AdaFGL: after rounds of the task's FedAvg, clients train networks of their own.
 
-    The first step ends with the model of its best validation round. The second step is
-    `fgl.methods.adafgl` with the task's local training; each client is scored on its own nodes.
+    The first step ends with the model of its best validation round; the public code's clients weigh
+    there by all of their nodes, here as in the task. The second step is `fgl.methods.adafgl` with
+    the task's local training; each client is scored on its own nodes.
 
     Args:
         task: of nodes; a client has a training mask, and masks to be scored by.

@@ -229,7 +229,7 @@ def mended(
 
     Defaults are the public code's (src/utils/config.py), but for `equal`, as in `fedsage`; see also
     `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the public code calls no
-    `eval()` there.
+    `eval()` there. All generators start from one draw; there each client draws its own.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.

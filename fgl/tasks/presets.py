@@ -94,7 +94,11 @@ def fedsage(fedavg: Method, *, equal: bool = False) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 
     The public code (zkhku/fedsage, src/fedsage.py) weighs all clients the same (`equal`). Here
-    weights are the task's, so that a comparison with FedAvg is one of two networks alone.
+    weights are the task's, so that a comparison with FedAvg is one of two networks alone. Its
+    network is stellargraph's: half of a layer's outputs are of a node and half of its neighbours,
+    the last rows have length 1, and a linear layer follows; 5 drawn neighbours a layer, minibatches
+    of 32. It starts from the mean of the clients' draws, and one Adam goes from client to client,
+    each with the moments that the one before left. Here network and training are the task's.
 
     Args:
         fedavg: of a task whose network it is; see `preset`.
