@@ -124,9 +124,22 @@ def test_wrong_labels_are_every_other_class_alike() -> None:
     assert bool(((table[~torch.eye(4).bool()] - 1000).abs() < 110).all())
 
 
+def test_labels_that_are_scored_stay_where_no_mask_says_who_trains() -> None:
+    scored = SMALL.replace(train_mask=None)
+    wrong = data.wrong_labels(scored, 1.0, generator=draws()).labels != SMALL.labels
+    assert torch.equal(wrong, SMALL.train_mask)  # type: ignore[arg-type]
+
+
+def test_unknown_answers_are_no_labels_that_can_be_lost() -> None:
+    y = torch.arange(60.0).where(torch.arange(60) % 2 == 0, torch.nan)
+    graph = Graph(torch.ones(60, 1), torch.zeros(2, 0).long(), y=y)
+    for seed in range(3):
+        assert data.lose_labels(graph, 0.5, generator=draws(seed)).num_train == 15
+
+
 @pytest.mark.parametrize("y", [torch.ones(3), torch.zeros(3, dtype=torch.int64)])
 def test_labels_that_cannot_be_wrong(y: torch.Tensor) -> None:
-    with pytest.raises((TypeError, ValueError), match="Expected"):
+    with pytest.raises((TypeError, ValueError), match="can be left out|two classes, but got 1"):
         data.wrong_labels(Graph(torch.ones(3, 1), torch.zeros(2, 0).long(), y=y), 0.5)
 
 
@@ -146,6 +159,58 @@ def test_damage_is_its_functions_one_after_the_other_of_one_seed() -> None:
         )  # type: ignore[arg-type]
     assert not torch.equal(made[0].x, made[1].x)  # every client's own draws
     assert data.damaged([SMALL], Damage())[0] is SMALL
+
+
+def source_labels(clients: list[Graph]) -> tuple[dict[int, int], dict[int, set[int]]]:
+    """The true label of every node that trains somewhere, and those that it has where it does."""
+    true: dict[int, int] = {}
+    found: dict[int, set[int]] = {}
+    for own in clients:
+        ids: Any = own.node_id
+        for node, label, trains in zip(ids.tolist(), own.labels.tolist(), own.training_mask.tolist(), strict=True):  # fmt: skip  # noqa: E501
+            true[node] = int(SMALL.labels[node])
+            if trains:
+                found.setdefault(node, set()).add(label)
+            else:
+                assert label == true[node]
+    return true, found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> None:
+    parts = data.overlapping_partition(SMALL, [0.5, 0.6, 0.7], seed=2)
+    clients = data.partition_graph(SMALL, parts)
+    true, found = source_labels(data.damaged(clients, Damage(label_noise=share), seed=3))
+    assert all(len(labels) == 1 for labels in found.values())
+    wrong = sum(labels != {true[node]} for node, labels in found.items())
+    assert wrong == round(share * len(found))
+    turned = data.damaged(clients[::-1], Damage(label_noise=share), seed=3)
+    assert source_labels(turned)[1] == found  # whatever the order of clients
+
+
+def test_clients_that_share_no_node_draw_wrong_labels_one_after_the_other() -> None:
+    parts = data.random_partition(SMALL, 3)
+    generator = draws(3)
+    for own, made in zip(
+        data.partition_graph(SMALL, parts),
+        data.damaged(data.partition_graph(SMALL, parts), Damage(label_noise=0.3), seed=3),
+        strict=True,
+    ):
+        assert torch.equal(data.wrong_labels(own, 0.3, generator=generator).labels, made.labels)
+    other = SMALL.replace(y=(SMALL.labels + 1) % 7)  # the same ids of another graph
+    own, domain = (each.subgraph(torch.arange(90)) for each in (SMALL, other))
+    for before, made in zip(
+        (own, domain), data.damaged([own, domain], Damage(label_noise=0.3)), strict=True
+    ):
+        assert int((before.labels != made.labels).sum()) == round(0.3 * own.num_train)
+
+
+def test_damaged_says_what_it_takes() -> None:
+    for wrong in (SMALL, [[1]]):
+        with pytest.raises(TypeError, match="Expected client"):
+            data.damaged(wrong, EVERY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Expected how to be a fgl.data.Damage, but got 0.3"):
+        data.damaged([SMALL], 0.3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +262,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 SETTINGS: list[tuple[Any, dict[str, Any]]] = [
     (tasks.Nodes, {"clients": 2, "model": "gcn"}),
     (tasks.SubgraphNodes, {"clients": 2}),
+    (tasks.SubgraphNodes, {"clients": 6, "overlap": 3}),
     (tasks.OwnNodes, {"clients": 2, "latent": 2}),
     (tasks.SampledNodes, {"clients": 2}),
     (tasks.OverlappingNodes, {}),
@@ -211,12 +277,21 @@ def test_every_task_damages_its_clients_and_nothing_that_is_scored(
 ) -> None:
     how = Damage(missing_edges=0.3, missing_features=0.5, label_noise=0.5, missing_labels=0.2)
     plain, worse = (kind(hidden=4, damage=d, **more).load(seed=1) for d in (Damage(), how))
-    for one, two in zip(plain.clients, worse.clients, strict=True):
+    trained, changed = [], []
+    for number, (one, two) in enumerate(zip(plain.clients, worse.clients, strict=True)):
         assert len(joined(one)) - len(joined(two)) == round(0.3 * len(joined(one)))
         assert one.num_train - two.num_train == round(0.2 * one.num_train)
         wrong = one.labels != two.labels
-        assert int(wrong.sum()) == round(0.5 * one.num_train)
         assert not bool(wrong[~one.training_mask].any())
+        if kind not in (tasks.OverlappingNodes, tasks.EgoNodes) and not more.get("overlap"):
+            assert int(wrong.sum()) == round(0.5 * one.num_train)
+        ids = torch.arange(one.num_examples) if one.node_id is None else one.node_id
+        ids = ids + 1000 * number if one.batch is not None else ids
+        trained += ids[one.training_mask].tolist()
+        changed += ids[wrong].tolist()
+        assert all(changed.count(node) == trained.count(node) for node in changed)
+    if len(trained) > len({*trained}):  # clients share nodes: the share is one of all of them
+        assert len({*changed}) == round(0.5 * len({*trained}))
     if plain.whole is not None and kind is not tasks.Graphs:
         assert torch.equal(plain.whole.edge_index, worse.whole.edge_index)
         assert torch.equal(plain.whole.labels, worse.whole.labels)
