@@ -69,6 +69,10 @@ def test_a_complete_graph_gets_fewer_edges_and_values_of_edges_are_refused() -> 
     assert data.lose_edges(valued, 1 / 3).edge_weight.numel() == 4  # type: ignore[union-attr]
 
 
+one_hot = pytest.mark.filterwarnings("ignore:Expected the share of missing features to be at least")
+
+
+@one_hot
 @graphs
 @shares
 def test_every_node_loses_a_share_of_its_features(graph: Graph, share: float) -> None:
@@ -83,6 +87,14 @@ def test_lost_features_are_drawn_evenly() -> None:
     graph = Graph(torch.ones(3000, 4), torch.zeros(2, 0).long())
     lost = (data.lose_features(graph, 0.5, generator=draws()).x == 0).sum(0)
     assert bool(((lost - 1500).abs() < 120).all())
+
+
+def test_one_hot_features_of_which_none_can_be_lost_are_warned_of() -> None:
+    graph = Graph(torch.eye(5), torch.zeros(2, 0).long())
+    with pytest.warns(UserWarning, match="to be at least 1 for .* more than 1 .* but got 0.9"):
+        assert torch.equal(data.lose_features(graph, 0.9).x, graph.x)
+    assert not data.lose_features(graph, 1.0).x.any()
+    assert data.lose_features(graph.subgraph(torch.zeros(0).long()), 0.9).num_nodes == 0
 
 
 def test_a_share_of_features_is_not_rounded_down_by_a_last_bit() -> None:
@@ -271,6 +283,7 @@ SETTINGS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+@one_hot
 @pytest.mark.parametrize(("kind", "more"), SETTINGS, ids=[k.__name__ for k, _ in SETTINGS])
 def test_every_task_damages_its_clients_and_nothing_that_is_scored(
     kind: Any, more: dict[str, Any], small: None
@@ -307,6 +320,43 @@ def test_links_lose_edges_and_have_no_labels(small: None) -> None:
     assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["auc"] > 0
     with pytest.raises(ValueError, match="Expected links to have no labels"):
         load(label_noise=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (tasks.OwnNodes, {"features": "degree", "latent": 2}),
+        (tasks.Links, {"features": "degree", "latent": 2}),
+        (tasks.Pairs, {}),
+    ],
+)
+def test_features_that_are_degrees_are_damaged_too(
+    kind: Any, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind is not tasks.Pairs:
+        monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
+
+    def load(**how: float) -> list[Graph]:
+        setting = kind(clients=2, hidden=4, partition="random", damage=Damage(**how), **more)
+        return list(setting.load(seed=1).clients)
+
+    for lost, noisy in zip(load(missing_features=1.0), load(feature_noise=0.1), strict=True):
+        assert not bool(dense(lost).any())
+        noise = dense(noisy) - dense(data.degree_features(noisy))
+        assert 0.09 < float(noise.std()) < 0.11
+    for own in load(missing_edges=0.5):
+        assert torch.equal(dense(own), dense(data.degree_features(own)))
+
+
+def test_edges_that_a_client_lost_are_no_negatives_of_its_score() -> None:
+    def load(**how: float) -> list[Graph]:
+        setting = tasks.Pairs(clients=2, hidden=4, asked="links", damage=Damage(**how))
+        return list(setting.load(seed=1).clients)
+
+    for one, two in zip(load(), load(missing_edges=0.9), strict=True):
+        assert one.num_edges > two.num_edges
+        assert torch.equal(one.edge_label_index, two.edge_label_index)  # type: ignore[arg-type]
+        assert torch.equal(one.y, two.y)  # type: ignore[arg-type]
 
 
 def test_tasks_are_cut_by_their_skew(small: None) -> None:

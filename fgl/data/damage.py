@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +18,8 @@ from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
 from .splits.free_pairs import FreePairs
+
+Features = Callable[[Graph], Graph] | None
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,13 @@ class Damage:
         """Whether anything is damaged."""
         return self != Damage()
 
-    def inputs(self, graph: Graph, generator: Draws = None) -> Graph:
+    def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
         """The graph with damaged edges and features; what is scored sees them too."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
             graph = move_edges(graph, self.edge_noise, generator=generator)
+        graph = features(graph) if features else graph
         if self.missing_features:
             graph = lose_features(graph, self.missing_features, generator=generator)
         if self.feature_noise:
@@ -75,7 +79,9 @@ class Damage:
         return graph
 
 
-def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Graph]:
+def damaged(
+    graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
+) -> list[Graph]:
     """Clients' graphs after damage to edges, features and labels, in this order.
 
     Where clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
@@ -86,9 +92,11 @@ def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Grap
         graphs: one per client; their draws follow each other.
         how: what is damaged.
         seed: of the draws.
+        features: makes features of a graph's edges, such as `degree_features`: of the damaged edges
+            and before features are damaged. Default: a graph has its own.
 
     Returns:
-        The graphs themselves where nothing is damaged.
+        The graphs themselves where nothing is damaged and no features are made.
 
     Raises:
         TypeError: for anything else than graphs and a `Damage`.
@@ -108,10 +116,8 @@ def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Grap
     if how.label_noise and share_nodes(graphs):
         graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
         how = replace(how, label_noise=0.0)
-    if not how.any:
-        return list(graphs)
     generator = torch.Generator().manual_seed(seed)
-    return [how.labels(how.inputs(own, generator), generator) for own in graphs]
+    return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
 
 
 @takes_graph
@@ -193,6 +199,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
+    A one-hot feature (k = 1) is lost by all nodes or by none; a warning says if none loses any.
+
     Args:
         graph: or a collection.
         share: in [0, 1].
@@ -227,7 +235,15 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
     place = torch.empty_like(order)
     place[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
-    return place >= (share * count.double() + 1e-9).floor()[row]  # 0.29 * 100 is 28.999...
+    lost = (share * count.double() + 1e-9).floor()  # 0.29 * 100 is 28.999...
+    if share and len(row) and not lost.any():
+        warnings.warn(
+            f"Expected the share of missing features to be at least {1 / int(count.max()):.4g} for "
+            f"a node to lose one, since none has more than {int(count.max())} that are not 0, but "
+            f"got {share}: nothing is lost",
+            stacklevel=4,
+        )
+    return place >= lost[row]
 
 
 @takes_graph
