@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -397,6 +398,44 @@ def test_unseen_clients_never_train_and_are_scored_with_what_others_are_sent(
         logits = torch.func.functional_call(model, result.outbox[0]["model"], (graph.x, graph.adj))
         hit = (logits.argmax(1) == graph.y)[graph.test_mask].float().mean()
         assert found["unseen_accuracy"] == pytest.approx(float(hit))
+
+
+def test_centralized_training_has_no_node_of_an_unseen_client(small: None) -> None:
+    setting = tasks.Nodes(clients=4, model="gcn", hidden=4, skew=Skew(unseen=1))
+    made = setting.load(seed=0)
+    (together,) = tasks.centralized(made).clients
+    ids = torch.cat([own.node_id for own in made.clients])  # type: ignore[misc]
+    assert torch.equal(together.node_id, ids.sort().values)  # type: ignore[arg-type]
+    assert together.num_train == sum(own.num_train for own in made.clients)
+    alone = tasks.centralized(made)
+    assert "unseen_accuracy" in fgl.run(alone.fedavg, alone, num_rounds=1).history[0].metrics
+    clients = [own.replace(node_id=None) for own in made.clients]
+    plain = tasks.node_task(SMALL, clients, made.fedavg.model, fgl.Training())
+    assert tasks.with_unseen(plain, 1).whole is None
+
+
+def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
+    clients = data.partition_graph(SMALL, data.random_partition(SMALL, 3))
+    task = tasks.node_task(SMALL, clients, fgl.nn.GCN(20, 4, 7), fgl.Training())
+    last = clients[-1]
+    for bad in (last.replace(test_mask=None), MANY):
+        with pytest.raises(ValueError, match="unseen clients to have nodes with a test_mask"):
+            tasks.with_unseen(replace(task, clients=[*clients[:2], bad]), 1)
+    numbers = last.replace(y=torch.ones(last.num_nodes))
+    with pytest.raises(TypeError, match="to be class labels"):
+        tasks.with_unseen(replace(task, clients=[*clients[:2], numbers]), 1)
+    with pytest.raises(TypeError, match="Expected unseen to be an integer"):
+        tasks.with_unseen(task, 1.5)  # type: ignore[arg-type]
+
+
+def test_a_skew_says_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="skew_by to be 'labels' beside skew_alpha, 0.1, but got"):
+        Skew(skew_alpha=0.1)
+    pairs = data.pair_split(DENSE)
+    with pytest.raises(ValueError, match="'features' or 'degrees' where pairs have the labels"):
+        Skew(skew_by="labels").parts(pairs, 2)
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 200\], but got 201"):
+        data.sorted_partition(pairs, 201, by="degrees")  # there are more pairs than nodes
 
 
 def test_somebody_must_train(small: None) -> None:
