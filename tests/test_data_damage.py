@@ -463,6 +463,18 @@ def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
         data.one_space([])
 
 
+def test_a_domain_is_damaged_in_features_and_classes_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = data.csbm(num_nodes=200, num_features=35, words_per_set=5, seed=2)
+    monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: wide if name == "b" else SMALL)
+    how = Damage(label_noise=1.0, feature_noise=0.1, missing_edges=0.5)
+    one, two = tasks.SubgraphNodes(dataset="a+b", clients=2, hidden=4, damage=how).load().clients
+    assert one.num_classes == two.num_classes == 14
+    assert int(one.labels.max()) < 7 <= int(two.labels.min())
+    assert not bool(dense(one)[:, 20:].any()) and bool((dense(two)[:, 20:] != 0).all())
+
+
 def test_an_edge_of_one_direction_is_not_moved() -> None:
     made = fgl.Graph(torch.eye(4), torch.tensor([[3, 2, 1], [0, 1, 0]]))
     with pytest.raises(ValueError, match="both directions"):
