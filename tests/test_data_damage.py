@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -69,6 +70,10 @@ def test_a_complete_graph_gets_fewer_edges_and_values_of_edges_are_refused() -> 
     assert data.lose_edges(valued, 1 / 3).edge_weight.numel() == 4  # type: ignore[union-attr]
 
 
+one_hot = pytest.mark.filterwarnings("ignore:Expected the share of missing features to be at least")
+
+
+@one_hot
 @graphs
 @shares
 def test_every_node_loses_a_share_of_its_features(graph: Graph, share: float) -> None:
@@ -83,6 +88,14 @@ def test_lost_features_are_drawn_evenly() -> None:
     graph = Graph(torch.ones(3000, 4), torch.zeros(2, 0).long())
     lost = (data.lose_features(graph, 0.5, generator=draws()).x == 0).sum(0)
     assert bool(((lost - 1500).abs() < 120).all())
+
+
+def test_one_hot_features_of_which_none_can_be_lost_are_warned_of() -> None:
+    graph = Graph(torch.eye(5), torch.zeros(2, 0).long())
+    with pytest.warns(UserWarning, match="to be at least 1 for .* more than 1 .* but got 0.9"):
+        assert torch.equal(data.lose_features(graph, 0.9).x, graph.x)
+    assert not data.lose_features(graph, 1.0).x.any()
+    assert data.lose_features(graph.subgraph(torch.zeros(0).long()), 0.9).num_nodes == 0
 
 
 def test_a_share_of_features_is_not_rounded_down_by_a_last_bit() -> None:
@@ -124,9 +137,22 @@ def test_wrong_labels_are_every_other_class_alike() -> None:
     assert bool(((table[~torch.eye(4).bool()] - 1000).abs() < 110).all())
 
 
+def test_labels_that_are_scored_stay_where_no_mask_says_who_trains() -> None:
+    scored = SMALL.replace(train_mask=None)
+    wrong = data.wrong_labels(scored, 1.0, generator=draws()).labels != SMALL.labels
+    assert torch.equal(wrong, SMALL.train_mask)  # type: ignore[arg-type]
+
+
+def test_unknown_answers_are_no_labels_that_can_be_lost() -> None:
+    y = torch.arange(60.0).where(torch.arange(60) % 2 == 0, torch.nan)
+    graph = Graph(torch.ones(60, 1), torch.zeros(2, 0).long(), y=y)
+    for seed in range(3):
+        assert data.lose_labels(graph, 0.5, generator=draws(seed)).num_train == 15
+
+
 @pytest.mark.parametrize("y", [torch.ones(3), torch.zeros(3, dtype=torch.int64)])
 def test_labels_that_cannot_be_wrong(y: torch.Tensor) -> None:
-    with pytest.raises((TypeError, ValueError), match="Expected"):
+    with pytest.raises((TypeError, ValueError), match="can be left out|two classes, but got 1"):
         data.wrong_labels(Graph(torch.ones(3, 1), torch.zeros(2, 0).long(), y=y), 0.5)
 
 
@@ -146,6 +172,58 @@ def test_damage_is_its_functions_one_after_the_other_of_one_seed() -> None:
         )  # type: ignore[arg-type]
     assert not torch.equal(made[0].x, made[1].x)  # every client's own draws
     assert data.damaged([SMALL], Damage())[0] is SMALL
+
+
+def source_labels(clients: list[Graph]) -> tuple[dict[int, int], dict[int, set[int]]]:
+    """The true label of every node that trains somewhere, and those that it has where it does."""
+    true: dict[int, int] = {}
+    found: dict[int, set[int]] = {}
+    for own in clients:
+        ids: Any = own.node_id
+        for node, label, trains in zip(ids.tolist(), own.labels.tolist(), own.training_mask.tolist(), strict=True):  # fmt: skip  # noqa: E501
+            true[node] = int(SMALL.labels[node])
+            if trains:
+                found.setdefault(node, set()).add(label)
+            else:
+                assert label == true[node]
+    return true, found
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_a_node_has_the_same_wrong_label_at_all_its_clients(share: float) -> None:
+    parts = data.overlapping_partition(SMALL, [0.5, 0.6, 0.7], seed=2)
+    clients = data.partition_graph(SMALL, parts)
+    true, found = source_labels(data.damaged(clients, Damage(label_noise=share), seed=3))
+    assert all(len(labels) == 1 for labels in found.values())
+    wrong = sum(labels != {true[node]} for node, labels in found.items())
+    assert wrong == round(share * len(found))
+    turned = data.damaged(clients[::-1], Damage(label_noise=share), seed=3)
+    assert source_labels(turned)[1] == found  # whatever the order of clients
+
+
+def test_clients_that_share_no_node_draw_wrong_labels_one_after_the_other() -> None:
+    parts = data.random_partition(SMALL, 3)
+    generator = draws(3)
+    for own, made in zip(
+        data.partition_graph(SMALL, parts),
+        data.damaged(data.partition_graph(SMALL, parts), Damage(label_noise=0.3), seed=3),
+        strict=True,
+    ):
+        assert torch.equal(data.wrong_labels(own, 0.3, generator=generator).labels, made.labels)
+    other = SMALL.replace(y=(SMALL.labels + 1) % 7)  # the same ids of another graph
+    own, domain = (each.subgraph(torch.arange(90)) for each in (SMALL, other))
+    for before, made in zip(
+        (own, domain), data.damaged([own, domain], Damage(label_noise=0.3)), strict=True
+    ):
+        assert int((before.labels != made.labels).sum()) == round(0.3 * own.num_train)
+
+
+def test_damaged_says_what_it_takes() -> None:
+    for wrong in (SMALL, [[1]]):
+        with pytest.raises(TypeError, match="Expected client"):
+            data.damaged(wrong, EVERY)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"Expected how to be a fgl.data.Damage, but got 0.3"):
+        data.damaged([SMALL], 0.3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +275,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 SETTINGS: list[tuple[Any, dict[str, Any]]] = [
     (tasks.Nodes, {"clients": 2, "model": "gcn"}),
     (tasks.SubgraphNodes, {"clients": 2}),
+    (tasks.SubgraphNodes, {"clients": 6, "overlap": 3}),
     (tasks.OwnNodes, {"clients": 2, "latent": 2}),
     (tasks.SampledNodes, {"clients": 2}),
     (tasks.OverlappingNodes, {}),
@@ -205,18 +284,28 @@ SETTINGS: list[tuple[Any, dict[str, Any]]] = [
 ]
 
 
+@one_hot
 @pytest.mark.parametrize(("kind", "more"), SETTINGS, ids=[k.__name__ for k, _ in SETTINGS])
 def test_every_task_damages_its_clients_and_nothing_that_is_scored(
     kind: Any, more: dict[str, Any], small: None
 ) -> None:
     how = Damage(missing_edges=0.3, missing_features=0.5, label_noise=0.5, missing_labels=0.2)
     plain, worse = (kind(hidden=4, damage=d, **more).load(seed=1) for d in (Damage(), how))
-    for one, two in zip(plain.clients, worse.clients, strict=True):
+    trained, changed = [], []
+    for number, (one, two) in enumerate(zip(plain.clients, worse.clients, strict=True)):
         assert len(joined(one)) - len(joined(two)) == round(0.3 * len(joined(one)))
         assert one.num_train - two.num_train == round(0.2 * one.num_train)
         wrong = one.labels != two.labels
-        assert int(wrong.sum()) == round(0.5 * one.num_train)
         assert not bool(wrong[~one.training_mask].any())
+        if kind not in (tasks.OverlappingNodes, tasks.EgoNodes) and not more.get("overlap"):
+            assert int(wrong.sum()) == round(0.5 * one.num_train)
+        ids = torch.arange(one.num_examples) if one.node_id is None else one.node_id
+        ids = ids + 1000 * number if one.batch is not None else ids
+        trained += ids[one.training_mask].tolist()
+        changed += ids[wrong].tolist()
+        assert all(changed.count(node) == trained.count(node) for node in changed)
+    if len(trained) > len({*trained}):  # clients share nodes: the share is one of all of them
+        assert len({*changed}) == round(0.5 * len({*trained}))
     if plain.whole is not None and kind is not tasks.Graphs:
         assert torch.equal(plain.whole.edge_index, worse.whole.edge_index)
         assert torch.equal(plain.whole.labels, worse.whole.labels)
@@ -232,6 +321,43 @@ def test_links_lose_edges_and_have_no_labels(small: None) -> None:
     assert fgl.run(two.fedavg, two, num_rounds=1).history[0].metrics["auc"] > 0
     with pytest.raises(ValueError, match="Expected links to have no labels"):
         load(label_noise=0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        (tasks.OwnNodes, {"features": "degree", "latent": 2}),
+        (tasks.Links, {"features": "degree", "latent": 2}),
+        (tasks.Pairs, {}),
+    ],
+)
+def test_features_that_are_degrees_are_damaged_too(
+    kind: Any, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if kind is not tasks.Pairs:
+        monkeypatch.setattr(fgl.data, "load", lambda *_, **__: SMALL)
+
+    def load(**how: float) -> list[Graph]:
+        setting = kind(clients=2, hidden=4, partition="random", damage=Damage(**how), **more)
+        return list(setting.load(seed=1).clients)
+
+    for lost, noisy in zip(load(missing_features=1.0), load(feature_noise=0.1), strict=True):
+        assert not bool(dense(lost).any())
+        noise = dense(noisy) - dense(data.degree_features(noisy))
+        assert 0.09 < float(noise.std()) < 0.11
+    for own in load(missing_edges=0.5):
+        assert torch.equal(dense(own), dense(data.degree_features(own)))
+
+
+def test_edges_that_a_client_lost_are_no_negatives_of_its_score() -> None:
+    def load(**how: float) -> list[Graph]:
+        setting = tasks.Pairs(clients=2, hidden=4, asked="links", damage=Damage(**how))
+        return list(setting.load(seed=1).clients)
+
+    for one, two in zip(load(), load(missing_edges=0.9), strict=True):
+        assert one.num_edges > two.num_edges
+        assert torch.equal(one.edge_label_index, two.edge_label_index)  # type: ignore[arg-type]
+        assert torch.equal(one.y, two.y)  # type: ignore[arg-type]
 
 
 def test_tasks_are_cut_by_their_skew(small: None) -> None:
@@ -274,6 +400,44 @@ def test_unseen_clients_never_train_and_are_scored_with_what_others_are_sent(
         assert found["unseen_accuracy"] == pytest.approx(float(hit))
 
 
+def test_centralized_training_has_no_node_of_an_unseen_client(small: None) -> None:
+    setting = tasks.Nodes(clients=4, model="gcn", hidden=4, skew=Skew(unseen=1))
+    made = setting.load(seed=0)
+    (together,) = tasks.centralized(made).clients
+    ids = torch.cat([own.node_id for own in made.clients])  # type: ignore[misc]
+    assert torch.equal(together.node_id, ids.sort().values)  # type: ignore[arg-type]
+    assert together.num_train == sum(own.num_train for own in made.clients)
+    alone = tasks.centralized(made)
+    assert "unseen_accuracy" in fgl.run(alone.fedavg, alone, num_rounds=1).history[0].metrics
+    clients = [own.replace(node_id=None) for own in made.clients]
+    plain = tasks.node_task(SMALL, clients, made.fedavg.model, fgl.Training())
+    assert tasks.with_unseen(plain, 1).whole is None
+
+
+def test_unseen_clients_have_nodes_with_classes_to_be_tested_on() -> None:
+    clients = data.partition_graph(SMALL, data.random_partition(SMALL, 3))
+    task = tasks.node_task(SMALL, clients, fgl.nn.GCN(20, 4, 7), fgl.Training())
+    last = clients[-1]
+    for bad in (last.replace(test_mask=None), MANY):
+        with pytest.raises(ValueError, match="unseen clients to have nodes with a test_mask"):
+            tasks.with_unseen(replace(task, clients=[*clients[:2], bad]), 1)
+    numbers = last.replace(y=torch.ones(last.num_nodes))
+    with pytest.raises(TypeError, match="to be class labels"):
+        tasks.with_unseen(replace(task, clients=[*clients[:2], numbers]), 1)
+    with pytest.raises(TypeError, match="Expected unseen to be an integer"):
+        tasks.with_unseen(task, 1.5)  # type: ignore[arg-type]
+
+
+def test_a_skew_says_what_does_not_fit() -> None:
+    with pytest.raises(ValueError, match="skew_by to be 'labels' beside skew_alpha, 0.1, but got"):
+        Skew(skew_alpha=0.1)
+    pairs = data.pair_split(DENSE)
+    with pytest.raises(ValueError, match="'features' or 'degrees' where pairs have the labels"):
+        Skew(skew_by="labels").parts(pairs, 2)
+    with pytest.raises(ValueError, match=r"num_clients to be in \[1, 200\], but got 201"):
+        data.sorted_partition(pairs, 201, by="degrees")  # there are more pairs than nodes
+
+
 def test_somebody_must_train(small: None) -> None:
     with pytest.raises(ValueError, match="Expected unseen to leave a client of 2, but got 2"):
         tasks.Nodes(clients=2, skew=Skew(unseen=2))
@@ -297,6 +461,18 @@ def test_domains_are_read_by_one_network_and_have_classes_of_their_own(
         tasks.SubgraphNodes(dataset="a+b", clients=3, hidden=4).load(seed=0)
     with pytest.raises(ValueError, match="Expected graphs to have classes"):
         data.one_space([])
+
+
+def test_a_domain_is_damaged_in_features_and_classes_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wide = data.csbm(num_nodes=200, num_features=35, words_per_set=5, seed=2)
+    monkeypatch.setattr(fgl.data, "load", lambda name, *_, **__: wide if name == "b" else SMALL)
+    how = Damage(label_noise=1.0, feature_noise=0.1, missing_edges=0.5)
+    one, two = tasks.SubgraphNodes(dataset="a+b", clients=2, hidden=4, damage=how).load().clients
+    assert one.num_classes == two.num_classes == 14
+    assert int(one.labels.max()) < 7 <= int(two.labels.min())
+    assert not bool(dense(one)[:, 20:].any()) and bool((dense(two)[:, 20:] != 0).all())
 
 
 def test_an_edge_of_one_direction_is_not_moved() -> None:

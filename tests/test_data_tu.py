@@ -14,6 +14,7 @@ from torch_geometric.io import read_tu_data
 
 from fgl import Graph
 from fgl.data import load_graphs
+from fgl.tasks import Graphs
 
 TINY = {
     "A": "1,2\n2, 1\n2,3\n\n5,5\n4,6\n4,6\n",
@@ -286,6 +287,32 @@ def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
                 load_graphs("tiny", tmp_path)
             except ValueError as error:
                 assert str(error).startswith("Expected")
+
+
+@pytest.mark.parametrize(("text", "width"), [("0.5\n-1e2\n3\n", 1), ("1,2\n3, 4.5\n5,-6\n", 2)])
+def test_numbers_of_graphs_that_have_no_classes(tmp_path: Path, text: str, width: int) -> None:
+    flat = TINY["A"].replace("\n\n", "\n")  # as PyG reads it
+    root = write(tmp_path, "graph_labels", graph_attributes=text, A=flat)
+    graphs, y = load_graphs("tiny", root)
+    want = [[float(word) for word in line.split(",")] for line in text.splitlines()]
+    assert y.tolist() == (want if width > 1 else [row[0] for row in want])
+    data, _, _ = read_tu_data(str(root / "tiny"), "tiny")
+    assert torch.equal(y, data.y)
+    assert Graph.join(graphs, y).num_outputs == width
+    classes = load_graphs("tiny", write(tmp_path))[1]  # beside both files
+    assert classes.tolist() == [1, 0, 1]
+    for bad in ("1\n2\n", "1\n2\nx\n", "1\n2\n3,4\n"):
+        with pytest.raises(ValueError, match=r"tiny_graph_attributes\.txt"):
+            load_graphs("tiny", write(tmp_path / "bad", "graph_labels", graph_attributes=bad))
+
+
+def test_the_task_of_classes_says_who_takes_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path, "graph_labels", graph_attributes="1\n2\n3\n")
+    monkeypatch.setenv("FGL_DATA", str(tmp_path))
+    with pytest.raises(TypeError, match="a class for each graph.*: fgl.tasks.graph_task takes"):
+        Graphs(dataset="tiny", clients=2).load()
 
 
 @pytest.mark.parametrize("part", ["graph_indicator", "graph_labels"])

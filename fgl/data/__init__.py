@@ -4,16 +4,8 @@ from .asked_rows import asked_rows
 from .borders import borders
 from .client_folder import open_client, save_client
 from .components import largest_component
-from .damage import (
-    Damage,
-    damaged,
-    lose_edges,
-    lose_features,
-    lose_labels,
-    move_edges,
-    noisy_features,
-    wrong_labels,
-)
+from .damage import Damage, damaged, lose_edges, lose_features, move_edges, noisy_features
+from .damaged_labels import lose_labels, wrong_labels
 from .datasets import load, load_graphs, load_molecules
 from .domains import one_space
 from .download import download

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -11,12 +12,14 @@ from torch import Tensor
 
 from ..checks import check_share, check_weight
 from ..graph import Graph
-from ..graph.arguments import takes_graph
+from ..graph.arguments import check_graphs, takes_graph
 from ..graph.fields import EDGE_FIELDS
+from ..seeds import fold_in
 from ..sparse import SparseMatrix
+from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
 from .splits.free_pairs import FreePairs
 
-Draws = torch.Generator | None
+Features = Callable[[Graph], Graph] | None
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,13 @@ class Damage:
         """Whether anything is damaged."""
         return self != Damage()
 
-    def inputs(self, graph: Graph, generator: Draws = None) -> Graph:
+    def inputs(self, graph: Graph, generator: Draws = None, features: Features = None) -> Graph:
         """The graph with damaged edges and features; what is scored sees them too."""
         if self.missing_edges:
             graph = lose_edges(graph, self.missing_edges, generator=generator)
         if self.edge_noise:
             graph = move_edges(graph, self.edge_noise, generator=generator)
+        graph = features(graph) if features else graph
         if self.missing_features:
             graph = lose_features(graph, self.missing_features, generator=generator)
         if self.feature_noise:
@@ -75,18 +79,27 @@ class Damage:
         return graph
 
 
-def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Graph]:
+def damaged(
+    graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
+) -> list[Graph]:
     """Clients' graphs after damage to edges, features and labels, in this order.
+
+    Where clients overlap and train on the same nodes of one graph (`node_id`), wrong labels are
+    drawn by node: the share is one of all nodes that train, and a node has the same wrong label at
+    every client that trains on it. All else that is missing or wrong is each client's own.
 
     Args:
         graphs: one per client; their draws follow each other.
         how: what is damaged.
         seed: of the draws.
+        features: makes features of a graph's edges, such as `degree_features`: of the damaged edges
+            and before features are damaged. Default: a graph has its own.
 
     Returns:
-        The graphs themselves where nothing is damaged.
+        The graphs themselves where nothing is damaged and no features are made.
 
     Raises:
+        TypeError: for anything else than graphs and a `Damage`.
         ValueError: as the functions of each kind of damage do.
 
     Example:
@@ -97,10 +110,14 @@ def damaged(graphs: Sequence[Graph], how: Damage, *, seed: int = 0) -> list[Grap
 
     Source: OpenFGL, Li et al. 2024, https://arxiv.org/abs/2408.16288
     """
-    if not how.any:
-        return list(graphs)
+    check_graphs(graphs)
+    if not isinstance(how, Damage):
+        raise TypeError(f"Expected how to be a fgl.data.Damage, but got {how!r}")
+    if how.label_noise and share_nodes(graphs):
+        graphs = wrong_nodes(graphs, how.label_noise, fold_in(seed, "labels"))
+        how = replace(how, label_noise=0.0)
     generator = torch.Generator().manual_seed(seed)
-    return [how.labels(how.inputs(own, generator), generator) for own in graphs]
+    return [how.labels(how.inputs(own, generator, features), generator) for own in graphs]
 
 
 @takes_graph
@@ -182,6 +199,8 @@ def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:
 def lose_features(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which each node has lost ``int(share k)`` of its k features that are not 0.
 
+    A one-hot feature (k = 1) is lost by all nodes or by none; a warning says if none loses any.
+
     Args:
         graph: or a collection.
         share: in [0, 1].
@@ -216,7 +235,15 @@ def _kept(row: Tensor, rows: int, share: float, generator: Draws) -> Tensor:
     order = order[row[order].argsort(stable=True)]  # row by row, at random within each
     place = torch.empty_like(order)
     place[order] = torch.arange(len(row)) - (count.cumsum(0) - count)[row[order]]
-    return place >= (share * count.double() + 1e-9).floor()[row]  # 0.29 * 100 is 28.999...
+    lost = (share * count.double() + 1e-9).floor()  # 0.29 * 100 is 28.999...
+    if share and len(row) and not lost.any():
+        warnings.warn(
+            f"Expected the share of missing features to be at least {1 / int(count.max()):.4g} for "
+            f"a node to lose one, since none has more than {int(count.max())} that are not 0, but "
+            f"got {share}: nothing is lost",
+            stacklevel=4,
+        )
+    return place >= lost[row]
 
 
 @takes_graph
@@ -242,63 +269,3 @@ def noisy_features(graph: Graph, deviation: float, *, generator: Draws = None) -
     x: Any = graph.x.to_dense() if isinstance(graph.x, SparseMatrix) else graph.x
     noise = torch.randn(x.shape, generator=generator, dtype=x.dtype)
     return graph.replace(x=x + deviation * noise.to(x.device))
-
-
-@takes_graph
-def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
-    """The graph in which ``round(share n)`` of the n training examples do not train.
-
-    Args:
-        graph: or a collection; without a training mask all examples train.
-        share: in [0, 1].
-        generator: of the draw, on the CPU; default torch's global one.
-
-    Example:
-        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
-        >>> lose_labels(graph, 0.5).num_train
-        2
-
-    Source: "random_label_sparsity" of OpenFGL, https://arxiv.org/abs/2408.16288
-    """
-    mask = graph.training_mask.clone()
-    mask[_drawn_training(graph, share, generator)] = False
-    return graph.replace(train_mask=mask)
-
-
-@takes_graph
-def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
-    """The graph in which ``round(share n)`` of the n training examples have another class.
-
-    Every other class is equally likely. Labels of validation and test examples stay.
-
-    Args:
-        graph: with at least two classes, or such a collection.
-        share: in [0, 1].
-        generator: of the draws, on the CPU; default torch's global one.
-
-    Raises:
-        ValueError: without labels, or with fewer than two classes.
-        TypeError: for numbers in ``y``.
-
-    Example:
-        >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
-        >>> (wrong_labels(graph, 0.5).y != graph.y).sum()
-        tensor(2)
-
-    Source: "random_label_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
-    """
-    classes, labels = int(graph.num_classes or 0), graph.labels.clone()
-    if classes < 2:
-        raise ValueError(f"Expected graph to have at least two classes, but got {classes}")
-    chosen = _drawn_training(graph, share, generator)
-    step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
-    labels[chosen] = (labels[chosen] + step) % classes
-    return graph.replace(y=labels)
-
-
-def _drawn_training(graph: Graph, share: float, generator: Draws) -> Tensor:
-    """A share of the training examples, int64."""
-    check_share(share=share)
-    own = graph.training_mask.nonzero().squeeze(1)
-    order = torch.randperm(own.numel(), generator=generator)
-    return own[order[: round(share * own.numel())].to(own.device)]

@@ -96,7 +96,7 @@ def load_graphs(
     attributes: bool = True,
     edge_labels: bool = False,
 ) -> tuple[list[Graph], Tensor]:
-    """A collection of graphs, each with a class, in the TU format; or molecules.
+    """A collection of graphs, each with a class or numbers, in the TU format; or molecules.
 
     ``"NCI1"`` and ``"PROTEINS"`` are taken from `root`, or downloaded to it, and checked by sha256.
     ``"synthetic"`` is `small_graphs`. Any other name is a folder in `root`, such as Yeast,
@@ -104,7 +104,9 @@ def load_graphs(
     or in ``raw`` below it. Features are the columns of ``NAME_node_attributes.txt``, then
     ``NAME_node_labels.txt`` one-hot, the labels that occur in their order; where there is neither
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
-    without self-loops and repeats. Molecules are as in `load_molecules`, with numbers for classes.
+    without self-loops and repeats. Where there is ``NAME_graph_attributes.txt`` in the place of
+    ``NAME_graph_labels.txt``, its numbers take the place of classes. Molecules are as in
+    `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read.
 
     Args:
         name: the collection.
@@ -117,7 +119,8 @@ def load_graphs(
     Returns:
         The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
         ``[num_nodes, num_features]``, y None; and their classes, int64 ``[num_graphs]``, renumbered
-        from 0 in their order.
+        from 0 in their order; or numbers, float32 ``[num_graphs]``, or ``[num_graphs, t]`` of
+        several columns: see `fgl.targets`.
 
     Raises:
         ValueError: for an unknown name, a malformed file, or one with another checksum.

@@ -108,6 +108,11 @@ class Graphs(Setting):
         """
         graph = Graph.join(*data.load_graphs(self.dataset, attributes=False)).to(self.device)
         y: Any = graph.y
+        if y.is_floating_point():
+            raise TypeError(
+                f"Expected dataset to have a class for each graph, but got {self.dataset!r}, which "
+                "has numbers: fgl.tasks.graph_task takes them with target=fgl.targets.REGRESSION"
+            )
         if self.skew.unseen:
             raise ValueError(f"Expected unseen to be 0 for Graphs, but got {self.skew.unseen}")
         if self.skew.skew_by != "nothing":

@@ -73,14 +73,13 @@ class Networks(Cut):
                     f"Expected edges and features to be whole beside hops, whose sums know those "
                     f"of all clients, but got {self.damage}"
                 )
-        clients = self.read(clients, seed)
+        clients = self.read(self.damaged(clients, seed))
         model = self.model_for(whole, seed, more)
         return with_structure(whole) if self.model == "star" else whole, clients, model, sent
 
-    def read(self, clients: Sequence[Graph], seed: int) -> list[Graph]:
-        """What the network reads of the clients' graphs, after damage."""
-        made = self.damaged(clients, seed)
-        return [with_structure(own) for own in made] if self.model == "star" else made
+    def read(self, clients: Sequence[Graph]) -> list[Graph]:
+        """What the network reads of the clients' graphs."""
+        return [with_structure(own) if self.model == "star" else own for own in clients]
 
     def model_for(
         self, graph: Graph, seed: int, more: Mapping[str, Any] | None = None

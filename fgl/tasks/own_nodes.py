@@ -77,9 +77,7 @@ class OwnNodes(Disjoint):
         clients = data.partition_graph(whole, parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
         split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
-        split = self.damaged(split, seed)
-        if of_degrees:
-            split = [data.degree_features(own) for own in split]
+        split = self.damaged(split, seed, data.degree_features if of_degrees else None)
         model = self.encoder(split[0], seed, split[0].num_classes)
         task = own_node_task(split, model, self.local.training(), kl=self.kl)
         return with_unseen(task, self.skew.unseen)

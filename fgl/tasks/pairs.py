@@ -88,14 +88,27 @@ def pair_task(
             f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
             "fgl.data.split_by_time"
         )
-    if not negatives:
-        method = fedavg(model, train=train, target=target)
-    else:
+    if negatives:
         if target is not ANSWERS or train.batches is not None:
             got = "another" if target is not ANSWERS else "batches of its own"
             raise ValueError(f"Expected target ANSWERS and plain training, but got {got}")
-        seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
-        clients = [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+        clients = _with_negatives(clients, seed)
+    return _task_of(clients, model, train, target, negatives)
+
+
+def _with_negatives(clients: Sequence[Graph], seed: int) -> list[Graph]:
+    """The clients with pairs that are no edge, to validate and test with."""
+    seeds = [fold_in(seed, client, "negatives") for client in range(len(clients))]
+    return [data.with_negatives(g, seed=s) for g, s in zip(clients, seeds, strict=True)]
+
+
+def _task_of(
+    clients: Sequence[Graph], model: nn.Module, train: Training, target: Target, negatives: bool
+) -> Task:
+    """The task of clients whose pairs to validate and test with are all there."""
+    if not negatives:
+        method = fedavg(model, train=train, target=target)
+    else:
         drawing = replace(
             train, num_steps=None, batches=_drawn(train, len(clients)), epochs=num_steps(train)
         )
@@ -106,7 +119,7 @@ def pair_task(
         warnings.warn(
             f"Expected a client to have test pairs{both}, but got none: there will be no test "
             "metrics",
-            stacklevel=2,
+            stacklevel=3,
         )
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
@@ -188,12 +201,13 @@ class Pairs(Cut):
         whole = self.whole(seed)
         parts = self.cut(whole, seed)
         self.check_all_train()
-        clients = self.damaged(data.partition_graph(whole, parts), seed)
-        clients = [data.degree_features(own) for own in clients]
+        clients, links = data.partition_graph(whole, parts), self.asked == "links"
+        if links:  # an edge that a client lost is none to score against
+            clients = _with_negatives(clients, seed)
+        clients = self.damaged(clients, seed, data.degree_features)
         sizes = clients[0].num_features, self.hidden, 1
         model = self.seeded(seed, PairNet, *sizes, edge_dim=1)
-        links = self.asked == "links"
-        return pair_task(clients, model, self.local.training(), negatives=links, seed=seed)
+        return _task_of(clients, model, self.local.training(), ANSWERS, links)
 
     def whole(self, seed: int) -> Graph:
         """The graph of all clients: earlier edges as messages, later ones as pairs."""

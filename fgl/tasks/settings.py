@@ -79,9 +79,15 @@ class Setting:
         check_count(hidden=self.hidden)
         check_share(dropout=self.dropout)
 
-    def damaged(self, clients: Sequence[Graph], seed: int) -> list[Graph]:
-        """The clients' graphs with what is missing and wrong in them."""
-        return data.damaged(clients, self.damage, seed=fold_in(seed, "damage"))
+    def damaged(
+        self,
+        clients: Sequence[Graph],
+        seed: int,
+        features: Callable[[Graph], Graph] | None = None,
+    ) -> list[Graph]:
+        """The clients' graphs with what is missing and wrong in them, and features of edges."""
+        chance = fold_in(seed, "damage")
+        return data.damaged(clients, self.damage, seed=chance, features=features)
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
         """A network on the device; `seed` decides its initial parameters."""

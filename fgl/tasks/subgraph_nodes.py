@@ -117,14 +117,14 @@ class SubgraphNodes(Networks):
         return whole
 
     def domains(self, names: Sequence[str], seed: int) -> list[Graph]:
-        """One dataset a client, in one space of features and classes."""
+        """One dataset a client, with the damage to it, in one space of features and classes."""
         plain = self.overlap == 1 and self.skew.skew_by == "nothing" and not self.hops
         if self.clients != len(names) or not plain:
             raise ValueError(
                 f"Expected clients to be {len(names)}, one per dataset, without overlap, skew_by "
                 f"and hops, but got {self}"
             )
-        return data.one_space([self.whole(name, seed) for name in names])
+        return data.one_space(self.damaged([self.whole(name, seed) for name in names], seed))
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, clients and initial model."""
@@ -133,7 +133,7 @@ class SubgraphNodes(Networks):
         if len(names) > 1:
             domains = self.domains(names, seed)
             model = self.model_for(domains[0], seed, more)
-            clients = self.read(domains, seed)
+            clients = self.read(domains)
         else:
             whole = self.whole(self.dataset, seed)
             _, clients, model, sent = self.network(whole, self.parts(whole, seed), seed, more)

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+import torch
+
+from ..checks import check_number
 from ..federation import Evaluate, Message, Method, Params, State, means, scored, together
 from ..graph import Graph
 from .scores import node_scores
@@ -17,7 +20,8 @@ def with_unseen(task: Task, count: int) -> Task:
     Such a client comes when training is over, has kept nothing, and is sent what some other client
     is sent. Its score is the mean over whose message that is; for a method with one model for all
     there is no difference. The metric is the mean over unseen clients on their own test nodes, and
-    left out where nobody is sent a model (training alone).
+    left out where nobody is sent a model (training alone). Centralized training has the nodes of
+    the other clients alone, where these know theirs (`node_id`), else none.
 
     Args:
         task: that classifies nodes.
@@ -27,7 +31,8 @@ def with_unseen(task: Task, count: int) -> Task:
         The task itself where `count` is 0.
 
     Raises:
-        ValueError: if no client is left to train.
+        ValueError: if no client is left to train, or an unseen one has no nodes to be tested on.
+        TypeError: if `y` of an unseen client is numbers.
 
     Example:
         >>> task = fgl.tasks.Nodes(clients=4, hidden=8).load(seed=0)
@@ -38,13 +43,20 @@ def with_unseen(task: Task, count: int) -> Task:
 
     Source: the setting of clients that join later, as in FedEgo, https://arxiv.org/abs/2208.13685
     """
+    check_number("unseen", count, at_least=0, integer=True)
     if not count:
         return task
-    if not 0 < count < len(task.clients):
+    if count >= len(task.clients):
         raise ValueError(
             f"Expected unseen to leave a client of {len(task.clients)}, but got {count}"
         )
     seen, unseen = list(task.clients[:-count]), list(task.clients[-count:])
+    for own in unseen:
+        if own.batch is not None or own.edge_label_index is not None or own.test_mask is None:
+            raise ValueError(
+                f"Expected unseen clients to have nodes with a test_mask, but got {own}"
+            )
+        _ = own.labels  # numbers have no accuracy
 
     def scores(method: Method, clients: Sequence[Graph]) -> Evaluate:
         score = node_scores(method.model)
@@ -67,4 +79,14 @@ def with_unseen(task: Task, count: int) -> Task:
 
         return together(task.scores(method, clients), newcomers)
 
-    return replace(task, clients=seen, scores=scores)
+    return replace(task, clients=seen, scores=scores, whole=_held_by(seen, task.whole))
+
+
+def _held_by(clients: Sequence[Graph], whole: Graph | None) -> Graph | None:
+    """The part of a graph that clients hold; None where they do not know their nodes in it."""
+    ids = [own.node_id for own in clients if own.node_id is not None]
+    if whole is None or len(ids) < len(clients):
+        return None
+    nodes = torch.arange(whole.num_nodes, device=whole.device)
+    own = nodes if whole.node_id is None else whole.node_id
+    return whole.subgraph(nodes[torch.isin(own, torch.cat(ids))])

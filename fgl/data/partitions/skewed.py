@@ -44,10 +44,24 @@ class Skew:
         check_choice("skew_by", self.skew_by, WAYS)
         check_number("skew_alpha", self.skew_alpha, above=0)
         check_number("unseen", self.unseen, at_least=0, integer=True)
+        if self.skew_alpha != Skew.skew_alpha and self.skew_by != "labels":
+            raise ValueError(
+                f"Expected skew_by to be 'labels' beside skew_alpha, {self.skew_alpha}, "
+                f"but got {self.skew_by!r}"
+            )
 
     def parts(self, graph: Graph, num_clients: int, *, seed: int = 0) -> list[Tensor]:
-        """Ids of each client's examples; `seed` decides the draw of labels."""
+        """Ids of each client's nodes, or of a collection's graphs; `seed` decides Dirichlet's draw.
+
+        Raises:
+            ValueError, TypeError: if clients shall differ in labels that nodes or graphs have not.
+        """
         if self.skew_by == "labels":
+            if graph.edge_label_index is not None:
+                raise ValueError(
+                    "Expected skew_by to be 'features' or 'degrees' where pairs have the labels, "
+                    "but got 'labels'"
+                )
             return dirichlet_partition(graph.labels, num_clients, alpha=self.skew_alpha, seed=seed)
         return sorted_partition(graph, num_clients, by=self.skew_by)
 
@@ -57,7 +71,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     """Examples in the order of one number, cut into clients whose sizes differ by at most 1.
 
     Args:
-        graph: its examples are nodes; the graphs of a collection.
+        graph: its nodes are the examples, or the graphs of a collection.
         num_clients: at most one per example.
         by: ``"features"``, the mean of an example's features, or ``"degrees"``, its (mean) degree.
 
@@ -77,7 +91,7 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     collections, where the last client takes what is left
     """
     check_choice("by", by, WAYS[2:])
-    check_num_clients(num_clients, graph.num_examples)
+    check_num_clients(num_clients, graph.num_nodes if graph.batch is None else graph.num_graphs)
     value = _means(graph) if by == "features" else graph.edge_index[1].bincount(
         minlength=graph.num_nodes
     ).double()  # fmt: skip

@@ -20,17 +20,21 @@ from .paths import need, there
 def read_tu(
     folder: Path, name: str, *, attributes: bool = True, edge_labels: bool = False
 ) -> tuple[list[Graph], Tensor]:
-    """The graphs in ``folder/NAME_*.txt`` and the class of each; `load_graphs` has the options.
+    """The graphs in ``folder/NAME_*.txt`` and what is known of each; `load_graphs` has the options.
 
     Raises:
         ValueError: for a missing or malformed file.
 
     Source: https://chrsmrrs.github.io/datasets/docs/format
     """
-    files = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", "graph_labels")]
+    numbers = there(folder, f"{name}_graph_labels.txt") is None and bool(
+        there(folder, f"{name}_graph_attributes.txt")
+    )
+    last = "graph_attributes" if numbers else "graph_labels"
+    files = [f"{name}_{part}.txt" for part in ("A", "graph_indicator", last)]
     pairs, indicator, labels = need(folder, files)
     graph_of = integers(indicator, 1)[:, 0]
-    y, _ = contiguous(labels, integers(labels, 1)[:, 0])
+    y = _numbers(labels) if numbers else contiguous(labels, integers(labels, 1)[:, 0])[0]
     _check_indicator(indicator, graph_of, labels, len(y))
     n = len(graph_of)
     edges = integers(pairs, 2, ",")
@@ -58,6 +62,12 @@ def read_tu(
         for features, part in zip(x.split(sizes.tolist()), inner.split(counts, 1), strict=True)
     ]
     return graphs, y
+
+
+def _numbers(path: Path) -> Tensor:
+    """What was measured of each graph, float32 ``[n]``, or ``[n, t]`` of several columns."""
+    values = dense_features(path, floats(path, None, ","))
+    return values.squeeze(1) if values.shape[1] == 1 else values
 
 
 def _check_indicator(path: Path, graph_of: NDArray[np.int64], labels: Path, size: int) -> None:
