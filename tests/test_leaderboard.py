@@ -12,7 +12,7 @@ import pytest
 from harness import leaderboard_page as page
 from harness.critical import critical_difference, ranking
 from harness.rows import spelled
-from papers.leaderboard import BLOCKS, PRINTED_BLOCKS, WORSE_BLOCKS, cells, entrants
+from papers.leaderboard import BESIDE_BLOCKS, BLOCKS, WORSE_BLOCKS, cells, entrants
 from papers.matrix import SEEDS, TUNING_SEED
 from scipy.stats import friedmanchisquare
 
@@ -114,7 +114,7 @@ def test_cells_come_block_after_block() -> None:
     assert [cell[1:] for cell in every[:: len(entrants())]] == [
         *BLOCKS,
         *WORSE_BLOCKS,
-        *PRINTED_BLOCKS,
+        *BESIDE_BLOCKS,
     ]
     assert BLOCKS[0] == ("cora", "disjoint") and len({*every}) == len(every)
     assert {"FedAvg", "Local", "FED-PUB", "FedProx"} == {cell[0] for cell in every[:4]}

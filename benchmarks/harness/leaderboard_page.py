@@ -8,9 +8,9 @@ from dataclasses import fields
 from typing import Any
 
 from papers.leaderboard import (
+    BESIDE_BLOCKS,
     BLOCKS,
     LAYOUTS,
-    PRINTED_BLOCKS,
     PUBLISHED,
     ROUNDS,
     SETTINGS,
@@ -316,7 +316,7 @@ def text(found: Found) -> str:
     parts += ["## Ranks\n", ranked(ranks)]
     for block in blocks:
         parts += [f"## {titled(block)}\n", table(found, block)]
-    for block in PRINTED_BLOCKS:
+    for block in BESIDE_BLOCKS:
         if any(scores(found, (name, *block)) for name in entrants()):
             parts += [f"## {titled(block)}\n", table(found, block)]
     if any(scores(found, (name, "cora", how)) for name in entrants() for how in WORSE):
