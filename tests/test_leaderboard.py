@@ -213,6 +213,16 @@ def test_what_a_notebook_prints_stands_beside_our_cell_and_in_no_average(found: 
     assert "83.0 % on average over 2 blocks" in text
 
 
+def test_clients_with_five_steps_have_a_table_and_are_in_no_average(found: Any) -> None:
+    cell = ("FedAvg", "amazon_photo", "five-steps")
+    setting = entrants()["FedAvg"].at(*cell[1:], {"lr": 0.03}, seed=0, rounds=100).setting
+    assert (setting.local.steps, setting.local.lr, setting.clients) == (5, 0.03, 10)
+    put(found, cell[0], cell[1:], 0.9, 0.92)
+    text = page.text(found)
+    assert "## Photo, five-steps" in text and "| FedAvg | 91.0 ± 1.4 |" in text
+    assert "83.0 % on average over 2 blocks" in text
+
+
 def test_worse_cells_are_made_where_they_are_named(made: Any, tmp_path: Path) -> None:
     go(tmp_path / "out.jsonl", "--layouts", "label-noise", "--methods", "Local")
     (line,) = (tmp_path / "out.jsonl").read_text().splitlines()
