@@ -61,12 +61,29 @@ def test_a_share_of_edges_moves_to_pairs_that_had_none(graph: Graph, share: floa
         assert torch.equal(*counts)
 
 
-def test_a_complete_graph_gets_fewer_edges_and_values_of_edges_are_refused() -> None:
+@pytest.mark.parametrize("share", [0.0, 0.4, 1.0])
+@graphs
+def test_an_edge_that_moves_keeps_the_values_of_its_direction(graph: Graph, share: float) -> None:
+    m = graph.num_edges
+    valued: Any = graph.replace(edge_weight=torch.rand(m), edge_time=torch.arange(m))
+    moved = data.move_edges(valued, share, generator=draws())
+    assert joined(moved) == joined(data.move_edges(graph, share, generator=draws()))
+    ids: Any = moved.edge_time
+    assert torch.equal(moved.edge_weight, valued.edge_weight[ids])
+    before = {tuple(pair): i for i, pair in enumerate(valued.edge_index.T.tolist())}
+    after = {tuple(pair): int(i) for pair, i in zip(moved.edge_index.T.tolist(), ids, strict=True)}
+    for (a, b), i in after.items():  # what was a direction of an edge is one of the same edge
+        source, target = valued.edge_index[:, i].tolist()
+        assert after[b, a] == before[target, source]
+
+
+def test_a_complete_graph_gets_fewer_edges_and_relations_are_not_moved() -> None:
     complete = Graph(torch.eye(3), (1 - torch.eye(3)).nonzero().T)
     assert data.move_edges(complete, 1.0).num_edges == 0
     valued = complete.replace(edge_weight=torch.ones(6))
-    with pytest.raises(ValueError, match="edges to be without values, but got edge_weight"):
-        data.move_edges(valued, 0.5)
+    assert data.move_edges(valued, 1.0).edge_weight.numel() == 0  # type: ignore[union-attr]
+    with pytest.raises(ValueError, match="edges to be without relations, but got edge_type"):
+        data.move_edges(complete.replace(edge_type=torch.zeros(6).long()), 0.5)
     assert data.lose_edges(valued, 1 / 3).edge_weight.numel() == 4  # type: ignore[union-attr]
 
 
@@ -150,7 +167,23 @@ def test_unknown_answers_are_no_labels_that_can_be_lost() -> None:
         assert data.lose_labels(graph, 0.5, generator=draws(seed)).num_train == 15
 
 
-@pytest.mark.parametrize("y", [torch.ones(3), torch.zeros(3, dtype=torch.int64)])
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+@pytest.mark.parametrize("shape", [(40,), (40, 3)])
+def test_a_share_of_the_known_answers_of_training_examples_is_turned(
+    shape: tuple[int, ...], share: float
+) -> None:
+    y = torch.randint(0, 2, shape, generator=draws(1)).float()
+    y[::3] = torch.nan
+    train = torch.arange(40) < 30
+    graph = Graph(torch.ones(40, 1), torch.zeros(2, 0).long(), y=y, train_mask=train)
+    wrong = data.wrong_labels(graph, share, generator=draws()).y
+    assert torch.equal(wrong.isnan(), y.isnan()) and torch.equal(wrong[30:].nan_to_num(7), y[30:].nan_to_num(7))  # fmt: skip  # noqa: E501
+    turned = (wrong != y) & ~y.isnan()
+    assert int(turned.sum()) == round(share * int((~y[:30].isnan()).sum()))
+    assert torch.equal(wrong[turned], 1 - y[turned])
+
+
+@pytest.mark.parametrize("y", [torch.ones(3) / 2, torch.zeros(3, dtype=torch.int64)])
 def test_labels_that_cannot_be_wrong(y: torch.Tensor) -> None:
     with pytest.raises((TypeError, ValueError), match="can be left out|two classes, but got 1"):
         data.wrong_labels(Graph(torch.ones(3, 1), torch.zeros(2, 0).long(), y=y), 0.5)

@@ -163,11 +163,10 @@ def advice(found: Found, ranks: Ranking | None) -> list[str]:
 
 
 def _first(order: Sequence[str], average: Mapping[str, float], blocks: int) -> list[str]:
-    first = "In doubt, take" if blocks > 2 else "First so far is"
     return [
-        f"**{first} {order[0]}**: {average[order[0]]:.1f} % on average over "
+        f"**First so far is {order[0]}**: {average[order[0]]:.1f} % on average over "
         f"{blocks} {plural('block', blocks)}, where FedAvg has {average[BASE]:.1f} %. "
-        "Where clients are cut otherwise the order is another: [the matrix](matrix.md) has four "
+        "Where clients are cut otherwise the order is another: [the matrix](matrix.md) has "
         "more tasks, on which few methods gain over FedAvg."
     ]
 
@@ -175,11 +174,12 @@ def _first(order: Sequence[str], average: Mapping[str, float], blocks: int) -> l
 def _alike(ranks: Ranking | None) -> list[str]:
     if ranks is None:
         return []
-    like = ranks.like_the_best()
-    return [
-        f"**Do not read small differences.** {len(like)} methods rank less than the critical "
-        f"difference behind the best: {', '.join(like)}."
-    ]
+    like, many = ranks.like_the_best(), len(ranks.ranks)
+    told = f"{len(like)} of {many} methods rank less than the critical difference behind the best"
+    if len(like) == many:
+        return [f"**Do not read small differences.** {told}: it is {ranks.difference:.0f} ranks "
+                f"with {ranks.blocks} blocks."]  # fmt: skip
+    return [f"**Do not read small differences.** {told}: {', '.join(like)}."]
 
 
 def _alone(order: Sequence[str], average: Mapping[str, float]) -> list[str]:
@@ -276,6 +276,13 @@ def not_run(found: Found) -> str:
             every = len(missing) == len([c for c in wanted if c[1:] == block])
             told = "nothing yet" if every else f"not {', '.join(missing)}"
             lines.append(f"- {titled(block)}: {told}.")
+        shown = block in run_blocks(found)
+        hidden = [name for name in entrants() if scores(found, (name, *block)) and not shown]
+        if hidden:  # no table without FedAvg
+            each = [
+                f"{n} {statistics.mean(scores(found, (n, *block)).values()):.1f}" for n in hidden
+            ]
+            lines.append(f"- {titled(block)}, run without {BASE}, in %: {', '.join(each)}.")
     for layout in LAYOUTS:
         for name in entrants():
             why = refusal(name, layout)

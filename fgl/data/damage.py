@@ -13,7 +13,6 @@ from torch import Tensor
 from ..checks import check_share, check_weight
 from ..graph import Graph
 from ..graph.arguments import check_graphs, takes_graph
-from ..graph.fields import EDGE_FIELDS
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
@@ -143,16 +142,17 @@ def lose_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share m)`` of its m edges join two other nodes.
 
-    A new edge joins two nodes that no edge joined before. In a collection it stays in its graph; a
-    graph that is almost complete gets fewer.
+    A new edge joins two nodes that no edge joined before, and keeps the weight, the values and the
+    time of its own direction. In a collection it stays in its graph; a graph that is almost
+    complete gets fewer.
 
     Args:
-        graph: undirected, or a collection; its edges have neither weights nor other values.
+        graph: undirected, or a collection; without relations, which join nodes of given types.
         share: in [0, 1].
         generator: of the draws, on the CPU; default torch's global one.
 
     Raises:
-        ValueError: if edges have values, for a new edge would have none, or only one direction.
+        ValueError: if edges have relations, or are not all there in both directions.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]))
@@ -162,26 +162,36 @@ def move_edges(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
 
     Source: "random_topology_noise" of OpenFGL, https://arxiv.org/abs/2408.16288
     """
-    valued = [name for name in EDGE_FIELDS if getattr(graph, name) is not None]
-    if valued:
-        raise ValueError(f"Expected edges to be without values, but got {valued[0]}")
+    if graph.edge_type is not None:
+        raise ValueError("Expected edges to be without relations, but got edge_type")
     edges, lost = graph.edge_index.cpu(), _drawn_edges(graph, share, generator).cpu()
-    n = graph.num_nodes
-    if not torch.equal((edges[0] * n + edges[1]).unique(), (edges[1] * n + edges[0]).unique()):
-        raise ValueError("Expected edges to be there in both directions, but got others")
-    owner = torch.zeros(n, dtype=torch.int64) if graph.batch is None else graph.batch.cpu()
+    back = _other_directions(edges, graph.num_nodes)
+    owner = torch.zeros(graph.num_nodes, dtype=torch.int64)
+    owner = owner if graph.batch is None else graph.batch.cpu()
     sizes = owner.bincount()
-    gone = edges[:, lost & (edges[0] <= edges[1])]
-    new = [edges[:, ~lost]]
+    gone = (lost & (edges[0] <= edges[1])).nonzero().flatten()
+    of_graph = owner[edges[0, gone]]
+    ids, new = [(~lost).nonzero().flatten()], [edges[:, ~lost]]
     first = sizes.cumsum(0) - sizes
-    for index, count in enumerate(owner[gone[0]].bincount().tolist()):
+    for index, count in enumerate(of_graph.bincount().tolist()):
         if count:
             inside = edges[:, owner[edges[0]] == index] - first[index]
             free = FreePairs(inside, int(sizes[index]))
             ends = free(min(count, free.count), generator=generator) + first[index]
+            moved = gone[of_graph == index][: ends.shape[1]]
+            ids += [moved, back[moved]]
             new += [ends, ends.flip(0)]
-    whole: Graph = graph.replace(edge_index=torch.cat(new, 1).to(graph.device))
-    return whole
+    kept: Graph = graph.with_edges(torch.cat(ids).to(graph.device))
+    return kept.replace(edge_index=torch.cat(new, 1).to(graph.device))
+
+
+def _other_directions(edges: Tensor, num_nodes: int) -> Tensor:
+    """The id of each edge's other direction, int64 ``[num_edges]``."""
+    to, fro = edges[0] * num_nodes + edges[1], edges[1] * num_nodes + edges[0]
+    by_to, by_fro = to.argsort(stable=True), fro.argsort(stable=True)
+    if not torch.equal(to[by_to], fro[by_fro]):
+        raise ValueError("Expected edges to be there in both directions, but got others")
+    return torch.empty_like(to).scatter_(0, by_fro, by_to)
 
 
 def _drawn_edges(graph: Graph, share: float, generator: Draws) -> Tensor:

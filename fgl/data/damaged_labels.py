@@ -43,17 +43,18 @@ def lose_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph
 def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Graph:
     """The graph in which ``round(share n)`` of the n training examples have another class.
 
-    Every other class is equally likely. Labels of validation and test examples stay, also where
-    there is no training mask; all others train then.
+    Every other class is equally likely. Where ``y`` holds answers, 0 and 1, n counts those that are
+    known, and yes becomes no. Labels of validation and test examples stay, also where there is no
+    training mask; all others train then.
 
     Args:
-        graph: with at least two classes, or such a collection.
+        graph: with at least two classes or with answers, or such a collection.
         share: in [0, 1].
         generator: of the draws, on the CPU; default torch's global one.
 
     Raises:
         ValueError: without labels, or with fewer than two classes.
-        TypeError: for numbers in ``y``.
+        TypeError: for other numbers in ``y`` than 0 and 1.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0, 1]))
@@ -64,10 +65,7 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
     """
     check_share(share=share)
     if graph.y is not None and graph.y.is_floating_point():
-        raise TypeError(
-            f"Expected graph.y to be class labels, of which some can be another class, but got "
-            f"{graph.y.dtype}: numbers and answers can be left out (missing_labels, lose_labels)"
-        )
+        return graph.replace(y=_wrong_answers(graph.y, _noisy(graph), share, generator))
     classes, labels = int(graph.num_classes or 0), graph.labels.clone()
     if classes < 2:
         raise ValueError(f"Expected graph to have at least two classes, but got {classes}")
@@ -75,6 +73,19 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
     step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
     labels[chosen] = (labels[chosen] + step) % classes
     return graph.replace(y=labels)
+
+
+def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> Tensor:
+    known = ~y.isnan()
+    if not bool(((y == 0) | (y == 1) | ~known).all()):
+        raise TypeError(
+            "Expected graph.y to be class labels or answers, 0 and 1, of which some can be "
+            "another, but got other numbers: they can be left out (missing_labels, lose_labels)"
+        )
+    mask = known & noisy.view(-1, *[1] * (y.dim() - 1))
+    chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
+    wrong[chosen] = 1 - wrong[chosen]
+    return wrong.view_as(y)
 
 
 def _noisy(graph: Graph) -> Tensor:
@@ -93,7 +104,7 @@ def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
 
 
 def share_nodes(graphs: Sequence[Graph]) -> bool:
-    """Whether clients train on the same nodes of one graph, in which a node has one label.
+    """Whether clients train on the same nodes of one graph, in which a node has one class.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(2), torch.zeros(2, 0).long(), y=torch.tensor([0, 1]))
@@ -103,6 +114,8 @@ def share_nodes(graphs: Sequence[Graph]) -> bool:
     """
     by_node = all(own.batch is None and own.edge_label_index is None for own in graphs)
     if not by_node or any(own.node_id is None or own.y is None for own in graphs):
+        return False
+    if any(own.y.is_floating_point() for own in graphs):  # type: ignore[union-attr]  # checked
         return False
     node = torch.cat([own.node_id[_noisy(own)] for own in graphs])  # type: ignore[index]  # checked
     label = torch.cat([own.labels[_noisy(own)] for own in graphs])
