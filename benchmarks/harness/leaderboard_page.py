@@ -268,6 +268,7 @@ def not_run(found: Found) -> str:
     """How many cells are missing, by block, and what does not apply."""
     wanted = [c for c in cells() if c[2] in LAYOUTS and not refusal(c[0], c[2])]
     there = [cell for cell in wanted if made(found, cell)]
+    tables = run_blocks(found)
     lines = [f"{len(there)} of {len(wanted)} cells have been run."]
     for block in BLOCKS:
         missing = [name for name, *rest in wanted if tuple(rest) == block
@@ -276,12 +277,9 @@ def not_run(found: Found) -> str:
             every = len(missing) == len([c for c in wanted if c[1:] == block])
             told = "nothing yet" if every else f"not {', '.join(missing)}"
             lines.append(f"- {titled(block)}: {told}.")
-        shown = block in run_blocks(found)
-        hidden = [name for name in entrants() if scores(found, (name, *block)) and not shown]
-        if hidden:  # no table without FedAvg
-            each = [
-                f"{n} {statistics.mean(scores(found, (n, *block)).values()):.1f}" for n in hidden
-            ]
+        own = {} if block in tables else {n: scores(found, (n, *block)) for n in entrants()}
+        each = [f"{n} {statistics.mean(s.values()):.1f}" for n, s in own.items() if s]
+        if each:
             lines.append(f"- {titled(block)}, run without {BASE}, in %: {', '.join(each)}.")
     for layout in LAYOUTS:
         for name in entrants():

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..checks import check_share
 from ..graph import Graph
 from ..graph.arguments import takes_graph
-from ..graph.facts import answered
+from ..graph.facts import answered, unscored
 
 Draws = torch.Generator | None
 
@@ -65,11 +65,11 @@ def wrong_labels(graph: Graph, share: float, *, generator: Draws = None) -> Grap
     """
     check_share(share=share)
     if graph.y is not None and graph.y.is_floating_point():
-        return graph.replace(y=_wrong_answers(graph.y, _noisy(graph), share, generator))
+        return graph.replace(y=_wrong_answers(graph.y, unscored(graph), share, generator))
     classes, labels = int(graph.num_classes or 0), graph.labels.clone()
     if classes < 2:
         raise ValueError(f"Expected graph to have at least two classes, but got {classes}")
-    chosen = _drawn(_noisy(graph), share, generator)
+    chosen = _drawn(unscored(graph), share, generator)
     step = torch.randint(1, classes, (chosen.numel(),), generator=generator).to(graph.device)
     labels[chosen] = (labels[chosen] + step) % classes
     return graph.replace(y=labels)
@@ -86,14 +86,6 @@ def _wrong_answers(y: Tensor, noisy: Tensor, share: float, generator: Draws) -> 
     chosen, wrong = _drawn(mask.flatten(), share, generator), y.flatten().clone()
     wrong[chosen] = 1 - wrong[chosen]
     return wrong.view_as(y)
-
-
-def _noisy(graph: Graph) -> Tensor:
-    """The training examples that nothing is scored on, bool."""
-    mask = graph.training_mask
-    for scored in (graph.val_mask, graph.test_mask):  # where no mask says who trains, all do
-        mask = mask if scored is None else mask & ~scored
-    return mask
 
 
 def _drawn(mask: Tensor, share: float, generator: Draws) -> Tensor:
@@ -117,8 +109,8 @@ def share_nodes(graphs: Sequence[Graph]) -> bool:
         return False
     if any(own.y.is_floating_point() for own in graphs):  # type: ignore[union-attr]  # checked
         return False
-    node = torch.cat([own.node_id[_noisy(own)] for own in graphs])  # type: ignore[index]  # checked
-    label = torch.cat([own.labels[_noisy(own)] for own in graphs])
+    node = torch.cat([own.node_id[unscored(own)] for own in graphs])  # type: ignore[index]  # checked
+    label = torch.cat([own.labels[unscored(own)] for own in graphs])
     different = torch.stack([node, label]).unique(dim=1)[0]
     return len(different) < len(node) and len(different) == len(node.unique())
 
@@ -133,7 +125,7 @@ def wrong_nodes(graphs: Sequence[Graph], share: float, seed: int) -> list[Graph]
         >>> (one.y != y[:3]).sum(), torch.equal(one.y, two.y)
         (tensor(2), True)
     """
-    chosen = [_noisy(own).nonzero().squeeze(1) for own in graphs]
+    chosen = [unscored(own).nonzero().squeeze(1) for own in graphs]
     pairs = [*zip(graphs, chosen, strict=True)]
     node = torch.cat([own.node_id[index] for own, index in pairs])  # type: ignore[index]  # checked
     node, place = node.unique(return_inverse=True)

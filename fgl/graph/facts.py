@@ -27,6 +27,20 @@ def answered(mask: Tensor, y: Tensor | None) -> Tensor:
     return mask & (known if y.dim() == 1 else known.any(1))
 
 
+def unscored(graph: Any) -> Tensor:
+    """The training examples that nothing is scored on, bool.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(2), torch.tensor([[0], [1]]), y=torch.tensor([1, 0]))
+        >>> unscored(graph.replace(test_mask=torch.tensor([False, True])))
+        tensor([ True, False])
+    """
+    mask: Tensor = graph.training_mask
+    for scored in (graph.val_mask, graph.test_mask):  # where no mask says who trains, all do
+        mask = mask if scored is None else mask & ~scored
+    return mask
+
+
 class Facts:
     """Counts and masks of a `Graph`, and its labels."""
 
@@ -149,10 +163,7 @@ class Facts:
             raise ValueError("Expected examples to be nodes, whose labels are known in training")
         if self.y is None:
             return torch.full((self.num_nodes,), -1, device=self.device)
-        known = self.training_mask
-        for mask in (self.val_mask, self.test_mask):
-            known = known if mask is None else known & ~mask
-        return torch.where(known, self.labels, -1)
+        return torch.where(unscored(self), self.labels, -1)
 
     def has(self, name: str) -> bool:
         """Whether the graph has a field, also inside a batch of clients.
