@@ -271,6 +271,8 @@ def test_bounds_of_damage(name: str, bad: float) -> None:
 @pytest.mark.parametrize("by", ["features", "degrees"])
 @pytest.mark.parametrize("graph", [SMALL, DENSE, MANY], ids=["sparse", "dense", "collection"])
 def test_sorted_clients_are_those_of_a_sort(graph: Graph, by: str) -> None:
+    if graph.batch is not None:  # one-hot features have one mean
+        graph = graph.replace(x=torch.rand(graph.num_nodes, 3, generator=draws()))
     nodes = torch.arange(graph.num_nodes) if graph.batch is None else graph.batch
     degree = [0] * graph.num_nodes
     for _, target in graph.edge_index.t().tolist():
@@ -291,6 +293,35 @@ def test_sorted_clients_are_those_of_a_sort(graph: Graph, by: str) -> None:
         means = [[sum(values[i]) / len(values[i]) for i in part.tolist()] for part in parts]
         for low, high in pairwise(means):
             assert max(low) <= min(high) + 1e-7
+
+
+def test_feature_skew_refuses_rows_that_all_have_the_same_mean() -> None:
+    for graph in (SMALL, DENSE, MANY):
+        scaled = data.normalize_features(graph)
+        with pytest.raises(ValueError, match="means differ .* cut before features are normalized"):
+            data.sorted_partition(scaled, 4, by="features")
+
+
+@pytest.mark.parametrize("kind", [tasks.SubgraphNodes, tasks.OwnNodes, tasks.Links])
+def test_clients_of_scaled_features_differ_in_those_before(kind: Any) -> None:
+    """Rows of sum 1 have one mean; clients are in the order of what the rows were before."""
+    skew = Skew(skew_by="features")
+    options = {} if kind is tasks.SubgraphNodes else {"features": "normalized"}
+    setting = kind(clients=4, hidden=4, skew=skew, **options)
+    whole = data.load("synthetic")
+    if kind is tasks.SubgraphNodes:
+        whole = data.largest_component(whole)
+    words = (dense(whole) != 0).sum(1)
+    parts = skew.parts(whole, 4)
+    loaded = setting.load(seed=0).clients
+    clients = [getattr(own, "graph", own) for own in loaded]
+    assert [own.num_nodes for own in clients] == [len(part) for part in parts]
+    means = [float((dense(own) != 0).sum(1).double().mean()) for own in clients]
+    assert means == [float(words[part].double().mean()) for part in parts]
+    assert means == sorted(means) and means[-1] > 1.5 * means[0]
+    for own in clients:
+        total = dense(own).sum(1)
+        assert bool(torch.isclose(total[total != 0], torch.ones(1)).all())
 
 
 def test_label_skew_is_dirichlets() -> None:

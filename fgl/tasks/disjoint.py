@@ -85,15 +85,18 @@ class Disjoint(Cut):
         check_weight(kl=self.kl)
 
     def graphs(self) -> tuple[Graph, bool]:
-        """The whole graph with the clients' features, and whether these are degrees.
+        """The whole graph, and whether its clients' features are degrees.
 
         Degrees of the whole graph would reveal edges that a client must not see. So each client
         counts degrees in its own training edges.
         """
         graph = data.load(self.dataset).replace(backend=self.sparse).to(self.device)
         of_degrees = self.features == "degree" or _has_degrees(graph)
-        normalized = self.features == "normalized"
-        return data.normalize_features(graph) if normalized else graph, of_degrees
+        return graph, of_degrees
+
+    def scaled(self, graph: Graph) -> Graph:
+        """A graph with this setting's features; it is cut before, since scaled rows sum to 1."""
+        return data.normalize_features(graph) if self.features == "normalized" else graph
 
     def encoder(self, graph: Graph, seed: int, num_classes: int | None = None) -> VGAE:
         """The encoder for graphs like this one, with a classifier if there are classes."""

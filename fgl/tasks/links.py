@@ -146,7 +146,7 @@ class Links(Disjoint):
         if self.damage.missing_labels or self.damage.label_noise:
             raise ValueError(f"Expected links to have no labels to damage, but got {self.damage}")
         features = data.degree_features if of_degrees else None
-        graphs = self.damaged([own.graph for own in splits], seed, features)
+        graphs = self.damaged([self.scaled(own.graph) for own in splits], seed, features)
         splits = [replace(own, graph=made) for own, made in zip(splits, graphs, strict=True)]
         model = self.encoder(splits[0].graph, seed)
         return link_task(splits, model, self.local.training(), kl=self.kl, recon=self.recon)

@@ -74,7 +74,7 @@ class OwnNodes(Disjoint):
         """The task; `seed` decides partition, splits and initial model."""
         whole, of_degrees = self.graphs()
         parts = self.cut(whole, seed)
-        clients = data.partition_graph(whole, parts)
+        clients = data.partition_graph(self.scaled(whole), parts)
         seeds = [fold_in(seed, client, "split") for client in range(len(clients))]
         split = [data.random_split(own, seed=s) for own, s in zip(clients, seeds, strict=True)]
         split = self.damaged(split, seed, data.degree_features if of_degrees else None)

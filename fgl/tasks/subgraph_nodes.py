@@ -48,6 +48,15 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
     return Task(clients, method, scores, "val_accuracy", validate)
 
 
+def _scaled(graph: Graph) -> Graph:
+    """Features of rows of sum 1; those that are negative somewhere, as ogbn-arxiv's, stay."""
+    x: Any = graph.x
+    values = x.value if isinstance(x, SparseMatrix) else x
+    if values is None or bool((values >= 0).all()):
+        return data.normalize_features(graph)
+    return graph
+
+
 @setting
 class SubgraphNodes(Networks):
     """Nodes of clients that hold parts of one graph; FED-PUB's protocol.
@@ -108,10 +117,6 @@ class SubgraphNodes(Networks):
     def whole(self, name: str, seed: int) -> Graph:
         """The largest component of a dataset, and which of its nodes train, validate and test."""
         graph = data.largest_component(data.load(name))
-        x: Any = graph.x
-        values = x.value if isinstance(x, SparseMatrix) else x
-        if values is None or bool((values >= 0).all()):  # embeddings, as ogbn-arxiv's, stay
-            graph = data.normalize_features(graph)
         graph = data.random_split(graph, train=self.train, val=(1 - self.train) / 2, seed=seed)
         whole: Graph = graph.replace(backend=self.sparse, node_id=None).to(self.device)
         return whole
@@ -124,7 +129,8 @@ class SubgraphNodes(Networks):
                 f"Expected clients to be {len(names)}, one per dataset, without overlap, skew_by "
                 f"and hops, but got {self}"
             )
-        return data.one_space(self.damaged([self.whole(name, seed) for name in names], seed))
+        wholes = [_scaled(self.whole(name, seed)) for name in names]
+        return data.one_space(self.damaged(wholes, seed))
 
     def load(self, seed: int = 0) -> Task:
         """The task; `seed` decides split, clients and initial model."""
@@ -136,7 +142,8 @@ class SubgraphNodes(Networks):
             clients = self.read(domains)
         else:
             whole = self.whole(self.dataset, seed)
-            _, clients, model, sent = self.network(whole, self.parts(whole, seed), seed, more)
+            parts = self.parts(whole, seed)  # before scaling, after which all mean features agree
+            _, clients, model, sent = self.network(_scaled(whole), parts, seed, more)
         train = replace(self.local.training(), keep_optimizer=self.keep_optimizer)
         task = replace(subgraph_node_task(clients, model, train), bytes_before=sent)
         return with_unseen(task, self.skew.unseen)

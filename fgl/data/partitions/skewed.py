@@ -80,7 +80,8 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
         equal numbers the first example comes first.
 
     Raises:
-        ValueError: for another `by`, or if `num_clients` is out of range.
+        ValueError: for another `by`, if `num_clients` is out of range, or if all means of features
+            agree up to rounding, as after `fgl.data.normalize_features`.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(4), torch.tensor([[0, 1, 0, 2], [1, 0, 2, 0]]))
@@ -98,6 +99,11 @@ def sorted_partition(graph: Graph, num_clients: int, *, by: str) -> list[Tensor]
     if graph.batch is not None:
         total = value.new_zeros(graph.num_graphs).index_add_(0, graph.batch, value)
         value = total / graph.batch.bincount(minlength=graph.num_graphs).clamp(min=1)
+    if by == "features" and num_clients > 1 and _alike(value, graph):
+        raise ValueError(
+            "Expected features whose means differ between examples, but got means that are equal "
+            "up to rounding; cut before features are normalized"
+        )
     order = value.argsort(stable=True)
     return [part.sort().values for part in order.tensor_split(num_clients)]
 
@@ -106,5 +112,14 @@ def _means(graph: Graph) -> Tensor:
     """The mean feature of every node."""
     x: Any = graph.x
     if isinstance(x, SparseMatrix):
-        return row_sum(x.pattern, x.values).double() / x.shape[1]
+        return row_sum(x.pattern, x.values.double()) / x.shape[1]
     return torch.as_tensor(x.double().mean(1))
+
+
+def _alike(value: Tensor, graph: Graph) -> bool:
+    """Whether means of features that are not 0 differ by no more than their sums are rounded."""
+    some = value[value != 0]
+    if some.numel() < 2:
+        return False
+    precise = torch.finfo(torch.float32).eps * graph.num_features
+    return bool(some.max() - some.min() <= precise * some.abs().max())
