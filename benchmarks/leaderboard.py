@@ -45,7 +45,7 @@ from papers.leaderboard import (
 )
 from papers.matrix import SEEDS, TUNING_SEED
 
-KEPT = ("test_accuracy", "val_accuracy", "test_accuracy_before")
+KEPT = ("test_accuracy", "val_accuracy", "test_accuracy_before", "unseen_accuracy")
 
 
 def one(cell: Cell, values: Any, seed: int, rounds: int) -> dict[str, Any]:

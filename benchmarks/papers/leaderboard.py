@@ -33,7 +33,12 @@ WORSE: dict[str, dict[str, Any]] = {  # disjoint clients on Cora: one thing is w
     "sparse-labels": {"damage": Damage(missing_labels=0.5)},
     "missing-edges": {"damage": Damage(missing_edges=0.5)},
     "missing-features": {"damage": Damage(missing_features=0.8)},
+    "edge-noise": {"damage": Damage(edge_noise=0.3)},
+    "feature-noise": {"damage": Damage(feature_noise=0.01)},  # a word of a node is about .05
     "label-skew": {"skew": Skew(skew_by="labels", skew_alpha=0.1)},
+    "feature-skew": {"skew": Skew(skew_by="features")},
+    "degree-skew": {"skew": Skew(skew_by="degrees")},
+    "unseen": {"skew": Skew(unseen=2)},
 }
 BESIDE: dict[str, dict[str, Any]] = {  # what else is compared
     "overlapping-30": {"clients": 30, "overlap": 5},  # the other cell of the authors' notebook
