@@ -23,9 +23,10 @@ HEAD = """# All methods
 A method is a function of a task's FedAvg: `fgl.methods.fedprox(task.fedavg, mu=0.1)`. A transform
 is a function of any method, and they nest. What a method changes is the first line of its
 docstring. [The idea](idea.md#which-method-runs-where) says what a method needs of a task. Numbers
-are from [the matrix](matrix.md): the difference in points from FedAvg of the same network (for
-FedSage+ from FedSage), mean over seeds and standard error. The matrix has errors of ESOL too, which
-are no points. `python docs/tables/methods.py` writes this page.
+are differences in points, means over seeds and standard errors. [The matrix](matrix.md) has them
+from FedAvg of the same network (for FedSage+ from FedSage); it has errors of ESOL too, which are no
+points. [The leaderboard](leaderboard.md) has them from FedAvg where each client is scored on its
+own nodes with its own model. `python docs/tables/methods.py` writes this page.
 
 ## Which method should I use?
 
@@ -74,6 +75,7 @@ class Entry:
     published: str
     runs_on: str
     measured: dict[str, str]
+    ranked: dict[str, str]
     pages: list[str]
 
 
@@ -109,6 +111,16 @@ def gains() -> dict[str, dict[str, str]]:
 
 
 @cache
+def own_gains() -> dict[str, dict[str, str]]:
+    """Each method's difference from FedAvg, by the leaderboard's datasets and layouts."""
+    found: dict[str, dict[str, str]] = {}
+    for block, row in rows("leaderboard.md", "method"):
+        if block.endswith((", disjoint", ", overlapping")) and row["against FedAvg"]:
+            found.setdefault(plain(row["method"]), {})[block] = row["against FedAvg"]
+    return found
+
+
+@cache
 def places() -> dict[str, str]:
     """The tasks of the methods that do not run on all, from the page on the idea."""
     return {
@@ -129,7 +141,7 @@ def source(doc: str) -> str:
 @cache
 def spellings() -> dict[str, str]:
     """The methods' names as their papers write them."""
-    pages = ("matrix.md", "idea.md")
+    pages = ("leaderboard.md", "matrix.md", "idea.md")
     return {plain(row["method"]): row["method"] for p in pages for _, row in rows(p, "method")}
 
 
@@ -156,6 +168,7 @@ def entry(name: str, function: Callable[..., Any], where: str) -> Entry:
         published=source(doc),
         runs_on=places().get(key, "every task"),
         measured=gains().get(key, {}),
+        ranked=own_gains().get(key, {}),
         pages=results(title),
     )
 
@@ -175,6 +188,7 @@ def recipe(path: Path) -> Entry:
         published=published,
         runs_on=places().get(plain(title), "every task"),
         measured=gains().get(plain(title), {}),
+        ranked=own_gains().get(plain(title), {}),
         pages=results(title),
     )
 
@@ -217,15 +231,22 @@ def overview(entries: list[Entry]) -> str:
     return text
 
 
+def measurements(head: str, gains: dict[str, str], page: str) -> list[str]:
+    """A line of a method's gains, where there are any."""
+    told = "; ".join(f"{where} {gain}" for where, gain in gains.items())
+    return [f"- **{head}**: {told} ({page})"] if told else []
+
+
 def section(e: Entry) -> str:
     """What the page says of a method."""
     lines = [f"### {e.title}\n", f"{e.changes}\n", f"- **Where**: {e.where}"]
     if e.published:
         lines.append(f"- **Published**: {e.published}")
     lines.append(f"- **Runs on**: {e.runs_on}")
-    measured = [f"{task} {gain}" for task, gain in e.measured.items()]
-    if measured:
-        lines.append(f"- **Measured**: {'; '.join(measured)} ([the matrix](matrix.md))")
+    lines += measurements("Measured", e.measured, "[the matrix](matrix.md)")
+    lines += measurements(
+        "Measured on clients' own nodes", e.ranked, "[the leaderboard](leaderboard.md)"
+    )
     if e.pages:
         lines.append(f"- **Tables with it**: {', '.join(e.pages)}")
     return "\n".join(lines) + "\n"

@@ -46,7 +46,8 @@ def dirichlet_partition(
         >>> [part.numel() for part in parts]
         [14, 13, 13]
 
-    Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for Dirichlet's draw; the dealing is
+    of https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
     check_labels(y)
     n = y.numel()
@@ -101,7 +102,8 @@ def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]
         >>> [y[part].sum().item() for part in gpfl_partition(y, 3, alpha=0.5)]
         [8, 9, 3]
 
-    Source: https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
+    Source: Hsu et al. 2019, https://arxiv.org/abs/1909.06335, for Dirichlet's draw; the dealing is
+    of https://github.com/Jiachen2cc/Graph-Personalized-Federated-Learning, data_split.py
     """
     check_labels(y)
     n = y.numel()
