@@ -53,7 +53,8 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     Five things are not as there. Its F reads the labels of validation and test nodes too; here
     those of training nodes, see `fisher_nodes`. Its server draws an order of the clients and gives
     the i-th in it the weight of client i's energy; here a client has its own. Where all are equal
-    it divides by 0. It scores with dropout. Its smoothing goes against the edges of a directed
+    it divides by 0, and so where a client's drawn features are all 0; here that client's energy is
+    0. It scores with dropout. Its smoothing goes against the edges of a directed
     graph, its sums along them; here both go along.
 
     The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.

@@ -101,9 +101,10 @@ def opfgl(
     server's graph, and takes the step that validates best on its own nodes; here the server does
     it once, and takes the last. Its fine-tuning ends where validation is best; here that is for
     whoever scores the rounds. Its loops take one step more. It is sure of a node by ``F / (sum F +
-    1e-9)``, which is 1 in float32 alone. On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its
-    features are 0 and 1; the server's rates are too small for much smaller ones, such as rows that
-    were divided by their sums.
+    1e-9)``, which is 1 in float32 alone, and only where sum F is above about .03: here more nodes
+    are labelled where `min_degree` is small. Of a directed graph it counts other ends of the edges.
+    On ogbn-arxiv a class has ``ceil(rate n_c)`` nodes. Its features are 0 and 1; the server's rates
+    are too small for much smaller ones, such as rows that were divided by their sums.
 
     Args:
         fedavg: its model is trained; its loss and its local training are a client's from the second

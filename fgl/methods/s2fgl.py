@@ -64,17 +64,19 @@ def s2fgl(
     The public code gives the Laplacian of a directed graph to a solver for symmetric matrices. What
     comes back is no eigenvector, and differs from call to call. Here the weights of both directions
     are averaged, and a ramp of 1e-6 along the nodes orders eigenvectors of the same eigenvalue,
-    such as 0 where the graph has parts. A client with fewer nodes than frequencies has as many
-    frequencies as nodes; there it is an error. So is a client without a training node; here it has
-    neither term and stays where it is: at its start both are smallest, and Adam would follow the
-    rounding.
+    such as 0 where the graph has parts. This makes A smaller than there, and its gradient another
+    one: h and g now have the same eigenvectors of 0, where there each has its own (decision 2841
+    has numbers). A client with fewer nodes than frequencies has as many frequencies as nodes; there
+    it is an error unless the first fifth has more nodes than that. So is a client without a
+    training node; here it has neither term and stays where it is: at its start both are smallest,
+    and Adam would follow the rounding.
 
     There a book also reads the labels of validation and test nodes, see `book_nodes`, and lacks the
     classes above the first client's largest. Its embeddings are those before the last step, with
     dropout; here the sent model's, without. Its server draws an order of the clients and weighs
     the i-th in it by the nodes of client i; weights by how near test nodes are to training nodes
-    (``LPS``) are computed and dropped. Its network is an ACM-GCN with a linear head. Here the task
-    decides on weights and network.
+    (``LPS``) are computed and dropped. It scores with dropout. Its network is an ACM-GCN with a
+    linear head. Here the task decides on weights and network.
 
     The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
