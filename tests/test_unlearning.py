@@ -13,6 +13,7 @@ from torch import Tensor
 
 import fgl
 from fgl.methods import retrained, scaffold, unlearned
+from fgl.methods.unlearning import usual_radius
 
 GONE, AT = 1, 2
 
@@ -130,7 +131,7 @@ def test_who_is_absent_is_asked_again() -> None:
 def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     method = unlearned(plain(), client=GONE, at=1)
     result = fgl.run(method, clients(), num_rounds=1, clients_at_once=1)
-    radius: Tensor = result.outbox[0]["radius"]
+    radius: Tensor = receive_as_a_run(method, result.outbox[0], {}, clients()[0])[1]["radius"]
     centre, initial = result.outbox[0]["model"], plain().initial()
     drawn = []
     for seed in range(200):
@@ -141,6 +142,21 @@ def test_the_usual_radius_is_a_third_of_the_way_to_random_models() -> None:
     zero = {name: torch.zeros_like(value) for name, value in initial.items()}
     want = (square(centre, zero) + square(initial, zero)) / 3
     assert float(radius) == pytest.approx(want**0.5, rel=1e-6)
+
+
+def test_a_norms_weights_are_drawn_the_same_again() -> None:
+    def make() -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(6, 50), torch.nn.LayerNorm(50))
+
+    method, centre = fgl.fedavg(make()), make().state_dict()
+    drawn = [square(centre, make().state_dict()) for _ in range(100)]
+    assert float(usual_radius(method, centre)) == pytest.approx((sum(drawn) / 300) ** 0.5, rel=0.03)
+
+
+def test_a_large_radius_is_no_jump() -> None:
+    method = unlearned(plain(), client=GONE, at=1, radius=1e4, far=1e9)
+    result = fgl.run(method, clients(), num_rounds=3, clients_at_once="all")
+    assert int(result.server_state["rounds"]) == 3
 
 
 def test_a_client_that_there_is_not_is_refused() -> None:

@@ -78,18 +78,19 @@ def unlearned(
     round is asked again.
 
     The optimiser starts anew in every round, as in the authors' notebook: moments of the descent
-    would lead the ascent. As there, but for three things. Clients weigh as in `fedavg`; there all
-    weigh the same. All clients train in the round of the ascent, and the uploads of the others do
-    not count: a method does not say who takes part. The usual radius is what the authors' comes to
-    on average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn anew: these have mean 0
-    and about the length of the initial model.
+    would lead the ascent. As there, but for four things. The ascent has as many steps as a round,
+    there up to five times as many: the task decides on steps, for all clients alike. Clients weigh
+    as in `fedavg`; there all weigh the same. All clients train in the round of the ascent, and the
+    uploads of the others do not count: a method does not say who takes part. The usual radius is
+    what the authors' comes to on average, ``mean ||w_ref - w||^2 / 3`` over models w that are drawn
+    anew: their tensors have mean 0 and about the length of the initial model's, or are constant, as
+    a norm's weights.
 
     Args:
         fedavg: what clients train; its server averages.
         client: who is forgotten, its number from 0.
         at: rounds before, at least 1.
-        radius: of the ball, above 0; default ``sqrt((||w_ref||^2 + ||theta_0||^2) / 3)``, theta_0
-            being the initial model.
+        radius: of the ball, above 0; default that of `usual_radius`.
         far: squared distance from w_k at which the client stops, at least 0; the authors' 2.2 is
             for a small network on MNIST.
         max_norm: the ascent's gradients are clipped to this, above 0.
@@ -120,9 +121,9 @@ def unlearned(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         last = state.get("last", {name: params[name] for name in params if name in names})
-        nothing = torch.zeros((), device=next(iter(params.values())).device)
-        forget = message.get("forget", nothing.bool())
-        bound = message.get("radius", nothing)
+        like = params[next(iter(last))]
+        forget = message.get("forget", torch.zeros((), dtype=torch.bool, device=like.device))
+        bound = usual_radius(fedavg, params) if radius is None else like.new_tensor(radius)
         return params, {**context, "last": last, "forget": forget, "radius": bound}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -173,21 +174,14 @@ def unlearned(
 
     def told(model: Any, num_clients: int) -> Mapping[int, Message]:
         like = next(iter(model.values()))
-        nothing = torch.zeros((), dtype=like.dtype, device=like.device)
-        rest = {"forget": nothing.bool(), "radius": nothing}
-        return Broadcast({"model": model, **rest}, num_clients)
+        forget = torch.zeros((), dtype=torch.bool, device=like.device)
+        return Broadcast({"model": model, "forget": forget}, num_clients)
 
     def asked(model: Any, num_clients: int) -> Mapping[int, Message]:
         """One client is asked to forget itself; the others get the same message otherwise."""
         like = next(iter(model.values()))
-        bound = (
-            usual_radius(fedavg, model)
-            if radius is None
-            else torch.tensor(radius, dtype=torch.float64)
-        )
-        rest: Message = {"model": model, "radius": bound.to(like)}
         says = [torch.full((), k == client, device=like.device) for k in range(num_clients)]
-        return {k: {**rest, "forget": each} for k, each in enumerate(says)}
+        return {k: {"model": model, "forget": each} for k, each in enumerate(says)}
 
     train = replace(fedavg.train, adjust=adjust, settle=settle, keep_optimizer=False)
     method = replace(fedavg, receive=receive, loss=loss, send=send, train=train)
@@ -216,13 +210,20 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
 
 
 def usual_radius(method: Method, model: Params) -> Tensor:
-    """``sqrt((||w||^2 + ||theta_0||^2) / 3)``, theta_0 being the initial model.
+    """``sqrt(mean ||w - theta||^2 / 3)`` over models theta that are drawn as the initial one is.
+
+    A tensor of one value, such as a norm's weights, is drawn the same again. The others have mean
+    0 and about the length of the initial ones, so that ``||w||^2 + ||theta_0||^2`` is theirs.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
         >>> usual_radius(method, method.initial()) > 0
         tensor(True)
     """
-    names, initial = trainable(method), method.initial()
-    both = (square({n: each[n] for n in names if n in model}) for each in (model, initial))
-    return (sum(both, torch.zeros(())) / 3).sqrt()
+    parts, initial = [], method.initial()
+    for name in [name for name in trainable(method) if name in model]:
+        first = initial[name].to(model[name])
+        same = (first == first.flatten()[:1]).all() & (first.numel() > 1)
+        drawn = model[name].square().sum() + first.square().sum()
+        parts.append(torch.where(same, (model[name] - first).square().sum(), drawn))
+    return (torch.stack(parts).sum() / 3).sqrt()
