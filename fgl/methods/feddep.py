@@ -85,19 +85,19 @@ def feddep(
     whenever the model is asked about it; there once, without its hidden nodes, in training mode,
     and what is scored has no such neighbours. All clients start from one generator. Nobody's
     number of missing neighbours is sent, which nobody reads. The neighbours drawn for embeddings
-    are one draw for both layers. ``l CE`` asks the classifier as it came, after the first round;
-    there one of the generator's own, which is drawn, learns `gen_local_epochs` steps and is thrown
-    away: nothing holds its labels. So classifiers train once before anybody is mended. A
-    generator's optimiser keeps its state over its steps; there (SGD, rate .1) it is made anew in
-    each. The published 200 epochs are 100 exchanges of two steps. The classifier there sees
-    minibatches of 64 with 5 drawn neighbours a layer; here the task decides. The paper's
+    are one draw for both layers. ``l CE`` asks a copy of the classifier as it came, after the first
+    round, there one of the generator's own, which is drawn: nothing holds its labels. Here as there
+    it learns `gen_local_epochs` steps and is thrown away. So classifiers train once before anybody
+    is mended. A generator's optimiser keeps its state over its steps; there (SGD, rate .1) it is
+    made anew in each. The published 200 epochs are 100 exchanges of two steps. The classifier there
+    sees minibatches of 64 with 5 drawn neighbours a layer; here the task decides. The paper's
     differential privacy of edges is not claimed here.
 
     Args:
         fedavg: what clients train, and the optimiser of generators too; its server averages.
         num_prototypes: groups of a client's embeddings; 5 in the code.
         encoder_epochs: passes of the encoder over the training nodes.
-        gen_local_epochs: steps of the whole generator, alone.
+        gen_local_epochs: steps of the whole generator and its copy of the classifier, alone.
         gen_epochs: steps of what makes embeddings, with others' prototypes.
         gen_hide: share of the validation nodes that are hidden.
         count_weight: a.
