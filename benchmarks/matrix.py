@@ -26,7 +26,7 @@ from harness.commands import command, find
 from harness.flags import arguments, flag, some
 from harness.machine import RESULTS, ROOT, kept, machine, pyplot, write
 from harness.record import execute, load
-from harness.report import gains, paired, publish
+from harness.report import gains, paired, publish, spread
 from harness.rows import spelled
 from papers import TABLES
 from papers.matrix import COLUMNS, ENTRIES, NORMS, SEEDS, TUNING_SEED, Column, measured_norms
@@ -149,9 +149,8 @@ def line(found: Found, name: str, task: str, mine: Any) -> list[str]:
     def mean(key: str) -> float:
         return statistics.mean(each[key] for each in mine.values())
 
-    values = [each["test"] for each in mine.values()]
+    values = {seed: each["test"] for seed, each in mine.items()}
     digits = 3 if COLUMNS[task].less else 1
-    spread = f" ± {statistics.stdev(values):.{digits}f}" if len(values) > 1 else ""
     gain = "" if name == base else paired(gains(mine, scores(found, base, task), "test"))[0]
     values_of = best(found, name, task) or {}
     chosen = ", ".join(f"{key} {value}" for key, value in values_of.items())
@@ -159,7 +158,7 @@ def line(found: Found, name: str, task: str, mine: Any) -> list[str]:
     cost = [f"{mean(key):.3g}" for key in ("up", "down", "before")]
     cost += [f"{mean(key):.2g}" for key in ("seconds", "processor")]
     other = "" if name == base else base
-    first = [name, f"{mean('test'):.{digits}f}{spread}", str(len(mine)), gain, other]
+    first = [name, spread(values, digits=digits), str(len(mine)), gain, other]
     return [*first, *own, *cost, chosen, noted(found, name, task, values_of)]
 
 

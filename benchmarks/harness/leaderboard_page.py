@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -24,7 +24,7 @@ from papers.leaderboard import (
 
 from .critical import Ranking, ranking
 from .machine import ROOT, pyplot
-from .report import paired
+from .report import paired, spread
 from .rows import spelled
 
 Found = Mapping[str, dict[str, Any]]
@@ -55,14 +55,6 @@ def scores(found: Found, cell: Cell, which: str = "best_val") -> dict[int, float
     metric = "unseen_accuracy" if cell[2] == "unseen" else "test_accuracy"
     each = {run["seed"]: run.get(metric, {}).get(which) for run in line["runs"]}
     return {seed: 100 * value for seed, value in each.items() if value is not None}
-
-
-def spread(values: Collection[float]) -> str:
-    """A mean, and the deviation over seeds where there are two; "" of nothing."""
-    if not values:
-        return ""
-    mean = f"{statistics.mean(values):.1f}"
-    return f"{mean} ± {statistics.stdev(values):.1f}" if len(values) > 1 else mean
 
 
 def costs(found: Found, cell: Cell) -> dict[str, float]:
@@ -130,7 +122,7 @@ def table(found: Found, block: Block) -> str:
     for name in names:
         cell = (name, *block)
         mine, cost = scores(found, cell), costs(found, cell)
-        test, last = spread(mine.values()), spread(scores(found, cell, "last").values())
+        test, last = (spread(each, digits=1) for each in (mine, scores(found, cell, "last")))
         test += "" if whole(found, cell) else f" ({len(mine)} of its seeds, others diverged)"
         theirs = PUBLISHED.get(cell)
         printed = f"{theirs[0]:.1f}" if theirs else ""
@@ -310,7 +302,7 @@ def worse(found: Found) -> str:
     for name in entrants():
         each = [scores(found, (name, "cora", how)) for how in ("disjoint", *WORSE)]
         if any(each[1:]):
-            told = [spread(own.values()) for own in each]
+            told = [spread(own, digits=1) for own in each]
             lines.append(f"| {' | '.join([name, *told])} |")
     about = "; ".join(f"{name}: {_said(SETTINGS[name])}" for name in WORSE)
     return (

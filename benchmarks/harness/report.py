@@ -188,15 +188,16 @@ def counted(runs: Mapping[int, Any]) -> str:
     return f"{len(folds)} x {least}" + (f" to {most}" if most > least else "")
 
 
-def spread(values: Mapping[int, float], folds: bool = False) -> str:
+def spread(values: Mapping[int, float], folds: bool = False, digits: int = 2) -> str:
     """Mean and standard deviation: over seeds, or over repetitions, or of the only one's folds."""
     if not values:
         return ""
     each = by_repetition(values) if folds else list(values.values())
+    mean = f"{statistics.mean(each):.{digits}f}"
     if len(each) > 1:
-        return f"{statistics.mean(each):.2f} ± {statistics.stdev(each):.2f}"
-    inside = f" (folds {statistics.stdev(values.values()):.2f})" if len(values) > 1 else ""
-    return f"{each[0]:.2f}{inside}"
+        return f"{mean} ± {statistics.stdev(each):.{digits}f}"
+    inside = statistics.stdev(values.values()) if len(values) > 1 else None
+    return mean if inside is None else f"{mean} (folds {inside:.{digits}f})"
 
 
 def p_value(values: Mapping[int, float], folds: bool = False) -> float | None:

@@ -75,7 +75,7 @@ class Entry:
     published: str
     runs_on: str
     measured: dict[str, str]
-    ranked: dict[str, str]
+    own: dict[str, str]
     pages: list[str]
 
 
@@ -168,7 +168,7 @@ def entry(name: str, function: Callable[..., Any], where: str) -> Entry:
         published=source(doc),
         runs_on=places().get(key, "every task"),
         measured=gains().get(key, {}),
-        ranked=own_gains().get(key, {}),
+        own=own_gains().get(key, {}),
         pages=results(title),
     )
 
@@ -188,7 +188,7 @@ def recipe(path: Path) -> Entry:
         published=published,
         runs_on=places().get(plain(title), "every task"),
         measured=gains().get(plain(title), {}),
-        ranked=own_gains().get(plain(title), {}),
+        own=own_gains().get(plain(title), {}),
         pages=results(title),
     )
 
@@ -245,7 +245,7 @@ def section(e: Entry) -> str:
     lines.append(f"- **Runs on**: {e.runs_on}")
     lines += measurements("Measured", e.measured, "[the matrix](matrix.md)")
     lines += measurements(
-        "Measured on clients' own nodes", e.ranked, "[the leaderboard](leaderboard.md)"
+        "Measured on clients' own nodes", e.own, "[the leaderboard](leaderboard.md)"
     )
     if e.pages:
         lines.append(f"- **Tables with it**: {', '.join(e.pages)}")

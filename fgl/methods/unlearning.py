@@ -117,13 +117,14 @@ def unlearned(
     check_model_alone(fedavg, "unlearned")
     check_one_architecture(fedavg, "unlearned")
     names, adjusted, settled = trainable(fedavg), fedavg.train.adjust, fedavg.train.settle
+    first = {name: value for name, value in fedavg.initial().items() if name in names}
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         last = state.get("last", {name: params[name] for name in params if name in names})
         like = params[next(iter(last))]
         forget = message.get("forget", torch.zeros((), dtype=torch.bool, device=like.device))
-        bound = usual_radius(fedavg, params) if radius is None else like.new_tensor(radius)
+        bound = usual_radius(first, params) if radius is None else like.new_tensor(radius)
         return params, {**context, "last": last, "forget": forget, "radius": bound}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -209,19 +210,20 @@ def square(tensors: Mapping[str, Tensor]) -> Tensor:
     return torch.stack([each.square().sum() for each in tensors.values()]).sum()
 
 
-def usual_radius(method: Method, model: Params) -> Tensor:
-    """``sqrt(mean ||w - theta||^2 / 3)`` over models theta that are drawn as the initial one is.
+def usual_radius(initial: Params, model: Params) -> Tensor:
+    """``sqrt(mean ||w - theta||^2 / 3)`` over models theta that are drawn as the initial one was.
 
     A tensor of one value, such as a norm's weights, is drawn the same again. The others have mean
     0 and about the length of the initial ones, so that ``||w||^2 + ||theta_0||^2`` is theirs.
 
     Example:
-        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
-        >>> usual_radius(method, method.initial()) > 0
-        tensor(True)
+        >>> usual_radius({"w": torch.tensor([1.0, -1.0])}, {"w": torch.tensor([3.0, 1.0])})
+        tensor(2.)
+        >>> usual_radius({"w": torch.ones(3)}, {"w": torch.full((3,), 3.0)})
+        tensor(2.)
     """
-    parts, initial = [], method.initial()
-    for name in [name for name in trainable(method) if name in model]:
+    parts = []
+    for name in [name for name in initial if name in model]:
         first = initial[name].to(model[name])
         same = (first == first.flatten()[:1]).all() & (first.numel() > 1)
         drawn = model[name].square().sum() + first.square().sum()
