@@ -9,7 +9,7 @@ endif
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more notebooks conformance devices processors lint types docs serve site-check dist check clean
+.PHONY: help demo federation processes test more slow drawn nightly notebooks processors lint types docs serve site-check dist check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -18,8 +18,9 @@ help:
 	@echo "make test    the tests and every example in a docstring"
 	@echo "make more    tests that make test skips, since they need an extra or a public dataset"
 	@echo "make notebooks  the notebooks of docs/notebooks, each from top to bottom"
-	@echo "make conformance  what make test leaves out, mostly methods on further tasks, since it takes minutes"
-	@echo "make devices  all methods on all tasks on a pretended GPU; takes minutes"
+	@echo "make slow    what make test leaves out: methods on further tasks, attacks, a pretended GPU; takes an hour"
+	@echo "make drawn   a tenth of it, drawn by the commit, and what the newest commits touch"
+	@echo "make nightly  slow, more, notebooks, processors, demo, federation, site-check; takes hours"
 	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
@@ -44,29 +45,25 @@ federation: .venv/extra-examples .venv/extra-flower
 processes: .venv/extra-test .venv/extra-examples .venv/extra-flower
 	$(BIN)/python -m pytest -m slow tests/test_flower_processes.py
 
+PYTEST = $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal
+
 test: .venv/extra-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --note-passed
+	$(PYTEST) --note-passed --costs out/proof/test.json
 
-conformance: .venv/extra-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal \
-	  -m "slow and not devices" \
-	  tests/test_conformance.py tests/test_batch.py tests/test_recipes.py tests/test_reproduce.py \
-	  tests/test_data_tu.py tests/test_data_text.py tests/test_crash.py tests/test_pretended_device.py \
-	  tests/test_autocast.py tests/test_per_example.py tests/test_secure_sum_attacks.py tests/test_privacy.py \
-	  tests/test_secure_sum.py tests/test_privacy_pairs.py tests/test_data_large.py \
-	  tests/test_data_molecules.py tests/test_data_partitions_fast.py
-
-devices: .venv/extra-test
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal -m devices \
-	  tests/test_pretended_device.py
-
-# Files with tests that are skipped where an extra, a wheel or the public datasets are missing.
-NEEDING = importorskip..(flwr|ray|matplotlib|rdkit|torch_sparse|pandas|tensorboard|wandb|mlflow|websockets)|find_spec|environ.*FGL_DATA|FGL_DATA.*environ
-SKIPPING = $(shell grep -lE '$(NEEDING)' tests/test_*.py) fgl/federation/executors
+# What `make test` skipped for want of an extra or a public dataset.
 EXTRAS ?= examples flower molecules loggers docs
 
 more: .venv/extra-test $(EXTRAS:%=.venv/extra-%)
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --but-passed $(SKIPPING)
+	$(PYTEST) --but-passed --costs out/proof/more.json
+
+slow: .venv/extra-test
+	$(PYTEST) -m slow --costs out/proof/slow.json
+
+# A tenth of `make slow`, drawn by the commit, and what the newest commits touch of it.
+drawn: .venv/extra-test
+	$(PYTEST) -m slow --drawn "$$(git rev-parse HEAD)" --costs out/proof/drawn.json
+
+nightly: slow more notebooks processors demo federation site-check
 
 notebooks: .venv/extra-notebooks
 	$(BIN)/python docs/notebooks/run.py $(ARGS)

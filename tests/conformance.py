@@ -407,7 +407,7 @@ class Row:
         by_examples: whether a client without a training example counts for nothing.
         sends: whether clients send what they trained, be it finite or not; one that does not cannot
             be refused for it.
-        first: the tasks of every run of the tests; the others are run with ``make conformance``.
+        first: the tasks of every run of the tests; the others are run by ``make nightly``.
             Default all.
         near: how far the outboxes of a batch and of the loop may be from each other, in double.
         exchange: rounds of a run that are one round of the table.

@@ -13,12 +13,11 @@ from conformance import CASES, ROWS, TASKS
 from fgl.federation import Method
 from fgl.tasks import Task
 
-FAST = {  # the others are run with `make conformance`
-    *(("fedavg", task) for task in ("nodes", "gat", "sampled", "ego", "links", "graphs")),
-    *(("fedselect", "nodes"), ("graphfl", "nodes"), ("gcfl plus gradients", "nodes")),
-    *(("fgssl", "nodes"), ("fedgl", "overlapping"), ("fedego", "ego"), ("fedvgae", "own")),
-    *(("gpfl", "graphs"), ("scaffold", "nodes"), ("pfedgraph", "nodes"), ("fedpub", "nodes")),
-}
+FAST = {
+    ("fedavg", "nodes"),
+    ("fgssl", "nodes"),
+    ("gpfl", "graphs"),
+}  # `make nightly` runs the others
 
 
 @cache
@@ -41,15 +40,9 @@ def together(name: str, task: str, at_once: Any = "all") -> Any:
     return 1 if task in ROWS[name].alone else at_once
 
 
-def later(name: str, task: str) -> Any:
-    """`make conformance` has each method on its first task and three on all; `make devices` all."""
-    first = task == ROWS[name].tasks[0] or name in ("fedavg", "fedprox", "scaffold")
-    return pytest.mark.slow if first else (pytest.mark.slow, pytest.mark.devices)
-
-
 def cases(fast: Any = FAST, of: Any = CASES) -> Any:
     chosen = [
-        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else later(*pair))
+        pytest.param(*pair, id=" | ".join(pair), marks=() if pair in fast else pytest.mark.slow)
         for pair in of
     ]
     return pytest.mark.parametrize(("name", "task"), chosen)

@@ -94,6 +94,7 @@ CASES = dict(
 )
 
 
+@pytest.mark.slow
 @given(layout=st.sampled_from([*LAYOUTS, *(f"list {name}" for name in LISTS)]), **CASES)
 def test_mean_has_the_same_bits_wherever_tensors_lie(
     layout: str, clients: int, shape: Any, dtype: Any, count: int, seed: int
@@ -109,6 +110,7 @@ def test_mean_has_the_same_bits_wherever_tensors_lie(
     assert got["w"].untyped_storage().nbytes() == got["w"].numel() * got["w"].element_size()
 
 
+@pytest.mark.slow
 @given(layout=st.sampled_from(list(LAYOUTS)), where=st.sampled_from(list(LAYOUTS)), **CASES)
 def test_mix_has_the_same_bits_wherever_tensors_lie(
     layout: str, where: str, clients: int, shape: Any, dtype: Any, count: int, seed: int
@@ -140,6 +142,7 @@ def test_server_step_has_the_same_bits_wherever_tensors_lie(
     assert same(kept, wanted)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("clients", [10, 100, 1000])
 @pytest.mark.parametrize("size", [5, 300, 9_000])
 def test_mean_of_many_has_the_same_bits_stacked_and_listed(clients: int, size: int) -> None:
@@ -249,6 +252,7 @@ for dtype in (torch.float32, torch.float64):
 """
 
 
+@pytest.mark.slow
 def test_a_plain_processor_finds_the_same_bits() -> None:
     """Kernels for a processor without AVX, beside those for this one."""
     plain = {"ATEN_CPU_CAPABILITY": "default", "MKL_CBWR": "COMPATIBLE"}

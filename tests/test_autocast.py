@@ -26,6 +26,7 @@ SPARSE += ("own", "links")
 ALONE = ("spectral graphs",)  # batch norms keep its clients from training as one batch
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
 @pytest.mark.parametrize("name", [*TASKS, *(f"{name} sparse" for name in SPARSE)])
 def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
@@ -51,6 +52,7 @@ def test_every_task_trains_in_mixed_precision(name: str, at_once: Any) -> None:
 FAST = ("fgssl", "gpfl", "fedsage plus", "fedgl")
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in FAST else pytest.mark.slow) for name in ROWS]

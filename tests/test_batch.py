@@ -103,6 +103,7 @@ def one_by_one(name: str, kind: str, features: str, dtype: torch.dtype) -> tuple
     return method, fgl.run(method, ragged(features, dtype), num_rounds=4, clients_at_once=1)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("at_once", "dtype"),
     [
@@ -133,6 +134,7 @@ def test_parity(name: str, kind: str, features: str, at_once: Any, dtype: torch.
     near(dict(got.outbox), dict(want.outbox))
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected num_examples:UserWarning")
 @pytest.mark.parametrize("at_once", [2, "all"])
 @pytest.mark.parametrize("name", ["fedavg", "local", "fedprox", "fedopt-adam", "fgssl"])
@@ -144,6 +146,7 @@ def test_parity_with_absent_clients(name: str, at_once: Any) -> None:
     assert any(record.dropped for record in result.history)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rule", ELEMENTWISE, ids=lambda rule: rule.__name__)
 def test_parity_of_every_optimiser(rule: Any) -> None:
     how = Training(partial(rule, lr=1e-3), num_steps=3)
@@ -166,6 +169,7 @@ class Scaled(nn.Module):
         return self.net(x, adj) * self.scale + self.frozen
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build", [partial(model, dropout=0.0), Scaled], ids=["gcn", "scaled"])
 @pytest.mark.parametrize("limit", [None, 1e-2, 0.3, 1e6])
 def test_parity_with_clipped_gradients(build: Callable[[], nn.Module], limit: float) -> None:
@@ -182,6 +186,7 @@ def cohort_of(method: Method, clients: Sequence[fgl.Graph], **how: Any) -> tuple
     return got, [train(method, p, data, c, seed=s) for p, data, c, s in args]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build", [partial(model, dropout=0.0), Scaled], ids=["gcn", "scaled"])
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("features", ["dense", "sparse"])
@@ -201,6 +206,7 @@ def test_a_client_with_fewer_minibatches_is_done_earlier(
     assert same(got[4].params, {k: v + 0.01 * 4 for k, v in method.initial().items()})
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rule", [optim.SGD, optim.Adam, optim.NAdam])
 @pytest.mark.parametrize("at_once", [2, "all"])
 def test_parity_of_minibatches(rule: Any, at_once: Any) -> None:
@@ -217,6 +223,7 @@ KEPT: Any = {
 kept = pytest.mark.parametrize("rule", KEPT.values(), ids=KEPT)
 
 
+@pytest.mark.few
 @kept
 @pytest.mark.parametrize("batch_size", [None, 5])
 def test_parity_of_kept_optimisers(rule: Any, batch_size: int | None) -> None:
@@ -231,6 +238,7 @@ def test_parity_of_kept_optimisers(rule: Any, batch_size: int | None) -> None:
     assert not same(dict(other.outbox), dict(got.outbox))
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @pytest.mark.parametrize("name", ["fedavg", "local", "fgssl"])
 @pytest.mark.parametrize("rule", [None, "Adam", "momentum"])
@@ -269,6 +277,7 @@ def poisoned(method: Method, nodes: int) -> Method:
     return replace(method, loss=loss)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", ["loss", "features", "sparse features"])
 @pytest.mark.parametrize("limit", [None, 1.0])
 @pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
@@ -421,6 +430,7 @@ LOSSES: Any = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("function", LOSSES.values(), ids=LOSSES)
 def test_a_loss_sees_its_clients_own_numbers(function: Any, batch_size: int | None) -> None:

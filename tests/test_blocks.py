@@ -15,6 +15,7 @@ from fgl.blocks import logits_in_blocks
 from fgl.predict import predict
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("block_size", [1, 7, 30])
 @pytest.mark.parametrize("kind", MODELS)
 def test_blocks_are_the_whole_forward(kind: Any, block_size: int) -> None:

@@ -62,6 +62,7 @@ def test_runs_are_appended_once_and_read_back(small: None, tmp_path: Path) -> No
     assert "synthetic, 2 hostile of 10" in table and "| multi-krum |" in table
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rule", byzantine.RULES)
 def test_every_rule_makes_a_round(small: None, rule: str, tmp_path: Path) -> None:
     path = tmp_path / "runs.jsonl"

@@ -152,6 +152,7 @@ DAMAGES = ["empty", "cut 0.0001", "cut 0.5", "cut 0.999", "zeros", "longer"]
 DAMAGES += ["magic", "checksum", "start", "middle", "end"]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", DAMAGES)
 def test_damaged_newest_is_named_and_the_previous_is_used(
     how: str, folder: Path, undisturbed: dict[str, Any]
@@ -236,6 +237,7 @@ OTHERS: dict[str, Any] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", OTHERS)
 def test_a_checkpoint_of_another_run_is_refused_and_left_alone(what: str, folder: Path) -> None:
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -374,6 +376,7 @@ def test_a_checkpoint_of_another_config_names_the_flag(tmp_path: Path) -> None:
         fgl.run(fedopt(model()), graphs(), **options, config={"gamma": 0.25, "lr": 1})
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("stage", ["loss", "receive", "send", "aggregate", "deploy", "accept"])
 def test_a_checkpoint_of_another_function_is_not_taken(stage: str, tmp_path: Path) -> None:
     method = fedavg(model())

@@ -106,6 +106,7 @@ def test_the_lock_is_let_go_after_an_error(folder: Path, undisturbed: dict[str, 
     assert same(end(go(folder)), undisturbed)
 
 
+@pytest.mark.slow
 def test_a_killed_process_leaves_no_lock(folder: Path, undisturbed: dict[str, Any]) -> None:
     code = (
         "import sys, time; from pathlib import Path; from fgl.federation.saved import disk\n"
@@ -329,6 +330,7 @@ def test_a_disk_with_room_for_one_file_is_too_small(
         fgl.run(no_round(fedopt(model())), graphs(), num_rounds=1, checkpoint=tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of Unix")
 def test_a_real_limit_of_the_system(tmp_path: Path) -> None:
     code = (

@@ -149,6 +149,7 @@ def test_clients_that_a_batch_takes_are_batched() -> None:
     assert not any(record.one_by_one for record in auto.history)
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @pytest.mark.parametrize("explicit", [False, True])
 @pytest.mark.parametrize("stop", [1, 2, 3])

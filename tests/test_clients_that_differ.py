@@ -439,6 +439,7 @@ COMPOSED = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", COMPOSED)
 def test_other_methods_go_around_it(name: str) -> None:
     ends = []

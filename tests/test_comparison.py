@@ -35,6 +35,7 @@ def comparison(folder: Path) -> Comparison:
     return fgl.compare(METHODS, SETTING, num_rounds=2, seeds=(0, 3), checkpoint=folder)
 
 
+@pytest.mark.slow
 def test_a_comparison_is_a_loop_over_seeds(comparison: Comparison) -> None:
     """Data, partition, model and training are another seed's; the differences are paired."""
     scores: dict[str, list[float]] = {name: [] for name in METHODS}

@@ -15,6 +15,8 @@ from federations import ROOT, printed, script
 
 import fgl
 
+pytestmark = pytest.mark.slow
+
 crash = script("benchmarks/reliability/crash.py")
 
 

@@ -59,6 +59,7 @@ def kept(graph: Graph, parts: list[torch.Tensor]) -> float:
     return sum(own.num_edges for own in partition_graph(graph, parts)) / graph.num_edges
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("block", [1, 7, 100, 600])
 @pytest.mark.parametrize(("passes", "slack", "seed"), [(1, 0.0, 0), (3, 0.05, 1)])
 def test_it_is_the_rule_of_the_paper(block: int, passes: int, slack: float, seed: int) -> None:

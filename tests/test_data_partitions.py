@@ -143,6 +143,7 @@ def test_resolution_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     assert seen == {"resolution": 2.5, "seed": 7, "nodes": [0, 1, 2], "edges": [[0, 1], [1, 2]]}
 
 
+@pytest.mark.slow
 def test_same_parts_whatever_the_hash_seed() -> None:
     code = (
         "from fgl.data import *; g = csbm(num_nodes=300, num_features=20, words_per_set=5, seed=1);"

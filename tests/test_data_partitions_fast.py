@@ -92,6 +92,7 @@ def test_every_seed_of_metis_is_one_of_its_own() -> None:
     assert len({str([part.tolist() for part in parts]) for parts in drawn}) == 4
 
 
+@pytest.mark.slow
 def test_a_fresh_process_finds_the_same_parts() -> None:
     code = (
         "import random, torch; random.seed(); from test_data_partitions_fast import *;"

@@ -275,6 +275,7 @@ def test_malformed(tmp_path: Path, part: str, text: str, message: str) -> None:
         load_graphs("tiny", write(tmp_path, **{part: text}))
 
 
+@pytest.mark.slow
 def test_random_damage_raises_value_error_or_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for part, text in TINY.items():

@@ -9,7 +9,6 @@ import re
 import sys
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar, Literal
@@ -340,6 +339,7 @@ def test_interrupted_run_goes_on(
     assert len(result.history) == 3
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("flags", "named"),
     [
@@ -597,6 +597,7 @@ def test_words_of_a_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert "Expected task to be one of nodes, but got edges" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_everything_but_the_command_line_works_without_tyro() -> None:
     code = """
 import sys
@@ -615,31 +616,6 @@ except ImportError as error:
 
 # Any method on any task.
 
-PAIRS = list(product(BASELINE.METHODS, BASELINE.TASKS))
-
-
-@pytest.mark.parametrize(("method", "task"), PAIRS)
-def test_every_flag_of_every_baseline_says_what_it_is(
-    method: str, task: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    experiment = BASELINE.experiment(method, task)
-    said = sentences(capsys, experiment)
-    assert set(said) == set(defaults_of(experiment, None, ""))
-    assert not [name for name, text in said.items() if not (text[:1].isupper() and text[-1] == ".")]
-
-
-@pytest.mark.parametrize("name", ["fgssl", "fedgl", "fedego", "fedvgae", "gpfl"])
-def test_every_flag_of_every_recipe_says_what_it_is(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    recipe, names = script(f"examples/{name}.py"), ("main", "links", "nodes")
-    mains = {each: vars(recipe)[each] for each in names if each in vars(recipe)}
-    for word, main in mains.items():
-        said = sentences(capsys, mains, word)
-        assert set(said) == set(defaults_of(main, vars(recipe).get("PRESETS"), ""))
-        assert all(text[:1].isupper() and text[-1] == "." for text in said.values())
-
-
 TINY = {
     "louvain-nodes": ["--hidden", "4", "--model", "gcn", "--clients", "2"],
     "overlapping-nodes": ["--hidden", "4", "--proportions", "0.1", "0.2", "--per-class", "3"],
@@ -654,6 +630,7 @@ TINY = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("method", "task", "flags"),
     [
@@ -691,6 +668,7 @@ def test_baseline(method: str, task: str, flags: list[str], tmp_path: Path) -> N
     assert not {"recipe", "dataset", "clients", "rounds", "seed", "json"} & set(read["config"])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("words", "wanted"),
     [

@@ -23,6 +23,8 @@ from fgl.federation import Training, node_minibatches
 from fgl.federation.process import NEVER, young_only
 from fgl.transforms import robust
 
+pytestmark = pytest.mark.slow
+
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
 
 

@@ -99,6 +99,7 @@ def double(graphs: list[fgl.Graph]) -> list[fgl.Graph]:
     return [g.replace(x=g.x.astype(torch.double)) for g in graphs]
 
 
+@pytest.mark.few
 @rows
 def test_batch_is_the_loop(name: str) -> None:
     made = partial(method, name, dtype=torch.double)
@@ -460,6 +461,7 @@ def test_parameter_traffic_is_that_of_the_paper(
         assert abs(num_bytes({"model": params}) * 5 * 200 / 2**20 / whole - 1) < 0.01
 
 
+@pytest.mark.few
 @rows
 def test_bytes_are_counted(name: str) -> None:
     made = method(name)
@@ -545,6 +547,7 @@ def spoil(made: Method, change: Any) -> Method:
     return replace(made, send=send)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -67,6 +67,7 @@ def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any],
     return seen, fgl.run(replace(method, aggregate=aggregate), task, num_rounds=num_rounds)
 
 
+@pytest.mark.few
 @rows
 def test_batch_is_the_loop(name: str) -> None:
     method, task = build(name, dtype=torch.double)
@@ -77,6 +78,7 @@ def test_batch_is_the_loop(name: str) -> None:
         close(all_.outbox[client], one.outbox[client], atol=1e-7)
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @rows
 def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:

@@ -74,6 +74,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("name", OPTIONS)
 def test_batch_is_the_loop(name: str, sparse: bool) -> None:
@@ -305,6 +306,7 @@ def spoil(made: Method, change: Any) -> Method:
     return replace(made, send=send)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("change", "message"),
     [

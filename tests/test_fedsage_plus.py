@@ -288,6 +288,7 @@ def first_neighbours(own: fgl.Graph, count: int, width: int) -> Any:
     return neighbour_features(own, table[nodes], number[nodes]), number[nodes]
 
 
+@pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize("weight", [1.0, 0.25])
 @pytest.mark.parametrize(("participation", "judged"), [(1.0, "missing"), (0.75, "all")])
@@ -358,6 +359,7 @@ def test_neither_features_nor_generators_travel() -> None:
     assert "drawn" not in result.client_states[0]
 
 
+@pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize("gone", [(0, 2), (1, 2), (2, 2)])
 def test_one_who_is_absent_is_left_out(gone: Any, at_once: Any) -> None:
@@ -396,6 +398,7 @@ def test_a_generator_that_diverges_is_refused() -> None:
         assert all(value.isfinite().all() for value in state["model"].values())  # type: ignore[union-attr]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("cut", [lambda t: t[1:], lambda t: t[:, :2], lambda t: t.float()])
 @pytest.mark.parametrize("key", ["made", "gradients"])
 def test_what_does_not_fit_is_refused(key: str, cut: Any) -> None:
@@ -500,6 +503,7 @@ def small_task() -> tasks.Task:
     return tasks.node_task(whole, clients, model, fgl.Training(num_steps=2))
 
 
+@pytest.mark.slow
 def test_the_mended_task() -> None:
     task = small_task()
     made = tasks.mended(task, 0, **SMALL)
@@ -587,6 +591,7 @@ def test_mended_refuses(name: str) -> None:
         tasks.mended(small_task(), 0, **{name: -1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "flags", "before"),
     [

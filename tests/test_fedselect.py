@@ -41,6 +41,7 @@ def state(result: Result, client: int, key: str) -> Any:
     return result.client_states[client][key]
 
 
+@pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize("own", [True, False])
 @pytest.mark.parametrize("batch_size", [None, 3], ids=["steps", "minibatches"])
@@ -63,6 +64,7 @@ def test_what_is_frozen_does_not_move(
             assert moved.any() == (mask == own).any()
 
 
+@pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize("passes", [(False,), (True, False)])
 @pytest.mark.parametrize("batch_size", [None, 3], ids=["steps", "minibatches"])

@@ -243,6 +243,7 @@ def test_every_client_draws_its_own_feature_channel() -> None:
     assert not same(plain.client_states[0]["model"], states[0]["model"])
 
 
+@pytest.mark.slow
 def test_settings_choose_the_network() -> None:
     graphs = fgl.tasks.Graphs(clients=3, hidden=8, model="star").load(seed=0)
     nodes = fgl.tasks.Nodes(clients=3, hidden=8, model="star").load(seed=0)

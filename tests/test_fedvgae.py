@@ -97,6 +97,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.few
 @TASKS
 @pytest.mark.parametrize("name", VARIANTS)
 def test_batch_is_the_loop(task: str, name: str) -> None:
@@ -534,6 +535,7 @@ def test_the_dense_forms_are_given_both_directions(recon: str) -> None:
         assert len(seen) == own.num_edges // (2 if recon == "sampled" else 1)
 
 
+@pytest.mark.few
 @TASKS
 @pytest.mark.parametrize("method", ["local", "fedavg", "fedprox", "moon", "fedper"])
 def test_baselines_are_those_of_the_library(task: str, method: str) -> None:
@@ -587,6 +589,7 @@ def test_links_train_every_node() -> None:
     assert all(own.train_mask is own.val_mask is own.test_mask is None for own in made.clients)
 
 
+@pytest.mark.slow
 def test_no_client_with_enough_edges_is_an_error_before_the_run() -> None:
     with pytest.raises(ValueError, match="enough edges to split, but got none of 2708"):
         Links(clients=2708, partition="random").load()

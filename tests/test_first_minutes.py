@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from federations import script
 
+pytestmark = pytest.mark.slow
+
 MODULE: Any = script("benchmarks/speed/first_minutes.py")
 
 

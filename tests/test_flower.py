@@ -48,6 +48,7 @@ def check_equal(result: fgl.Result, here: fgl.Result, root: Any, *, history: boo
     assert same(kept(root, result.client_states), states)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("name", "task"), [("fedavg", "nodes"), *RECIPES])
 def test_the_bits_are_those_of_the_loop(name: str, task: str, tmp_path: Any) -> None:
     method, setting = case(name, task)
@@ -122,6 +123,7 @@ FAULTS: list[tuple[Callable[[Any], Any], str]] = [
 ]
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Round 1, client 2")
 @pytest.mark.parametrize(("fault", "why"), FAULTS)
 def test_a_bad_answer_costs_a_client_its_round_alone(
@@ -324,6 +326,7 @@ def test_other_threads_and_other_versions_are_refused_by_name(
 NOTE = {"run", "seed", "round", "client", "base", "names", "keeps", "losses", "num_examples"}
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", BESIDE)
 def test_every_field_of_an_answer_with_noise_is_known_before(name: str) -> None:
     """Beside the message: what a client says is what any other client would say."""

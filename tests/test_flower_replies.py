@@ -147,6 +147,7 @@ def test_no_field_of_an_answer_raises_at_the_server(per_tensor: bool) -> None:
     assert numbers <= {"seed = 0", "round = 0", "base = -1"}  # as they are
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:Round")
 def test_what_stands_beside_an_upload_costs_its_client_the_round_alone(reached: Any) -> None:
     """One change a round, over the whole round: the others count in each."""
@@ -199,6 +200,7 @@ def scored(rows: list[tuple[str, Callable[[Any], Any]]], **how: Any) -> tuple[An
     return result, [text for text in texts if text.startswith("Round")]  # torch has its own
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("value", [[5, 0], [0, -1], [float("nan"), 1], float("nan"), [1e999, 1]])
 def test_a_metric_that_counts_nothing_does_not_move_the_mean(value: Any) -> None:
     result, caught = scored([said({"rate": value, "nodes": 31.0}), said({"rate": [0, 0]})])
@@ -437,6 +439,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", list(LOSSES))
 def test_one_client_does_not_decide_the_loss_of_a_history(name: str, reached: Any) -> None:
     """It says what it likes beside a good upload, which counts all the same."""

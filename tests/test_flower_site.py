@@ -330,6 +330,7 @@ def test_secrets_are_gone_when_an_exchange_ends(
     assert kept() == 3 * 4
 
 
+@pytest.mark.slow
 def test_an_exchange_goes_on_where_a_server_was_killed(tmp_path: Any) -> None:
     """It goes back one checkpoint, after each round, and gets the answers that it had."""
     method = secure_sum(tiny(), threshold=3)
@@ -466,6 +467,7 @@ def test_a_budget_needs_a_folder() -> None:
     assert "a state folder beside a budget of epsilon 2" in result.history[0].dropped[0]
 
 
+@pytest.mark.slow
 def test_a_full_ledger_is_rotated_and_forgets_nothing(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -661,6 +663,7 @@ def of_others(message: Any) -> None:
     message["secure"] = {"keys": torch.zeros(64, dtype=torch.uint8)}
 
 
+@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Round", "ignore:Secure sum")
 @pytest.mark.parametrize("what", [beside, of_others, None])
 @pytest.mark.parametrize("first", [0, 1, 2, 3])

@@ -141,6 +141,7 @@ def test_a_cluster_disagrees_where_its_mean_is_short_and_one_update_long() -> No
     assert not disagree(updates[:2], eps1=1.0, eps2=1.0)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("build", [gcfl, gcfl_plus, partial(gcfl_plus, sequence="gradients")])
 @pytest.mark.parametrize("task", ["nodes", "graphs"])
 def test_never_splitting_is_fedavg(build: Any, task: str) -> None:

@@ -77,6 +77,7 @@ def slopes(
     ).sum()
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("query", ["half", "all", "validation"])
 @pytest.mark.parametrize("steps", [0, 1, 4])
 def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
@@ -93,6 +94,7 @@ def test_the_gradient_is_of_second_order(steps: int, query: Any) -> None:
         assert not torch.allclose(one["first.weight"], two["first.weight"], rtol=1e-3)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("query", ["half", "all"])
 @pytest.mark.parametrize("task", ANY)
 def test_the_gradient_is_of_second_order_on_any_task(task: str, query: Any) -> None:
@@ -223,6 +225,7 @@ def test_validation_nodes_query_only_where_it_is_said() -> None:
         first_step(graphfl(made.fedavg, query="validation"), made.clients[0])
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("query", ["half", "all", "validation"])
 @pytest.mark.parametrize("second_order", [True, False])
 def test_a_batch_is_the_loop(second_order: bool, query: Any) -> None:
@@ -235,6 +238,7 @@ def test_a_batch_is_the_loop(second_order: bool, query: Any) -> None:
     close(batch.outbox[0], loop.outbox[0], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_used_is_adapted_and_always_the_same() -> None:
     base, data = smooth(), own()
     method = graphfl(base, adapt_steps=3, adapt_lr=0.5)

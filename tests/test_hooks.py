@@ -50,6 +50,7 @@ def clients(features: str) -> list[fgl.Graph]:
     return [g.replace(x=SparseMatrix.from_dense(g.x.relu())) for g in graphs()]
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("rule", OPTIMIZERS)
 @pytest.mark.parametrize("features", ["dense", "sparse"])
@@ -104,6 +105,7 @@ BAD: dict[str, tuple[Callable[..., Any], type[Exception], str]] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at_once", [1, "all"])
 @pytest.mark.parametrize("hook", ["adjust", "settle"])
 @pytest.mark.parametrize("what", BAD)

@@ -16,6 +16,8 @@ from papers.leaderboard import BESIDE_BLOCKS, BLOCKS, WORSE_BLOCKS, cells, entra
 from papers.matrix import SEEDS, TUNING_SEED
 from scipy.stats import friedmanchisquare
 
+pytestmark = pytest.mark.slow
+
 # Demsar 2006, table 5a: the two-tailed Nemenyi test at level .05, for 2 to 10 methods.
 CRITICAL = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
 

@@ -150,6 +150,7 @@ def test_gradients_equal_autograd_of_the_dense_formula(
         torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-10)
 
 
+@pytest.mark.few
 @options
 def test_gradcheck(kwargs: dict[str, Any]) -> None:
     a, k = pair(n=7)

@@ -210,6 +210,7 @@ def undisturbed() -> dict[str, Any]:
     return end(fgl.run(fedopt(model()), graphs(), num_rounds=2))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("what", BAD_UPLOADS)
 def test_strict_raises_at_a_bad_upload_and_the_round_before_it_is_safe(
     what: str, tmp_path: Path, undisturbed: dict[str, Any]
@@ -226,6 +227,7 @@ def test_strict_raises_at_a_bad_upload_and_the_round_before_it_is_safe(
     assert same(end(resumed), undisturbed)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at", [(0, 0), (1, 2)])
 @pytest.mark.parametrize("what", [what for what in BAD_UPLOADS if what not in OWN])
 def test_a_bad_upload_costs_its_client_the_round(what: str, at: tuple[int, int]) -> None:
@@ -349,6 +351,7 @@ def test_tiny_uploads_have_no_honest_one_refused(others: int) -> None:
 # What is finite, and far beyond what it was.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("value", [1e38, 1e20, 1e10])
 @pytest.mark.parametrize("rule", ["sgd", "adam"])
 def test_one_huge_number_drops_the_client(value: float, rule: Any) -> None:

@@ -11,9 +11,12 @@ from types import ModuleType
 import pytest
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "speed" / "memory.py"
-pytestmark = pytest.mark.skipif(
-    not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not Path("/proc/self/clear_refs").exists(), reason="memory is measured on Linux only"
+    ),
+]
 MB = 1e6
 
 

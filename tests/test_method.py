@@ -157,6 +157,7 @@ def test_fold_in_differs_for_every_party_round_and_purpose() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
 
 
+@pytest.mark.slow
 def test_fold_in_does_not_depend_on_the_process() -> None:
     code = "from fgl.federation import fold_in; print(fold_in(7, 3, 1), fold_in(7, 3, 'who'))"
     out = printed("-c", code, PYTHONHASHSEED="5")

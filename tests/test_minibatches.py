@@ -62,6 +62,7 @@ def clients() -> list[fgl.Graph]:
     return [g.replace(node_id=torch.arange(g.num_nodes)) for g in given]  # as `subgraph` has it
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", [some_nodes, parts])
 @pytest.mark.parametrize("keep", [False, True])
 @pytest.mark.parametrize("at_once", [2, "all"])

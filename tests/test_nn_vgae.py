@@ -48,6 +48,7 @@ def test_equals_the_formula_with_dense_matrices() -> None:
     assert net.decode(mu, edges).tolist() == pytest.approx(scores)
 
 
+@pytest.mark.slow
 def test_evaluation_takes_the_mean_and_training_draws() -> None:
     net, (x, edges) = model(), data()
     net.eval()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 from federations import script
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

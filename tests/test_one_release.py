@@ -53,6 +53,7 @@ def federation(name: str) -> tuple[fgl.Method, list[fgl.Graph]]:
     return BUILDERS[name](made.fedavg), list(made.clients)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(("name", "exchanges"), [(name, 1) for name in BUILDERS] + [("central", 3)])
 def test_a_run_killed_while_it_scores_shows_the_same_model_again(
     name: str, exchanges: int, tmp_path: Path, reached: Any

@@ -10,6 +10,8 @@ from speed import operations
 
 import fgl
 
+pytestmark = pytest.mark.slow
+
 MOST = {"loop": (39, 25), "batch": (40, 55)}  # operations and views of a step
 
 

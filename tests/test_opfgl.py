@@ -453,6 +453,7 @@ def lying(**sums: Any) -> fgl.Method:
     return replace(plain, send=send)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     "lie",
     [

@@ -318,6 +318,7 @@ def test_a_pair_task_without_test_pairs_of_both_answers_warns_once() -> None:
     tasks.pair_task([asked().replace(test_mask=none), asked(1)], net, ADAM)  # one is enough
 
 
+@pytest.mark.slow
 def test_a_pair_task_refuses_what_it_cannot_ask() -> None:
     net = fgl.nn.PairNet(3, 4, 1, edge_dim=1)
     with pytest.raises(ValueError, match=r"to have edge_label_index and y, but got none in \[0\]"):

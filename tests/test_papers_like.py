@@ -17,6 +17,8 @@ from federations import script
 
 import fgl
 
+pytestmark = pytest.mark.slow
+
 MODULE: Any = script("benchmarks/speed/papers_like.py")
 NODES, CLIENTS = 3000, 4
 
@@ -31,6 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.mark.slow
 def test_clients_hold_the_rows_of_the_graph_each_once(folder: Path) -> None:
     x, y, edges = (np.load(folder / "graph" / f"{name}.npy") for name in ("x", "y", "edge_index"))
     assert x.shape == (NODES, 128)

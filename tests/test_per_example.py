@@ -223,6 +223,7 @@ def same_loss_or_refused(name: str, task: str) -> bool:
     return True
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", QUICK)
 def test_a_loss_is_kept_or_refused(name: str) -> None:
     assert same_loss_or_refused(name, "nodes") == (name in TAKEN)

@@ -213,6 +213,7 @@ def test_the_grid_does_not_tell_an_empty_batch(net: Any, name: str, reached: Any
         reached("epsilon", found, claimed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [1, 5])
 @pytest.mark.parametrize("dtype", [F32, F64])
 def test_the_grid_does_not_tell_one_more_row(dtype: torch.dtype, count: int, reached: Any) -> None:
@@ -223,6 +224,7 @@ def test_the_grid_does_not_tell_one_more_row(dtype: torch.dtype, count: int, rea
     reached("epsilon", found, claimed)
 
 
+@pytest.mark.slow
 def test_the_grid_does_not_tell_graphs_of_a_collection(reached: Any) -> None:
     method = private(partial(fgl.nn.GIN, 6, 8, 3, dropout=0.0))
     claimed = privacy.epsilon(noise_multiplier=QUIET, rounds=1, delta=DELTA)
@@ -232,6 +234,7 @@ def test_the_grid_does_not_tell_graphs_of_a_collection(reached: Any) -> None:
         reached("epsilon", found, claimed)
 
 
+@pytest.mark.slow
 def test_the_spread_of_an_upload_does_not_tell_how_many_rows_there_are(reached: Any) -> None:
     """The divisor was ``sample_rate`` times the number of rows: 20 and 19 were 5 % apart."""
     noise, net = 20.0, partial(Rows, 600)  # 6,000 entries: a spread is off by 1 %
@@ -243,6 +246,7 @@ def test_the_spread_of_an_upload_does_not_tell_how_many_rows_there_are(reached: 
         reached("epsilon", check_claim(claimed, seen, [spread, largest, zeros]), claimed)
 
 
+@pytest.mark.slow
 def test_the_seed_of_the_run_does_not_tell_what_was_dropped(
     monkeypatch: pytest.MonkeyPatch, reached: Any
 ) -> None:

@@ -114,6 +114,7 @@ def test_interpolation_between_dtypes() -> None:
 distributions = st.lists(st.floats(0, 1), min_size=3, max_size=3).filter(lambda v: sum(v) > 0.01)
 
 
+@pytest.mark.slow
 @given(p=distributions, q=distributions, gamma=st.floats(0.1, 2))
 def test_coefficient_by_hand(p: list[float], q: list[float], gamma: float) -> None:
     p, q = ([v / sum(values) for v in values] for values in (p, q))

@@ -25,6 +25,7 @@ from fgl.federation.method.message import leaves
 
 CPU = torch.device("cpu")
 RESUMED = (("gcfl plus gradients", "own"), ("fedavg", "graphs"), ("gcfl plus", "graphs"))
+SLOW = pytest.mark.slow
 
 
 @pytest.fixture
@@ -190,18 +191,11 @@ def test_a_step_of_a_batch_is_a_graph(name: str, gpu: PretendedDevice) -> None:
     assert not gpu.mixed
 
 
-# The tests of a real device, here: `python -m pytest -m slow` runs the others.
-QUICK = ("captured_as_a_cuda_graph", "a_gin_reads")
+# The tests of a real device, here.
 
 
-@pytest.mark.parametrize(
-    "test",
-    [
-        pytest.param(name, marks=() if any(word in name for word in QUICK) else pytest.mark.slow)
-        for name in vars(test_cuda)
-        if name.startswith("test_")
-    ],
-)
+@SLOW
+@pytest.mark.parametrize("test", [name for name in vars(test_cuda) if name.startswith("test_")])
 def test_the_tests_of_a_gpu_pass_here(test: str) -> None:
     words = ["-q", "-p", "no:cacheprovider", "tests/test_cuda.py", "-k", test]
     said = printed("-m", "pretended_device", "-m", "pytest", *words)
@@ -269,6 +263,7 @@ def test_a_round_mixes_no_devices(
     assert {each.device for params in models for _, each in leaves(params)} <= {CUDA}
 
 
+@SLOW
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
 @pytest.mark.parametrize("kind", [fgl.nn.GCN, fgl.nn.GAT], ids=["gcn", "gat"])
 def test_no_sum_is_without_an_order_where_a_gpu_must_repeat_its_bits(
@@ -282,10 +277,7 @@ def test_no_sum_is_without_an_order_where_a_gpu_must_repeat_its_bits(
 
 
 @cases(
-    (
-        *(("gpfl", "graphs"), ("pfedgraph", "nodes")),
-        *(("fedavg", task) for task in ("gat", "sampled", "a PyG model")),
-    ),
+    (),
     [
         *((name, row.tasks[0]) for name, row in ROWS.items()),
         *(("fedavg", task) for task in ("gat", "sampled", "a PyG model", "molecules", "types")),
@@ -330,7 +322,7 @@ def every(value: Any, path: str = "") -> Iterator[tuple[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("at_once", [1, "all"], ids=["loop", "batch"])
-@cases(RESUMED, [*RESUMED, *((name, row.tasks[0]) for name, row in ROWS.items())])
+@cases((), [*RESUMED, *((name, row.tasks[0]) for name, row in ROWS.items())])
 def test_a_resume_puts_everything_back_where_it_was(
     name: str, task: str, at_once: Any, gpu: PretendedDevice, monkeypatch: Any, tmp_path: Path
 ) -> None:
@@ -364,13 +356,8 @@ RECIPES = {**VARIANTS, "baseline": ("baseline", ["fedprox", "ego-nodes", "--mu",
 RECIPES["baseline"][1].extend(["--rounds", "2", "--hidden", "8", "--clients", "2"])
 
 
-@pytest.mark.parametrize(
-    ("variant", "at_once"),
-    [
-        pytest.param(*each, marks=() if each == ("fnsc", "1") else pytest.mark.slow)
-        for each in product(RECIPES, ("1", "all"))
-    ],
-)
+@SLOW
+@pytest.mark.parametrize(("variant", "at_once"), list(product(RECIPES, ("1", "all"))))
 def test_a_recipe_runs_and_resumes_there(
     variant: str, at_once: str, gpu: PretendedDevice, tmp_path: Path
 ) -> None:

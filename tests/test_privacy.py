@@ -400,6 +400,7 @@ def test_a_small_epsilon_takes_no_more_noise_than_the_classical_bound(wanted: fl
     assert noise < math.sqrt(40 * 2 * math.log(1.25 / 1e-5)) / wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wanted", "rate"), [(1.0, 0.05), pytest.param(20.0, 0.3, marks=pytest.mark.slow)]
 )

@@ -12,6 +12,8 @@ import torch
 from reliability import processors
 from reliability.processors import QUICK, QUICK_FILES, ROOT, SETTINGS, Setting
 
+pytestmark = pytest.mark.slow
+
 ASKED = {
     "ATEN_CPU_CAPABILITY": {"default", "avx2", "avx512"},
     "ONEDNN_MAX_CPU_ISA": {"SSE41", "AVX2", "AVX512_CORE"},

@@ -82,6 +82,7 @@ def test_one_graph_is_a_batch_of_one() -> None:
     assert torch.equal(got, graph_properties(*batched(graphs)))
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("column", range(6))
 def test_each_function_is_its_column(column: int) -> None:
     graphs = batched(random_graphs())

@@ -123,6 +123,7 @@ def test_pseudo_graph_is_the_dense_one(s: int, include_self: bool, block: int) -
     assert (got.pattern.col[1:] > got.pattern.col[:-1])[inside].all()
 
 
+@pytest.mark.slow
 def test_pseudo_graph_at_the_size_of_cora() -> None:
     torch.manual_seed(0)
     h = torch.randn(2708, 7, dtype=torch.float64)

@@ -204,6 +204,7 @@ def plain_rounds(model: Any, graphs: list[fgl.Graph], names: tuple[str, ...]) ->
     return server
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", BATCHED)
 def test_a_layer_of_pyg_trains_alone_and_in_a_batch(name: str) -> None:
     make, fields = BATCHED[name]
@@ -218,6 +219,7 @@ def test_a_layer_of_pyg_trains_alone_and_in_a_batch(name: str) -> None:
     assert any((want[key] - value).abs().max() > 1e-4 for key, value in model.state_dict().items())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", ALONE)
 def test_a_layer_that_no_batch_can_train_trains_alone_and_says_so(name: str) -> None:
     graphs, model = clients(), seeded(ALONE[name])
@@ -232,6 +234,7 @@ def test_a_layer_that_no_batch_can_train_trains_alone_and_says_so(name: str) -> 
         trained(method, graphs, 4)
 
 
+@pytest.mark.slow
 def test_equal_sizes_no_edges_and_no_padding() -> None:
     for sizes in (((6, 9), (6, 9)), ((4, 0), (3, 0)), ((5, 0), (7, 20)), ((1, 0), (1, 1))):
         graphs = clients(sizes=sizes)
@@ -344,6 +347,7 @@ METHODS: dict[str, Callable[[Method], Method]] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_and_transforms_run_a_model_of_pyg(name: str) -> None:
     model = fgl.nn.Embedded(seeded(FEATURES["models.GAT of edges"]), before="convs.1")
@@ -442,6 +446,7 @@ def test_edges_of_another_name_are_told_of(make: Callable[[], Any], at_once: int
         trained(fgl.fedavg(make()), clients(), at_once)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # of the compiler
 def test_a_compiled_model_trains_as_the_model() -> None:
     model = seeded(partial(Plain, pyg.GCNConv))

@@ -13,6 +13,8 @@ from federations import end, printed, same, script
 
 from fgl.experiment import cli
 
+pytestmark = pytest.mark.slow
+
 SMALL = ["--rounds", "2", "--hidden", "8"]
 VARIANTS = {
     "fgssl": ("fgssl", [*SMALL, "--clients", "3", "--model", "gcn"]),

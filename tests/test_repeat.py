@@ -20,6 +20,7 @@ def go(*flags: str) -> Any:
     return script("examples/baseline.py").main([*SMALL, *flags])
 
 
+@pytest.mark.slow
 def test_a_recipe_over_seeds_is_a_loop(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     single = [go("--seed", str(seed)) for seed in (2, 3)]

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-import shlex
 from typing import Any
 
 import pytest
 import reproduce
-from harness.add_keys import old_run, with_key
-from harness.commands import main_of
 from harness.machine import RESULTS, ROOT
 from harness.record import load
 from harness.report import scores
-from harness.rows import Experiment, Row, Table, changed, flat, spelled
+from harness.rows import Row, Table, changed, spelled
 from papers import TABLES
 
 import fgl
-from fgl.experiment import cli
+
+pytestmark = pytest.mark.slow
 
 LINES = [
     json.loads(line)
@@ -50,58 +48,6 @@ def test_two_rows_of_a_table_are_not_the_same_run(table: str) -> None:
     assert len(keys) == len(set(keys))
 
 
-def test_published_runs_are_found_by_what_their_old_command_meant() -> None:
-    assert len(LINES) >= 1743
-    assert len({spelled(line["key"]) for line in LINES}) == len(LINES)
-    for line in LINES:
-        if "command" in line:
-            assert spelled(old_run(line["command"]).key) == spelled(line["key"])
-
-
-def made_by(line: dict[str, Any], meant: Experiment) -> Experiment:
-    """What the flags of a recipe's or a baseline's command make."""
-    entry = main_of(meant)
-    assert entry is not None
-    start, main, presets = entry
-    assert line["now"].startswith(start)
-    parsed = functools.wraps(main)(lambda **arguments: arguments)
-    words = shlex.split(line["now"].removeprefix(start))
-    arguments = cli(parsed, presets=presets, argv=words)
-    setting, run = arguments.pop("task"), arguments.pop("run")
-    return Experiment(setting, meant.method, arguments, run, again=meant.again)
-
-
-def test_the_command_of_now_makes_the_same_run() -> None:
-    """The flags of `now`, with the recipe's defaults and presets, are the run that was meant."""
-    seen = set()
-    for line in LINES:
-        if "examples/" not in line["now"] or "command" not in line:
-            continue
-        meant = old_run(line["command"])
-        kind = json.dumps([line["key"][name] for name in ("method", "task", "settings", "dataset")])
-        if kind in seen:
-            continue
-        seen.add(kind)
-        made = made_by(line, meant)
-        assert spelled(made.key) == spelled(meant.key), line["now"]
-        ours, theirs = flat(made.run), flat(meant.run)
-        differ = {name for name in ours if ours[name] != theirs[name]}
-        assert differ <= NOT_COMPARED, line["now"]
-    assert len(seen) > 100
-
-
-def test_what_was_called_d4_is_table_2() -> None:
-    """FedGL's D4 was Table 2's clients until the paper's Table 5 was read again."""
-    meant = old_run("examples/fedgl.py --dataset cora --clients 6 --seed 0 --proportions D4")
-    assert (meant.setting.proportions, meant.again) == (("table2",), "table2")
-    assert "proportions" not in meant.key["settings"]
-    table = TABLES["fedgl-table5"]
-    true = table.at(table.row("FedGL, D4"), "cora", 6, 0)
-    assert true.key["settings"]["proportions"] == ["D4"] and not true.again
-    assert true.setting.shares == [0.2, 0.4, 0.5, 0.7, 0.7, 0.9]
-    assert spelled(true.key) not in {spelled(line["key"]) for line in LINES if "command" in line}
-
-
 def test_a_further_column_is_a_metric_in_percent_or_a_field() -> None:
     metrics = {name: {"best_val": 0.5, "last": 0.25} for name in ("test_accuracy", "local")}
     entry = {"metrics": metrics, "bytes_down": 3_000_000, "seconds_per_round": 2.0}
@@ -109,14 +55,6 @@ def test_a_further_column_is_a_metric_in_percent_or_a_field() -> None:
     table = Table([], "FedAvg", "runs.jsonl", validation="", also=also)
     want = {"best_val": 50.0, "last": 25.0, "own": 50.0, "MB down": 3.0, "s": 2.0}
     assert scores(table, entry) == pytest.approx(want)
-
-
-@pytest.mark.parametrize("part", [0, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 2, 3))])
-def test_commands_of_runs_made_since_are_those_of_their_rows(part: int) -> None:
-    since = [line for line in LINES if "command" not in line][part::4]
-    assert since
-    assert [line["now"] for line in since] == [with_key(line)["now"] for line in since]
-    assert not [line["now"] for line in since if "--dataset  " in f"{line['now']} "]
 
 
 @pytest.mark.parametrize("method", ["FedAvg", "FGSSL"])

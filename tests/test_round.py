@@ -157,6 +157,7 @@ def test_tensors_of_a_round_that_nobody_aggregated_are_forgotten(clients_at_once
 # Phases.
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("clients_at_once", [1, "all"])
 @pytest.mark.parametrize("name", ["fedavg", "local", "fedopt-adam"])
 def test_a_run_goes_on_from_another_ones_end(name: str, clients_at_once: Any) -> None:
@@ -342,6 +343,7 @@ def storage(messages: Iterable[Any]) -> int:
     return sum(storages.values())
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("clients_at_once", [1, 2, "all"])
 def test_states_and_outboxes_keep_no_cohort_alive(

@@ -107,6 +107,7 @@ def weights(result: Result, client: int = 0) -> Weights:
     return params
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("rule", OPTIMIZERS)
 @pytest.mark.parametrize("kind", ["GCN", "GAT"])
 def test_fedavg_is_the_plain_loop(kind: str, rule: str) -> None:

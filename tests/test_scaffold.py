@@ -68,6 +68,7 @@ def test_clients_that_are_alike_have_nothing_to_correct(control: Any) -> None:
     close(weights(got), weights(fgl.run(plain(), clients, num_rounds=4)), atol=1e-12)
 
 
+@pytest.mark.few
 @AT_ONCE
 @pytest.mark.parametrize(("dtype", "atol"), [(F64, 2e-8), (torch.float32, 1e-6)])
 @pytest.mark.parametrize("how", [SGD, ADAM], ids=["sgd", "adam"])

@@ -326,6 +326,7 @@ def gone(*pairs: tuple[int, int]) -> Callable[[int, int], bool]:
     return lambda index, client: (index, client) in pairs
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("at_once", [1, pytest.param("all", marks=SLOW)])
 @pytest.mark.parametrize(
     ("dropouts", "absent"),
@@ -747,6 +748,7 @@ def spoiled(tensor: Tensor, how: str) -> Tensor:
     return tensor.flatten().flip(0).view_as(tensor)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("how", [pytest.param("zeros", marks=SLOW), "drawn", "turned"])
 @pytest.mark.parametrize("phase", range(4))
 @pytest.mark.filterwarnings("ignore:Secure sum", "ignore:Round .* client 3")

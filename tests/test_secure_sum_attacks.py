@@ -268,6 +268,7 @@ def lying(method: Method, liars: tuple[int, ...], phase: int = 3) -> Method:
     return replace(unsealed(method), send=send)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize(
     ("number", "threshold", "liars", "absent"),
     [

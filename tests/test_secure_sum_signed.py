@@ -79,6 +79,7 @@ def test_a_method_that_trains_composes() -> None:
         close(got.client_states, want.client_states, atol=1e-8)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("index", range(5))
 @LOST
 @pytest.mark.filterwarnings("ignore:Round .* of this exchange, but got keys")

@@ -9,6 +9,8 @@ from types import ModuleType
 import pytest
 from federations import script
 
+pytestmark = pytest.mark.slow
+
 sys.path.append(str(Path(__file__).parents[1] / "docs"))
 CHECK: ModuleType = script("docs/site_check.py")
 

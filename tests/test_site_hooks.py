@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from federations import script
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 REPOSITORY = script("docs/hooks/repository.py")
 NOTEBOOKS = script("docs/hooks/notebooks.py")

@@ -541,9 +541,10 @@ def test_one_client_trains_as_a_plain_loop_of_torch_does(target: Target) -> None
     close(got, dict(model.state_dict()), atol=1e-5)
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", [n for n, row in ROWS.items() if "float targets" in row.tasks])
 def test_methods_train_with_numbers_in_the_loop_and_in_a_batch(name: str) -> None:
-    """`make conformance` asks more of them, of half-known answers too."""
+    """`make nightly` asks more of them, of half-known answers too."""
     ends = []
     for at_once in (1, "all"):
         method, task = case(name, "float targets", dropout=0.0, dtype=torch.float64)

@@ -44,6 +44,7 @@ def with_other_held_out_edges(change: str) -> fgl.Graph:
     return whole.replace(edge_index=both(pairs(kept.train_edges) | pairs(other)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", ["removed", "rewired"])
 def test_held_out_edges_do_not_shape_the_clients(
     change: str, monkeypatch: pytest.MonkeyPatch
@@ -106,6 +107,7 @@ def test_clients_pass_messages_along_training_edges_and_every_edge_is_somewhere(
         assert seen and seen <= pairs(kept.train_edges) and not seen & never
 
 
+@pytest.mark.slow
 def test_a_seed_makes_one_task() -> None:
     def made(seed: int) -> list[Any]:
         own = Links().splits(Links().graphs()[0], seed)

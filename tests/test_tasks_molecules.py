@@ -75,6 +75,7 @@ def test_gine_reads_bonds_and_gin_does_not() -> None:
     assert not torch.allclose(*outputs)
 
 
+@pytest.mark.slow
 def test_molecules_are_learned() -> None:
     """Better than the mean of all, of a number that atoms and bonds decide."""
     task = small(hidden=16, local=tasks.Local("adam", lr=5e-3, weight_decay=0.0, steps=4)).load()

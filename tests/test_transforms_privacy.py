@@ -371,6 +371,7 @@ TOLD: dict[str, Any] = {
 }
 
 
+@pytest.mark.few
 @pytest.mark.parametrize("name", TOLD)
 def test_a_run_knows_what_a_transform_is_set_to(name: str, tmp_path: Any) -> None:
     """A checkpoint made with other noise is another run's, even where no round shows it."""

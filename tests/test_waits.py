@@ -22,6 +22,8 @@ from fgl.federation import Method
 from fgl.tasks import Task
 from fgl.transforms import secure_sum
 
+pytestmark = pytest.mark.slow
+
 # Of a local step and client, by task: 0 where nothing is drawn whose size depends on data.
 STEP = {
     "sampled": 4,  # sizes and new nodes of each of two hops
