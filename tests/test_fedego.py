@@ -99,32 +99,6 @@ def double(graphs: list[fgl.Graph]) -> list[fgl.Graph]:
     return [g.replace(x=g.x.astype(torch.double)) for g in graphs]
 
 
-@pytest.mark.few
-@rows
-def test_batch_is_the_loop(name: str) -> None:
-    made = partial(method, name, dtype=torch.double)
-    options: Any = {"num_rounds": 2, "seed": 1}
-    one = fgl.run(made(), double(CLIENTS), clients_at_once=1, **options)
-    all_ = fgl.run(made(), double(CLIENTS), clients_at_once="all", **options)
-    for client in range(4):
-        close(all_.client_states[client]["model"], one.client_states[client]["model"], atol=1e-7)
-        close(all_.outbox[client], one.outbox[client], atol=1e-7)
-
-
-@some
-def test_resume_is_no_interruption(name: str, tmp_path: Any) -> None:
-    made, task = build(name, dropout=0.5)
-    options: Any = {"seed": 3, "participation": 0.75, "dropouts": 0.2}
-    options["evaluate"] = task.evaluate(made)
-    want = end(fgl.run(made, CLIENTS, num_rounds=4, **options))
-    assert any(record["dropped"] for record in want["history"])
-    fgl.run(method(name, dropout=0.5), CLIENTS, num_rounds=2, checkpoint=tmp_path, **options)
-    torch.manual_seed(8)
-    made = method(name, dropout=0.5)
-    got = end(fgl.run(made, CLIENTS, num_rounds=4, checkpoint=tmp_path, **options))
-    assert same(got, want)
-
-
 @some
 def test_seeds_decide_and_inputs_stay(name: str) -> None:
     made = method(name, dropout=0.5)

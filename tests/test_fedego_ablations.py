@@ -68,17 +68,6 @@ def uploads(method: Method, task: Task, num_rounds: int = 2) -> tuple[list[Any],
 
 
 @pytest.mark.few
-@rows
-def test_batch_is_the_loop(name: str) -> None:
-    method, task = build(name, dtype=torch.double)
-    one = fgl.run(method, task, num_rounds=2, seed=1, clients_at_once=1)
-    all_ = fgl.run(method, task, num_rounds=2, seed=1, clients_at_once="all")
-    for client in range(4):
-        close(all_.client_states[client]["model"], one.client_states[client]["model"], atol=1e-7)
-        close(all_.outbox[client], one.outbox[client], atol=1e-7)
-
-
-@pytest.mark.few
 @pytest.mark.filterwarnings("ignore:Expected the checkpoint to know all settings")
 @rows
 def test_it_is_a_method_like_others(name: str, tmp_path: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, end, graph, receive_as_a_run, same, script
+from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same, script
 from torch import Tensor
 
 import fgl
@@ -72,30 +72,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "predictions": {"alike": lambda h, p: p},
     "fedprox": {"mu": 0.5},
 }
-
-
-@pytest.mark.few
-@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
-@pytest.mark.parametrize("name", OPTIONS)
-def test_batch_is_the_loop(name: str, sparse: bool) -> None:
-    # In double: a threshold and the s largest turn rounding into other labels and edges.
-    data = clients(sparse, torch.float64)
-    build = partial(method, dtype=torch.float64, **OPTIONS[name])
-    options: Any = {"num_rounds": 10, "seed": 1, "participation": 0.7}
-    one = fgl.run(build(), data, clients_at_once=1, **options)
-    all_ = fgl.run(build(), data, clients_at_once="all", **options)
-    for client in range(3):
-        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=1e-7)
-
-
-@pytest.mark.parametrize("name", ["fedgl", "no graph", "no labels"])
-def test_resume_is_no_interruption(name: str, tmp_path: Any) -> None:
-    build = partial(method, dropout=0.5, **OPTIONS[name])
-    options: Any = {"seed": 3, "participation": 0.7, "dropouts": 0.2}
-    want = end(fgl.run(build(), clients(), num_rounds=4, **options))
-    fgl.run(build(), clients(), num_rounds=2, checkpoint=tmp_path, **options)
-    got = end(fgl.run(build(), clients(), num_rounds=4, checkpoint=tmp_path, **options))
-    assert same(got, want)
 
 
 def test_without_labels_and_graph_it_is_fedavg_by_nodes() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, close, end, graph, same
+from federations import CLASSES, close, graph, same
 from papers.fedgl import TABLES, fused_alike
 from papers.fedgl_controls import (
     quality_of_own,
@@ -60,25 +60,6 @@ def changed(data: list[fgl.Graph]) -> list[fgl.Graph]:
     """The same first client; the others have other features."""
     first, *others = data
     return [first, *(each.replace(x=each.x.flip(0) * 2) for each in others)]
-
-
-@pytest.mark.parametrize("build", [own, scattering], ids=["own", "random"])
-def test_batch_is_the_loop(build: Any) -> None:
-    data, options = clients(dtype=torch.float64), {"seed": 1, "participation": 0.7}
-    made = partial(build, dtype=torch.float64)
-    one = fgl.run(made(), data, num_rounds=6, clients_at_once=1, **options)
-    all_ = fgl.run(made(), data, num_rounds=6, clients_at_once="all", **options)
-    for client in range(3):
-        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=1e-7)
-
-
-@pytest.mark.parametrize("build", [own, scattering], ids=["own", "random"])
-def test_resume_is_no_interruption(build: Any, tmp_path: Any) -> None:
-    made = partial(build, dropout=0.5)
-    options: Any = {"seed": 3, "participation": 0.7, "dropouts": 0.2}
-    want = end(fgl.run(made(), clients(), num_rounds=4, **options))
-    fgl.run(made(), clients(), num_rounds=2, checkpoint=tmp_path, **options)
-    assert same(end(fgl.run(made(), clients(), num_rounds=4, checkpoint=tmp_path, **options)), want)
 
 
 def test_own_labels_are_the_fused_ones_where_clients_share_no_node() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from federations import CLASSES, FEATURES, close, end, graph, receive_as_a_run, same, script
+from federations import CLASSES, FEATURES, close, graph, receive_as_a_run, same, script
 from torch import Tensor
 
 import fgl
@@ -97,31 +97,10 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.few
-@TASKS
-@pytest.mark.parametrize("name", VARIANTS)
-def test_batch_is_the_loop(task: str, name: str) -> None:
-    run = {"participation": 0.7}
-    one, all_ = (go(task, 4, at_once, run, **VARIANTS[name]) for at_once in (1, "all"))
-    for client in range(3):
-        close(all_.outbox[client]["model"], one.outbox[client]["model"], atol=2e-5)
-        for key, value in one.client_states.get(client, {}).items():
-            got = all_.client_states[client][key]
-            torch.testing.assert_close(got, value, rtol=0, atol=2e-4, equal_nan=True)
-
-
 @pytest.mark.parametrize("recon", ["dense", "dense_weighted"])
 def test_batch_is_the_loop_with_all_pairs(recon: str) -> None:
     one, all_ = (go("link", 3, at_once, recon=recon) for at_once in (1, "all"))
     close(all_.outbox[0]["model"], one.outbox[0]["model"], atol=2e-5)
-
-
-@TASKS
-def test_resume_is_no_interruption(task: str, tmp_path: Path) -> None:
-    run: dict[str, Any] = {"participation": 0.7, "dropouts": 0.2}
-    want = end(go(task, 5, run=run))
-    go(task, 2, run=run | {"checkpoint": tmp_path})
-    assert same(end(go(task, 5, run=run | {"checkpoint": tmp_path})), want)
 
 
 def plain_context(context: Any) -> Any:

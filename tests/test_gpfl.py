@@ -321,16 +321,6 @@ def test_batch_equals_loop(batches: Any) -> None:
     assert [r.loss for r in loop.history] == pytest.approx([r.loss for r in batch.history], 1e-4)
 
 
-def test_resumed_is_uninterrupted(tmp_path: Path) -> None:
-    clients, tests = federation()
-    score = evaluate_graphs(method(), tests, clients)
-    options = {"evaluate": score, "clients_at_once": 2}
-    whole = run(method(), clients, **options)
-    for rounds in (1, 3):
-        parts = run(method(), clients, num_rounds=rounds, checkpoint=tmp_path, **options)
-    assert same(end(parts), end(whole))
-
-
 def test_minibatches_are_a_shuffled_epoch() -> None:
     graph = federation()[0][0]
     sizes = graph.ptr.diff().tolist()

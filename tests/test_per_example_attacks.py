@@ -195,7 +195,9 @@ OPTIMIZERS: dict[str, tuple[float, Any]] = {  # a learning rate, and who has it
 }
 
 
-ATTACKED = [*((gcn, name) for name in OPTIMIZERS), (Rows, "power of two"), (Rows, "adam")]
+ATTACKED = [(gcn, "adam")]
+FURTHER = [*((gcn, name) for name in OPTIMIZERS if name != "adam"), (Rows, "power of two")]
+ATTACKED += [pytest.param(*each, marks=pytest.mark.slow) for each in (*FURTHER, (Rows, "adam"))]
 
 
 @pytest.mark.parametrize(("net", "name"), ATTACKED)
