@@ -15,7 +15,6 @@ from federations import close, end, same, script
 from torch import nn
 
 import fgl
-from fgl.experiment import estimate
 from fgl.federation import Batch, Method, choose, train
 from fgl.federation.executors.remote.client import Note, agreement, answer
 from fgl.federation.executors.remote.shelf import StateFolder
@@ -273,16 +272,6 @@ def test_another_width_is_another_run_and_named(tmp_path: Path) -> None:
         )
 
 
-def test_an_estimate_knows_all_kinds() -> None:
-    wide = client(20, 4000, 3)
-    small, large = (estimate(method(), [*clients(), each]) for each in (clients()[0], wide))
-    head = HIDDEN + 1  # the widest of the others has 9 features, and a class more
-    assert large.state - small.state == 4 * (HIDDEN * (4000 - 9) - head)
-    assert large.message - large.state == small.message - small.state
-    assert large.sent == small.sent == sum(4 * t.numel() for t in method().common().values())
-    assert large.step > small.step
-
-
 def refused(models: Any, text: str, kind: type[Exception] = ValueError) -> None:
     with pytest.raises(kind, match=text):
         fgl.run(method(models), clients(), num_rounds=1)
@@ -410,8 +399,6 @@ def test_other_widths_still_need_a_word() -> None:
     text = r"client 1 to have 5 features as client 0, but got 9: fgl.methods.fedper\(shared="
     with pytest.raises(ValueError, match=text):
         fgl.run(plain(), clients(), num_rounds=1)
-    with pytest.raises(ValueError, match=text):
-        estimate(plain(), clients())
 
 
 @pytest.mark.parametrize("name", ["moon", "graphfl", "fedpub", "fedselect", "fedsage_plus"])

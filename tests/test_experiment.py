@@ -250,7 +250,7 @@ def test_run_in_python(capsys: pytest.CaptureFixture[str]) -> None:
     assert curve[summary["best_round"]] == summary["metrics"]["val_accuracy"]["best_val"]
     assert summary["dropped"] == []
     said = capsys.readouterr().out.splitlines()
-    assert "clients_at_once=3" in said[0] and "of memory over the data" in said[1]
+    assert "clients_at_once=3" in said[0] and "GB of memory at most in round 0" in said[1]
     assert [line.split(" last ")[0] for line in said[2:]] == [
         "fedavg tiny: test_accuracy",
         "fedavg tiny: test_macro_f1",

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 import torch
+from speed.predict.calibrate import COUNTS, _process, calibrate, flower_line, line
+from speed.predict.cost import Cost, Rates, cost
+from speed.predict.memory import estimate
 
 import fgl
-from fgl.experiment import Cost, Rates, calibrate, cost, estimate, flower_line
-from fgl.experiment.calibrate import COUNTS, _process, line
 from fgl.federation import Training, num_bytes
+
+pytestmark = pytest.mark.slow
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
 GCN = fgl.fedavg(fgl.nn.GCN(20, 8, 4), train=ADAM)

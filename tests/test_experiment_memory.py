@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import gc
 import importlib
-import warnings
 import weakref
 from functools import partial
 from typing import Any
@@ -13,14 +12,13 @@ from typing import Any
 import pytest
 import torch
 from conformance import TASKS
+from speed.predict.live_bytes import LiveBytes
+from speed.predict.memory import estimate
 from torch.profiler import ProfilerActivity, profile
 
 import fgl
 from fgl.aggregate.robust import TooManyBad, krum
-from fgl.experiment import Run, estimate
-from fgl.experiment.live_bytes import LiveBytes
 from fgl.federation import Training, node_minibatches
-from fgl.federation.process import NEVER, young_only
 from fgl.transforms import robust
 
 pytestmark = pytest.mark.slow
@@ -114,7 +112,7 @@ def test_clients_of_unequal_size_are_within_a_fifth_of_the_peak(at_once: int) ->
 
 def test_a_large_client_is_tried_on_nodes_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its training nodes may be the last ones, and its first part would train on none."""
-    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "ENTRIES", 1000)
+    monkeypatch.setattr(importlib.import_module("speed.predict.memory"), "ENTRIES", 1000)
     batches = partial(node_minibatches, batch_size=256)
     method = fgl.fedavg(
         fgl.nn.GCN(50, 32, 4, dropout=0.5), train=Training(ADAM.optimizer, batches=batches)
@@ -176,7 +174,7 @@ def test_a_loss_that_no_batch_takes_is_tried_alone() -> None:
 def test_a_large_client_is_tried_in_part(monkeypatch: pytest.MonkeyPatch) -> None:
     made = clients(4)
     whole = estimate(GCN, made, clients_at_once=1)
-    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "ENTRIES", 1000)
+    monkeypatch.setattr(importlib.import_module("speed.predict.memory"), "ENTRIES", 1000)
     part = estimate(GCN, made, clients_at_once=1)
     assert part.round != whole.round
     assert part.round == pytest.approx(whole.round, rel=0.1)
@@ -193,7 +191,7 @@ def test_an_estimate_leaves_graphs_and_randomness_as_they_are() -> None:
 
 def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four bad ones of ten are none that eight clients withstand."""
-    monkeypatch.setattr(importlib.import_module("fgl.experiment.memory"), "UPLOADS", 8)
+    monkeypatch.setattr(importlib.import_module("speed.predict.memory"), "UPLOADS", 8)
     method = robust(GCN, partial(krum, bad=4))
     assert estimate(method, clients(10, 20)).aggregate > 0
     with pytest.raises(TooManyBad, match="half of the 8 clients, but got 4"):
@@ -203,7 +201,7 @@ def test_a_rule_for_all_clients_is_tried_with_all(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("task", ["sampled", "ego"])
 def test_copies_do_not_stay_with_a_task(task: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was drawn from them is let go of when the clients themselves are drawn from."""
-    module, copies = importlib.import_module("fgl.experiment.memory"), []
+    module, copies = importlib.import_module("speed.predict.memory"), []
     fresh = module.fresh
 
     def noted(graph: fgl.Graph) -> fgl.Graph:
@@ -235,45 +233,6 @@ def test_fewer_at_once_fit() -> None:
     assert made.fitting(1) is None
 
 
-def test_a_run_that_does_not_fit_says_so(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    graph = fgl.data.split(fgl.data.load("synthetic"), "random")
-    parts = fgl.data.partition_graph(graph, fgl.data.louvain_partition(graph, 3))
-    model = fgl.nn.GCN(graph.num_features, 8, graph.num_classes, dropout=0.5)
-    method = fgl.fedavg(model)
-    task = fgl.tasks.Task(
-        parts,
-        method,
-        scores=lambda made, clients: fgl.evaluate_on(made, graph, clients),
-        select="",
-        validate=lambda params, data: 0.0,
-    )
-    needed = estimate(method, parts, clients_at_once="all").round
-    for free, count in ((10 * needed, 0), (1000, 1)):
-        monkeypatch.setattr("fgl.experiment.run.available", lambda device, free=free: free)
-        with warnings.catch_warnings(record=True) as caught:
-            warnings.simplefilter("always")
-            Run(rounds=1)(method, task)
-        said = [str(each.message) for each in caught if "memory that are free" in str(each.message)]
-        assert len(said) == count
-        assert all("no clients_at_once makes it fit" in each for each in said)
-    assert "of memory over the data" in capsys.readouterr().out
-
-
-def test_a_run_that_does_not_fit_suggests_fewer_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    made = clients(4, 200)
-    quiet: Any = lambda method, trained: lambda outbox, states: {}  # noqa: E731
-    task = fgl.tasks.Task(made, GCN, quiet, "", lambda params, data: 0.0)
-    whole = estimate(GCN, made, clients_at_once=4)
-    half = whole.at(2).round
-    assert half < whole.round
-    monkeypatch.setattr("fgl.experiment.run.available", lambda device: whole.round - 1)
-    said = (
-        f"Expected the run to fit .* free, but got .* clients_at_once=2 needs {half / 1e9:.3g} GB"
-    )
-    with pytest.warns(UserWarning, match=said):
-        Run(rounds=0, clients_at_once=4)(GCN, task)
-
-
 def test_live_bytes_count_memory_once_and_until_it_is_freed() -> None:
     with LiveBytes() as count:
         first = torch.zeros(100)
@@ -284,21 +243,6 @@ def test_live_bytes_count_memory_once_and_until_it_is_freed() -> None:
         other.sum().backward()
         del view
     assert count.now < 400 <= count.peak
-
-
-def test_the_collector_is_put_back_even_after_an_error() -> None:
-    before = gc.get_threshold()
-
-    def score(outbox: Any, states: Any) -> Any:
-        assert gc.get_threshold()[2] == NEVER
-        raise RuntimeError("mine")
-
-    with pytest.raises(RuntimeError, match="mine"):
-        fgl.run(GCN, clients(2, 10), num_rounds=1, evaluate=score)
-    assert gc.get_threshold() == before
-    with young_only(), young_only():
-        assert gc.isenabled()
-    assert gc.get_threshold() == before
 
 
 def test_what_cannot_be_estimated_is_refused() -> None:

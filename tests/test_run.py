@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -39,6 +40,7 @@ from torch import Tensor, nn
 
 import fgl
 from fgl.federation import Broadcast, Inbox, Message, Result, Round, Training, average, fold_in
+from fgl.federation.process import NEVER, young_only
 from fgl.personalize import part
 
 PLAIN = Training(partial(torch.optim.SGD, lr=0.1), num_steps=3)
@@ -1003,3 +1005,18 @@ def test_features_of_another_type_than_the_model_are_said_before_the_first_round
         fgl.run(fedavg(model()), clients, num_rounds=1)
     result = fgl.run(fedavg(model().double()), [wide(data) for data in graphs()], num_rounds=1)
     assert weights(result)["convs.0.bias"].dtype == torch.float64
+
+
+def test_the_collector_is_put_back_even_after_an_error() -> None:
+    before = gc.get_threshold()
+
+    def score(outbox: Any, states: Any) -> Any:
+        assert gc.get_threshold()[2] == NEVER
+        raise RuntimeError("mine")
+
+    with pytest.raises(RuntimeError, match="mine"):
+        fgl.run(fedavg(model()), graphs(), num_rounds=1, evaluate=score)
+    assert gc.get_threshold() == before
+    with young_only(), young_only():
+        assert gc.isenabled()
+    assert gc.get_threshold() == before

@@ -4,8 +4,8 @@
     python benchmarks/speed/cost.py --only "Cora, 10 clients"      the others stay
     python benchmarks/speed/cost.py --report           docs/speed.md, from that file
 
-`fgl.experiment.calibrate` plays a few rounds of one client, and `fgl.experiment.cost` predicts a
-round of the whole federation. Asked: within `ASKED` of the measurement; bytes are equal.
+`predict.calibrate` plays a few rounds of one client, and `predict.cost` predicts a round of the
+whole federation. Asked: within `ASKED` of the measurement; bytes are equal.
 
 - Rounds in one process are measured now, in turn with the calibration: processor seconds, one
   thread, the median of the ratios of the turns.
@@ -37,11 +37,12 @@ from sized import graph as sized_graph
 from sized import method as sized_method
 from speed.cases import on_cora, on_random, rounds
 from speed.flower import CELLS, SIZES
+from speed.predict.calibrate import calibrate, flower_line
+from speed.predict.cost import Rates, cost
 from speed.promise import ARXIV, of_task
 
 import fgl
 from fgl.data.large import LIKE
-from fgl.experiment import Rates, calibrate, cost, flower_line
 
 ASKED = 0.3
 KNOWN = {"deployed": ("deployed-4-0.1M",), "simulated": ("simulated-50-0.1M", "simulated-50-10M")}

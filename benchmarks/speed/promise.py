@@ -1,4 +1,4 @@
-"""Memory as a promise: what `fgl.experiment.estimate` says beside the peak that is measured.
+"""Memory as a promise: what `predict.estimate` says beside the peak that is measured.
 
     python benchmarks/speed/promise.py --json benchmarks/results/promise.json
     python benchmarks/speed/promise.py --cases "FedGL on Cora, 6 clients"     the others stay
@@ -29,10 +29,10 @@ from harness.flags import SUPPRESS, arguments, flag, some
 from harness.machine import kept, machine, write
 from speed.cases import of_table, on_cora, on_random, wide
 from speed.memory import resident
+from speed.predict.memory import estimate
 
 import fgl
 from fgl import tasks
-from fgl.experiment import estimate
 
 ASKED = 0.2
 Made = tuple[fgl.Method, list[fgl.Graph]]

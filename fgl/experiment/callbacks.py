@@ -1,10 +1,13 @@
-"""Callbacks of a run: a progress bar, and early stopping."""
+"""Callbacks of a run: a progress bar, early stopping, and the memory of the first round."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+
+import torch
 
 from ..federation import Result, Round, best_round
 
@@ -69,3 +72,40 @@ def early_stop(patience: int, select: str = "val_accuracy") -> Callable[[Round, 
         return record.round - best_round(result.history, select).round >= patience
 
     return stop
+
+
+def tell_memory(name: str, device: torch.device | str) -> Callable[[Round, Result], None]:
+    """A callback that prints the most memory that was held, after the first round that is run.
+
+    Args:
+        name: text before it.
+        device: device of the clients: a GPU's tensors are counted, or this process.
+
+    Returns:
+        A callback for `fgl.run`.
+
+    Example:
+        >>> tell_memory("fedavg cora", "cpu") is not None
+        True
+    """
+    rounds: list[int] = []
+
+    def tell(record: Round, result: Result) -> None:
+        rounds.append(record.round)
+        most = peak_memory(torch.device(device))
+        if len(rounds) == 1 and most is not None:
+            print(f"{name}: {most / 1e9:.3g} GB of memory at most in round {record.round}")
+
+    return tell
+
+
+def peak_memory(device: torch.device) -> int | None:
+    """Most bytes held so far: by tensors of a GPU, or by this process; None where nobody counts."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

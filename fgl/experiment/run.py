@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -15,9 +14,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 
 from ..checks import check_count, check_disk, check_number
-from ..federation import Evaluate, Method, Result, Watch, choose, run
-from .callbacks import early_stop, progress
-from .memory import Estimate, available, estimate
+from ..federation import Callback, Evaluate, Method, Result, Watch, choose, run
+from .callbacks import early_stop, progress, tell_memory
 from .plots import plot
 from .report import DESCRIBED, report, to_json
 
@@ -115,8 +113,6 @@ class Run:
         Raises:
             ValueError: for `patience` on a task that has no validation, for several `seeds`, which
                 a command line runs one by one, and all that `fgl.run` raises.
-
-        A warning says so, before the first round, where the memory that is free will not do.
         """
         if self.patience is not None and not task.select:
             raise ValueError(
@@ -137,11 +133,18 @@ class Run:
         dataset = dataset or origin.get("dataset", "")
         config = {**(config or {}), **origin.get("config", {})}
         name = f"{recipe} {dataset}".strip() or "run"
-        at_once = self._foresee(name, method, task)
+        at_once = self.clients_at_once
+        if at_once == "auto":
+            choice = choose(method, task.clients)
+            at_once = choice.clients_at_once
+            print(f"{name}: {choice}")
         agreed = {"recipe": recipe, "dataset": dataset, **config}
         if "clients_at_once" in config:  # a checkpoint knows the number, whoever chose it
             agreed["clients_at_once"] = at_once
-        stop = [] if self.patience is None else [early_stop(self.patience, task.select)]
+        memory = tell_memory(name, task.clients[0].device)
+        callbacks: list[Callback] = [memory, progress(self.rounds, name)]
+        if self.patience is not None:
+            callbacks.append(early_stop(self.patience, task.select))
         result = run(
             method,
             task,
@@ -151,7 +154,7 @@ class Run:
             clients_at_once=self.clients_at_once,
             evaluate=evaluate or task.evaluate(method),
             watch=watch,
-            callbacks=[progress(self.rounds, name), *stop],
+            callbacks=callbacks,
             checkpoint=self.checkpoint,
             config=agreed,
         )
@@ -177,30 +180,6 @@ class Run:
             plot({name: result}, path=self.plot)
         return summary, result
 
-    def _foresee(self, name: str, method: Method, task: Task) -> int | Literal["all"]:
-        """Say how many clients train at once, and what memory the run will take.
-
-        Scored as the task does: a scoring of one's own may count its calls.
-        """
-        clients, at_once = task.clients, self.clients_at_once
-        if at_once == "auto":
-            choice = choose(method, clients)
-            at_once = choice.clients_at_once
-            print(f"{name}: {choice}")
-        try:
-            scored = task.evaluate(method)
-            how: Any = {"clients_at_once": self.clients_at_once, "evaluate": scored}
-            made = estimate(method, clients, participation=self.participation, **how)
-        except Exception as error:  # the first round says what is wrong, with its client
-            why = str(error).splitlines()[0] if str(error) else type(error).__name__
-            print(f"{name}: no estimate of memory, for trying it failed: {why}")
-            return at_once
-        print(f"{name}: {made}")
-        problem = _room(made, available(clients[0].device))
-        if problem:
-            warnings.warn(problem, stacklevel=3)
-        return at_once
-
 
 @contextmanager
 def command(origin: Mapping[str, Any]) -> Iterator[None]:
@@ -213,20 +192,6 @@ def command(origin: Mapping[str, Any]) -> Iterator[None]:
         raise SystemExit(130) from None
     finally:
         _ORIGIN.reset(token)
-
-
-def _room(made: Estimate, free: int | None) -> str:
-    """A warning if the memory is too small, or ""."""
-    if free is None or made.round <= free:
-        return ""
-    fitting = made.fitting(free)
-    way_out = "no clients_at_once makes it fit"
-    if fitting is not None:
-        way_out = f"clients_at_once={fitting} needs {made.at(fitting).round / 1e9:.3g} GB"
-    return (
-        f"Expected the run to fit the {free / 1e9:.3g} GB of memory that are free, but got "
-        f"{made.round / 1e9:.3g} GB that it needs; {way_out}"
-    )
 
 
 def _check_file(name: str, path: Path) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 
 import torch
 
-from ..checks import check_count, check_number
-from ..federation import Method, Round, run
-from ..graph import EDGE_FIELDS, Graph
-from ..graph.fields import present
-from ..sparse import SparseMatrix
+from fgl.checks import check_count, check_number
+from fgl.federation import Method, Round, run
+from fgl.graph import EDGE_FIELDS, Graph
+from fgl.graph.fields import present
+from fgl.sparse import SparseMatrix
+
 from .cost import Line, Rates
 from .memory import Estimate, estimate, fresh, part
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_number
-from ..federation import (
+from fgl.checks import check_number
+from fgl.federation import (
     Batch,
     Broadcast,
     Here,
@@ -27,13 +27,14 @@ from ..federation import (
     num_steps,
     stage,
 )
-from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
-from ..graph.fields import present as present_fields
-from ..sparse import Pattern, SparseMatrix, rows_of
+from fgl.graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
+from fgl.graph.fields import present as present_fields
+from fgl.sparse import Pattern, SparseMatrix, rows_of
+
 from .live_bytes import LiveBytes
 
 if TYPE_CHECKING:
-    from ..tasks import Task
+    from fgl.tasks import Task
 
 ENTRIES = 2_000_000  # nodes and edges of a client that is tried as a whole
 MADE = (2, 4)  # clients of a dry run of a batch

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from ..checks import check_choice, check_count, check_number
-from ..federation import num_participants
+from fgl.checks import check_choice, check_count, check_number
+from fgl.federation import num_participants
+
 from .memory import Estimate, said
 
 PLACES = ("here", "simulated", "deployed")
