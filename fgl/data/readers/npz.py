@@ -82,13 +82,13 @@ def _heterophilous(
     x = checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
     ends = checked_edges(what, checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n)
-    masks = [
-        checked_array(f"{key} in {path}", role, "biu", (len(roles[0]), n)).astype(bool)
-        for key, role in zip(ROLES, roles, strict=True)
-    ]
-    if not 0 <= split < len(roles[0]):
+    splits, masks = None, []
+    for key, role in zip(ROLES, roles, strict=True):
+        masks.append(checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool))
+        splits = len(masks[0])
+    if not 0 <= split < len(masks[0]):
         raise ValueError(
-            f"Expected split to be in [0, {len(roles[0])}) for {path}, but got {split}"
+            f"Expected split to be in [0, {len(masks[0])}) for {path}, but got {split}"
         )
     return Graph(
         dense_features(path, x),
