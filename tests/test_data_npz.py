@@ -21,6 +21,8 @@ from fgl import Graph, SparseMatrix
 from fgl.data import catalogue, load, read_wiki_cs
 from fgl.data.readers.npz import read_npz, read_saint
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* which are not read")
+
 ADJ = scipy.sparse.csr_matrix(
     ([1.0, 2.0, 1.0, 0.0, 5.0], ([0, 1, 2, 3, 3], [1, 0, 3, 0, 3])), (4, 4)
 )

@@ -142,7 +142,7 @@ def _list(folder: Path) -> dict[str, Any]:
     path = folder / LIST
     _check_file(path)
     try:
-        about: Any = json.loads(path.read_text(encoding="utf-8"))
+        about: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
     said = about.get("format") if isinstance(about, dict) else about
