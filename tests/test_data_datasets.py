@@ -509,7 +509,7 @@ UNREAD: dict[str, tuple[Any, list[str]]] = {  # what makes the files, and what i
     ),
     "saint": (lambda f: saint(f), ["data"]),
     "wiki_cs": (lambda f: wiki_cs(f, year=[1, 2, 3]), ["year"]),
-    "ogb": (lambda f: write_ogb(f, **{"edge-feat": "1", "node_year": "1"}), ["edge-feat"]),
+    "ogb": (lambda f: write_ogb(f, **{"raw/edge-feat": "1", "raw/node_year": "1"}), ["edge-feat"]),
 }
 
 
