@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -145,7 +146,30 @@ def linked(folder: Path) -> None:
     (folder / "y.npy").symlink_to(other)
 
 
+def header(shape: tuple[int, ...]) -> bytes:
+    """The file of an array with no number, whose header says otherwise."""
+    file = io.BytesIO()
+    about = {"descr": "<i8", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(file, about)
+    return file.getvalue()
+
+
+def piped(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+
+
 DAMAGES = {
+    "pipe": (lambda f: piped(f, "y.npy"), "y.npy to be a regular file"),
+    "list a pipe": (lambda f: piped(f, "client.json"), "client.json to be a regular file"),
+    "long header": (lambda f: replaced(f, "y", header((10**16,))), "y.npy to be an array"),
+    "longer header": (lambda f: replaced(f, "y", header((10**16, 10**16))), "y.npy to be an array"),
+    "one too many": (lambda f: replaced(f, "y", npy(np.zeros(3)) + b"0"), "y.npy to be an array"),
+    "wide": (lambda f: listed(f, lambda a: a.update(num_features=10**16)), "x to have at most"),
+    "no dimension": (
+        lambda f: replaced(f, "y", npy(np.array(1)), shape=[]),
+        "Expected y to have shape",
+    ),
     "link": (linked, "y to lie in"),
     "parent": (lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="..")), "y to lie in"),
     "deep list": (lambda f: (f / "client.json").write_text("[" * 100_000), "JSON"),

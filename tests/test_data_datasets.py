@@ -10,18 +10,25 @@ import lzma
 import os
 import re
 import sys
+import warnings
 import zipfile
 from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse
 import torch
+from test_data_npz import LABELS, X, csr, npz, saint, wiki_cs
+from test_data_ogb import write as write_ogb
 from test_data_planetoid import NAME, write
+from test_data_tu import write as write_tu
 
 import fgl
 from fgl import SparseMatrix
 from fgl.data import catalogue, download, load
+from fgl.data.readers.npz import ROLES
 from fgl.data.readers.planetoid import PARTS, read_planetoid
 
 GRAPHS, COLLECTIONS = catalogue.GRAPHS, catalogue.COLLECTIONS
@@ -472,3 +479,71 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     module = importlib.import_module("fgl.data.download")
     with pytest.raises(OSError, match=rf"Expected {tmp_path} to be a file one can read, but got"):
         module.verify(tmp_path, "0" * 64)
+
+
+GML = """graph [ {} node [ id 0 value 1 club "a" graphics [ x 1 ] ] node [ id 1 value 0 club 2 ]
+edge [ source 0 target 1 {} ] ]"""
+ONES = csr("adj_", scipy.sparse.csr_matrix(np.ones((4, 4)) - np.eye(4)))
+
+
+def archive(folder: Path, arrays: dict[str, Any]) -> None:
+    np.savez(folder / "tiny.npz", **arrays)
+
+
+def gml(folder: Path, *text: str) -> None:
+    (folder / "tiny.gml").write_text(GML.format(*text), encoding="utf-8-sig")
+
+
+UNREAD: dict[str, tuple[Any, list[str]]] = {  # what makes the files, and what is not read
+    "gml": (lambda f: gml(f, "directed 1", "weight 2"), ["club", "graphics", "weight", "directed"]),
+    "gml without more": (lambda f: gml(f, "directed 0", ""), ["club", "graphics"]),
+    "weights": (lambda f: archive(f, npz()), ["adj_data"]),
+    "arrays": (lambda f: archive(f, npz(**ONES, year=LABELS, node_names=LABELS)), ["year"]),
+    "heterophilous": (
+        lambda f: archive(
+            f,
+            {"node_features": X, "node_labels": LABELS, "edges": np.array([[0, 1]]), "year": LABELS}
+            | dict(zip(ROLES, np.eye(4, dtype=bool)[:3, None], strict=True)),
+        ),
+        ["year"],
+    ),
+    "saint": (lambda f: saint(f), ["data"]),
+    "wiki_cs": (lambda f: wiki_cs(f, year=[1, 2, 3]), ["year"]),
+    "ogb": (lambda f: write_ogb(f, **{"raw/edge-feat": "1", "raw/node_year": "1"}), ["edge-feat"]),
+}
+
+
+def test_what_is_not_read_is_named_once_with_what_leaves_it_out(tmp_path: Path) -> None:
+    for what, (make, names) in UNREAD.items():
+        (tmp_path / what / "tiny").mkdir(parents=True)
+        make(tmp_path / what / "tiny")
+        with pytest.warns(UserWarning) as warned:
+            load("tiny", tmp_path / what)
+        texts = [str(each.message) for each in warned if "not read" in str(each.message)]
+        assert len(texts) == 1 and f"ignore={names}" in texts[0], (what, texts)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            load("tiny", tmp_path / what, ignore=names)
+    write_tu(tmp_path, edge_attributes="1\n" * 6)
+    with pytest.warns(
+        UserWarning, match=r"edge_labels=True .* ignore=\['edge_attributes', 'edge_labels'\]"
+    ):
+        fgl.data.load_graphs("tiny", tmp_path)
+    fgl.data.load_graphs("tiny", tmp_path, edge_labels=True, ignore=["edge_attributes"])
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a/a.gml").write_text("graph [ node [ id 0 club 3 value 2 ] node [ id 1 club 2 ] ]")
+    graph = load("a", tmp_path, targets="club", ignore=["value"])
+    assert graph.y is not None and graph.y.tolist() == [1, 0]
+
+
+def test_a_byte_order_mark_is_no_part_of_a_name_or_number(tmp_path: Path) -> None:
+    for place, encoding in (("a", "utf-8"), ("b", "utf-8-sig")):
+        for file in write_tu(tmp_path / place).rglob("*.txt"):
+            file.write_text(file.read_text(), encoding=encoding)
+    ignore = ["edge_labels"]
+    (one, y), (two, labels) = (
+        fgl.data.load_graphs("tiny", tmp_path / place, ignore=ignore) for place in "ab"
+    )
+    assert torch.equal(y, labels)
+    for a, b in zip(one, two, strict=True):
+        assert torch.equal(a.x, b.x) and torch.equal(a.edge_index, b.edge_index)

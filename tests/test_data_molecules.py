@@ -75,6 +75,86 @@ def test_what_cannot_be_read_is_left_out_and_counted(tmp_path: Path) -> None:
         read_molecules(write(tmp_path, "smiles,a\n?,1\n"), "tiny", parse=chain)
 
 
+ROWS = ["CNO", "CC", "CO", "N", "NN", "NO", "NC", "OO", "ON", "OC", "C"]
+INDICES: dict[str, Any] = {  # names of a column and its fields
+    "as pandas writes it": ("", range(3)),
+    "as pandas reads it again": ("Unnamed: 0", range(3)),
+    "twice": ("Unnamed: 0.1", [0.5, 0.5, 0.5]),
+    "index": ("index", range(3)),
+    "with a prefix": ("mol_ID", [17, 4, 11]),
+    "from one": (" No. ", [1, 2, 3]),
+    "as floats": ("idx", ["0.0", "1.0", "2.0"]),
+    "shuffled, under any name": ("key", [3, 1, 0, 2, 4, 5, 6, 7, 8, 10, 9]),
+}
+NO_INDICES: dict[str, Any] = {
+    "answers": ("index", [0, 1, 1]),
+    "few, under any name": ("key", [0, 1, 2]),
+    "not from the start": ("key", range(20, 31)),
+    "no whole numbers": ("id", [0.5, 1, 2]),
+    "unknown": ("row", [0, 1, "NA"]),
+}
+
+
+def table(column: str, fields: Any) -> str:
+    rows = [
+        f"{field},{row},{n}.5" for n, (field, row) in enumerate(zip(fields, ROWS, strict=False))
+    ]
+    return "\n".join([f"{column},smiles,a", *rows])
+
+
+def test_columns_that_number_the_rows_are_no_targets(tmp_path: Path) -> None:
+    for what, (column, fields) in INDICES.items():
+        folder, name = write(tmp_path / what, table(column, fields)), column.strip()
+        with pytest.warns(UserWarning, match=rf"\[{name!r}\].*targets=\[{name!r}\]"):
+            molecules = read_molecules(folder, "tiny", parse=chain)
+        assert molecules.y.tolist() == [n + 0.5 for n in range(len(fields))], what
+        both = read_molecules(folder, "tiny", parse=chain, targets=[name, "a"]).y
+        assert both[:, 0].tolist() == [float(field) for field in fields], what
+        alone = read_molecules(folder, "tiny", parse=chain, ignore=[name]).y
+        assert torch.equal(alone, molecules.y), what
+    for what, (column, fields) in NO_INDICES.items():
+        molecules = read_molecules(
+            write(tmp_path / what, table(column, fields)), "tiny", parse=chain
+        )
+        assert molecules.y.shape == (len(fields), 2), what
+
+
+def test_marks_of_order_names_and_unknown_answers(tmp_path: Path) -> None:
+    for encoding in ("utf-8", "utf-8-sig"):
+        content = " SMILES , a \nC,1\nN,2\n".encode(encoding)
+        molecules = read_molecules(write(tmp_path, content), "tiny", parse=chain)
+        assert (molecules.smiles, molecules.y.tolist()) == (["C", "N"], [1, 2]), encoding
+    content = "a,mol\n1,C\n2,N\n".encode("utf-8-sig")
+    assert read_molecules(write(tmp_path, content), "tiny", parse=chain, smiles="mol").smiles == [
+        "C",
+        "N",
+    ]
+    for field in ("", " ", "NA", "N/A", "nan", "NaN", "null", "None", "<NA>", "#N/A"):
+        y = read_molecules(write(tmp_path, f"smiles,a\nC,1\nN,{field}\n"), "tiny", parse=chain).y
+        assert y.isnan().tolist() == [False, True], field
+    y = read_molecules(write(tmp_path, "smiles,a\nC,True\nN,FALSE\n"), "tiny", parse=chain).y
+    assert y.tolist() == [1, 0]
+
+
+def test_a_column_of_text_is_named_with_what_leaves_it_out(tmp_path: Path) -> None:
+    folder = write(tmp_path / "tiny", "mol_id,smiles,a,b\nTOX1,C,1,2\nTOX2,N,3,4\n")
+    with pytest.raises(
+        ValueError, match=r"'TOX1' of column 'mol_id': targets=.* ignore=\['mol_id'\]"
+    ):
+        read_molecules(folder, "tiny", parse=chain)
+    read = {"ignore": [[1, 2], [3, 4]], "targets": [[2, 1], [4, 3]]}
+    given: dict[str, Any] = {"ignore": ["mol_id"], "targets": ["b", "a"]}
+    for name, y in read.items():
+        assert read_molecules(folder, "tiny", parse=chain, **{name: given[name]}).y.tolist() == y
+    for name in ("ignore", "targets"):
+        with pytest.raises(ValueError, match=rf"Expected {name} to be among .* but got \['c'\]"):
+            read_molecules(folder, "tiny", parse=chain, **{name: ["c"]})
+        with pytest.raises(TypeError, match=f"Expected {name} to be a list"):
+            read_molecules(folder, "tiny", parse=chain, **{name: "a"})
+    with pytest.raises(ValueError, match=r"one or more targets, but got 'mol_id, .*targets="):
+        read_molecules(folder, "tiny", parse=chain, ignore=["mol_id", "a", "b"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -113,6 +193,8 @@ def test_a_folder_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         load_graphs("tiny", tmp_path, attributes=False)
     with pytest.raises(ValueError, match="edge_labels to be left out for tiny, .* but got True"):
         load_graphs("tiny", tmp_path, edge_labels=True)
+    molecules = load_molecules("tiny", tmp_path, targets=["a"], smiles="SMILES", ignore=())
+    assert molecules.y.tolist() == [1]
     with pytest.raises(ValueError, match="one of esol, .*clintox, or a folder .* with NAME.csv"):
         load_molecules("NCI1", tmp_path)
     with pytest.raises(ValueError, match="but got 'cora', which load reads"):

@@ -21,6 +21,8 @@ from fgl import Graph, SparseMatrix
 from fgl.data import catalogue, load, read_wiki_cs
 from fgl.data.readers.npz import read_npz, read_saint
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* which are not read")
+
 ADJ = scipy.sparse.csr_matrix(
     ([1.0, 2.0, 1.0, 0.0, 5.0], ([0, 1, 2, 3, 3], [1, 0, 3, 0, 3])), (4, 4)
 )
@@ -152,6 +154,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ),
     (bad_csr(data=np.array(["a"] * 5)), "adj_data in .* to be numbers"),
     (bad_csr(shape=np.array([4, 5])), r"tiny.npz to hold a square matrix, but got \(4, 5\)"),
+    (bad_csr(shape=np.array([4, 10**16])), "tiny.npz to have at most .* columns, but got 1000"),
     (bad_csr(shape=np.array([4])), "tiny.npz to hold a csr_matrix, but got"),
     (bad_csr(shape=np.array([-4, 4])), "tiny.npz to hold a csr_matrix, but got"),
     (bad_csr(shape=None), "tiny.npz to hold adj_shape, but got adj_data, "),
@@ -343,8 +346,15 @@ def test_heterophilous_graphs_of_ones_own_are_read_by_name(name: str, tmp_path: 
         ({"val_masks": SPLIT_MASKS[:1]}, r"val_masks in .* to be bool or 0/1 \[2, 4\], but got"),
         ({"test_masks": SPLIT_MASKS[:2] * 0.5}, r"test_masks in .* to be bool or 0/1 .* float64"),
         ({"val_masks": SPLIT_MASKS[:2]}, r"to give a node one role, but got several for 0"),
+        *(
+            (
+                {f"{role}_masks": np.array(True)},
+                rf"{role}_masks in .* to be bool .* but got bool \[\]",
+            )
+            for role in ("train", "val", "test")
+        ),
     ],
-    ids=range(12),
+    ids=range(15),
 )
 def test_malformed_heterophilous(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=f"^Expected .*{message}"):

@@ -283,3 +283,42 @@ def test_no_edges_and_one_way_edges(tmp_path: Path) -> None:
     assert (empty.num_nodes, empty.num_edges) == (12, 0)
     one_way = read_planetoid(write(tmp_path / "b", graph={0: [5], 7: [7]}), NAME)
     assert one_way.edge_index.tolist() == [[5, 0], [0, 5]]
+
+
+def test_what_would_end_python_is_refused(tmp_path: Path) -> None:
+    """Tuples in tuples, an index of the memo beyond memory, one list for all nodes."""
+    end = b"."
+    deep = b"\x80\x02)" + b"\x85" * 30_000
+    wide = b"\x80\x02K\x00" + b"".join(b"(" + b"q\x00" + b"h\x00" * 9 + b"t" for _ in range(40))
+    bags = {
+        "a value": deep + end,
+        "a key": b"\x80\x02}" + deep[2:] + b"K\x01s" + end,
+        "a key of copies": b"\x80\x02}" + wide[2:] + b"K\x01s" + end,
+        "a dtype": b"\x80\x02cnumpy\ndtype\n" + deep[2:] + b"\x85R" + end,
+        "a memo": b"\x80\x02K\x01r\xff\xff\xff\xff" + end,
+        "bytes": b"\x80\x04\x8e" + (10**16).to_bytes(8, "little") + end,
+    }
+    for what, content in bags.items():
+        part = "ally" if what == "a dtype" else "graph"
+        with pytest.raises(ValueError, match=rf"ind\.tiny\.{part}"):
+            read_planetoid(write(tmp_path / what, **{part: content}), NAME)
+    shared: list[int] = [1] * 5000
+    with pytest.raises(ValueError, match=r"ind\.tiny\.graph to list each edge once"):
+        read_planetoid(write(tmp_path, graph=dict.fromkeys(range(5000), shared)), NAME)
+
+
+@pytest.mark.parametrize("shape", [(10**16,), (10**16, 10**16), (-1,), 3, (1.0,), ((1,),)])
+def test_an_array_of_another_size_than_its_bytes_is_refused(shape: Any, tmp_path: Path) -> None:
+    array = np.ones((2, 3), np.int32)
+    make, arguments, state = array.__reduce__()
+    content = pickle.dumps(_Reduced(make, arguments, (state[0], shape, *state[2:])), protocol=2)
+    with pytest.raises(ValueError, match=r"ind\.tiny\.ally to be a pickle"):
+        read_planetoid(write(tmp_path, ally=content), NAME)
+
+
+class _Reduced:
+    def __init__(self, *reduced: Any) -> None:
+        self.reduced = reduced
+
+    def __reduce__(self) -> Any:
+        return self.reduced

@@ -19,6 +19,8 @@ from fgl.data.readers.gml import read_gml
 from fgl.data.readers.parsing import floats, integers
 from fgl.data.readers.plaintext import read_acm, read_wiki
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* which are not read")
+
 Files = dict[str, str | bytes]
 ACM: Files = {
     "tiny.feature": "1 0 1 \n0 0 0 \n0 1 0.5 \n1 1 1 \n",

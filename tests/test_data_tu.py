@@ -16,6 +16,8 @@ from fgl import Graph
 from fgl.data import load_graphs
 from fgl.tasks import Graphs
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* which are not read")
+
 TINY = {
     "A": "1,2\n2, 1\n2,3\n\n5,5\n4,6\n4,6\n",
     "graph_indicator": "1\n1\n1\n2\n2\n2\n3\n",

@@ -5,7 +5,7 @@ A file may also be packed, as ``FILE.xz``, if the catalogue has the checksum of 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -53,14 +53,19 @@ MIX_KEY = f"{RAW}/josieyi/Mix-Key/7c633d3c09444d878cfb1c8d1ab724798e0b833c/data"
 GRAPH_NN = f"{RAW}/bknyaz/graph_nn/72eaa1c6bd70a90fde772ad4a21049ccd6bc97a2/data"
 
 
-def _read_wiki_cs(folder: Path, _: str, *, split: int = 0) -> Graph:
-    return read_wiki_cs(folder, split=split)
+def _read_wiki_cs(folder: Path, _: str, *, split: int = 0, ignore: Collection[str] = ()) -> Graph:
+    return read_wiki_cs(folder, split=split, ignore=ignore)
 
 
 def _read_cora_full(folder: Path, _: str) -> Graph:
     """The authors' ``cora.npz``; features are 1 where the file has one, as in PyG's CoraFull."""
     graph = read_npz(folder, "cora")
     return graph.replace(x=cast("SparseMatrix", graph.x).with_value(None))
+
+
+def _read_polblogs(folder: Path, name: str) -> Graph:
+    """The blogs, without their names and directories, and undirected as in what uses them."""
+    return read_gml(folder, name, ignore=("label", "source", "directed"))
 
 
 GRAPHS: dict[str, Entry[Graph]] = {
@@ -152,7 +157,7 @@ GRAPHS: dict[str, Entry[Graph]] = {
         WIKI_CS,
     ),
     "polblogs": Entry(
-        read_gml,
+        _read_polblogs,
         {"polblogs.gml": "bd83e3dd2397a57d2252cc212524c21fee6708663136898d4ace523224bdc632"},
         COMMUNITY,
     ),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from ..graph.arguments import takes_graph
 from ..graph.fields import present
 from ..sparse import Pattern, SparseMatrix
 from .download import replacing
+from .readers.matrices import check_columns
 
 LIST = "client.json"
 VERSION = 1
@@ -91,9 +94,9 @@ def open_client(
 
     Raises:
         FileNotFoundError: if the list, or a file in it, is missing.
-        ValueError: if the list cannot be read or has a newer version, or a file has another
-            checksum, dtype or shape than the list says; naming the array. As `Graph`
-            for what it holds.
+        ValueError: if the list cannot be read or has a newer version, or a file is no regular one,
+            or has another checksum, size, dtype or shape than the list or its header says; naming
+            the array. As `Graph` for what it holds.
 
     Example:
         >>> import tempfile
@@ -137,8 +140,9 @@ def _sha256(path: Path) -> str:
 
 def _list(folder: Path) -> dict[str, Any]:
     path = folder / LIST
+    _check_file(path)
     try:
-        about: Any = json.loads(path.read_text(encoding="utf-8"))
+        about: Any = json.loads(path.read_text(encoding="utf-8-sig"))
     except (ValueError, RecursionError) as error:
         raise ValueError(f"Expected {path} to be JSON, but got {error}") from None
     said = about.get("format") if isinstance(about, dict) else about
@@ -163,12 +167,14 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
     path = folder / file
     if path.resolve().parent != folder.resolve():  # nothing outside of the folder is read
         raise ValueError(f"Expected the file of {name} to lie in {folder}, but got {file!r}")
+    _check_file(path)
     if check and _sha256(path) != entry["sha256"]:
         raise ValueError(
             f"Expected {path} to have the SHA-256 of {folder / LIST}, but got another: it was "
             "changed, or not written to its end"
         )
     try:
+        _check_size(path)
         array = np.load(path, mmap_mode="c" if mapped else None, allow_pickle=False)
     except (OSError, MemoryError):
         raise
@@ -185,6 +191,25 @@ def _array(folder: Path, name: str, entry: Any, mapped: bool, check: bool) -> Te
     return torch.from_numpy(array)
 
 
+def _check_file(path: Path) -> None:
+    """Raise unless a path is a regular file, since reading a named pipe would wait for ever."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError(f"Expected {path} to be a regular file, but got another kind")
+
+
+def _check_size(path: Path) -> None:
+    """Raise unless a file of numpy has the bytes of its header, before memory is taken for them."""
+    with path.open("rb") as file:
+        major, _ = np.lib.format.read_magic(file)
+        headers = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        if major not in headers:
+            return
+        shape, _, dtype = headers[major](file)
+        wanted = file.tell() + dtype.itemsize * math.prod(shape)
+    if not dtype.hasobject and path.stat().st_size != wanted:
+        raise ValueError(f"{path.stat().st_size} bytes for {dtype} {list(shape)}")
+
+
 def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
     from scipy.sparse import csr_array  # slow to import
 
@@ -193,6 +218,7 @@ def _sparse(arrays: dict[str, Tensor], about: dict[str, Any]) -> SparseMatrix:
         raise ValueError(f"Expected sparse features to have {SPARSE}, but got no {missing}")
     starts, columns, values = (arrays[name] for name in SPARSE)
     check_number("num_features", about["num_features"], at_least=0, integer=True)
+    check_columns("x", about["num_features"])
     for name in SPARSE[:2]:
         if arrays[name].dtype != torch.int64:
             raise ValueError(f"Expected {name} to be int64, but got {arrays[name].dtype}")

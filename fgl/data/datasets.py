@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,8 @@ def load(
     *,
     dense: bool = False,
     split: int | None = None,
+    targets: str | None = None,
+    ignore: Collection[str] = (),
 ) -> Graph:
     """A dataset by name.
 
@@ -59,6 +61,9 @@ def load(
             then the cache ``$XDG_CACHE_HOME/fgl`` (``~/.cache/fgl``), to which downloads go.
         dense: whether `x` is a Tensor instead of a `SparseMatrix`.
         split: which of the splits that the files hold, from 0; default the first.
+        targets: of ``NAME.gml`` the attribute of nodes with their class; default ``"value"``.
+        ignore: names of what the files hold and nothing reads (attributes, arrays, weights of
+            edges, files), which a warning otherwise names.
 
     Returns:
         The graph, x float32: a `SparseMatrix`, or a Tensor where the features in the file are
@@ -77,7 +82,9 @@ def load(
     Source: https://github.com/kimiyoung/planetoid; Yang et al., https://arxiv.org/abs/1603.08861;
     the homes of the others are in ``fgl/data/catalogue.py``
     """
-    options = {} if split is None else {"split": split}
+    options: dict[str, Any] = {} if split is None else {"split": split}
+    options |= {} if targets is None else {"targets": targets}
+    options |= {"ignore": ignore} if ignore else {}
     if name == "synthetic":
         graph = _accepting(csbm, name, options)()
     elif name in LIKE:
@@ -95,6 +102,7 @@ def load_graphs(
     *,
     attributes: bool = True,
     edge_labels: bool = False,
+    ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
     """A collection of graphs, each with a class or numbers, in the TU format; or molecules.
 
@@ -106,7 +114,8 @@ def load_graphs(
     file, the degree, one-hot, 64 wide, the last column for 63 and above. Edges are undirected,
     without self-loops and repeats. Where there is ``NAME_graph_attributes.txt`` in the place of
     ``NAME_graph_labels.txt``, its numbers take the place of classes. Molecules are as in
-    `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read.
+    `load_molecules`, with numbers for classes. ``NAME_edge_attributes.txt`` is not read; a warning
+    says so.
 
     Args:
         name: the collection.
@@ -115,6 +124,8 @@ def load_graphs(
         edge_labels: whether features end with how many of a node's edges have each label of
             ``NAME_edge_labels.txt``, so that a network which reads no edges sees them. An edge
             counts at both its ends, under each of its labels; a self-loop does not count.
+        ignore: names of what the files hold and nothing reads, such as ``"edge_attributes"``, which
+            a warning otherwise names.
 
     Returns:
         The graphs (`Graph.join` makes one collection of them), x a float32 Tensor
@@ -147,20 +158,29 @@ def load_graphs(
             raise ValueError('Expected edge_labels to be False for "synthetic", but got True')
         return small_graphs()
     places = _places(root)
-    options = {} if attributes else {"attributes": False}
+    options: dict[str, Any] = {} if attributes else {"attributes": False}
     options |= {"edge_labels": True} if edge_labels else {}
+    options |= {"ignore": ignore} if ignore else {}
     collection = _read(name, places, catalogue.COLLECTIONS, catalogue.COLLECTION_LAYOUTS, **options)
     return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
 
-def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Molecules:
+def load_molecules(
+    name: str,
+    root: str | os.PathLike[str] | None = None,
+    *,
+    targets: Sequence[str] | None = None,
+    smiles: str = "smiles",
+    ignore: Collection[str] = (),
+) -> Molecules:
     """Molecules as graphs, with what was measured of each, and their SMILES strings.
 
     ``"esol"`` (log solubility) and ``"freesolv"`` (energy of hydration) have one number each,
     ``"tox21"`` twelve answers, ``"clintox"`` two and ``"bace"`` one, 1 for yes and 0 for no. They
     are taken from `root`, or downloaded to it, and checked by sha256. Any other name is a
     folder in `root` with ``NAME.csv``, in the folder or in ``raw`` below it: a header, a column
-    ``smiles``, and a column of numbers for each target, empty where nobody knows it.
+    ``smiles``, and a column of numbers for each target, empty, NA or NaN where nobody knows it.
+    Columns that number the rows, such as pandas writes, are left out, and a warning names them.
 
     Atoms are nodes and bonds are edges in both directions; hydrogen is counted, not a node. The
     nine features of an atom and the three of a bond are the integers of
@@ -170,6 +190,9 @@ def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Mol
     Args:
         name: the molecules.
         root: a folder of datasets, as for `load`.
+        targets: names of the columns of numbers; default all others.
+        smiles: name of the column of strings.
+        ignore: names of columns that are left out.
 
     Returns:
         ``(graphs, y, smiles)``: the graphs, x float32 ``[num_nodes, 9]``, edge_attr float32
@@ -188,7 +211,9 @@ def load_molecules(name: str, root: str | os.PathLike[str] | None = None) -> Mol
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
-    return _read(name, _places(root), catalogue.MOLECULES, catalogue.MOLECULE_LAYOUTS)
+    options: dict[str, Any] = {} if targets is None else {"targets": targets}
+    options |= {"smiles": smiles, "ignore": ignore}
+    return _read(name, _places(root), catalogue.MOLECULES, catalogue.MOLECULE_LAYOUTS, **options)
 
 
 def _places(root: str | os.PathLike[str] | None) -> list[Path]:

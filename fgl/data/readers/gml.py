@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -13,17 +14,28 @@ from ..features import one_hot_degree
 from ..undirected import undirected
 from .parsing import INTEGER, contiguous
 from .paths import need
+from .unread import warn_unread
 
 TOKEN = re.compile(r'\s*(?:#[^\n]*|(\[)|(\])|"([^"]*)"|([^\s"#\[\]]+))')
 Record = tuple[int, dict[str, str]]  # where it begins in the text, and its keys and values
 
 
-def read_gml(folder: Path, name: str) -> Graph:
+def read_gml(
+    folder: Path, name: str, *, targets: str = "value", ignore: Collection[str] = ()
+) -> Graph:
     """``NAME.gml``, the class of a node in its ``value``, as in the political blogs.
 
     Features are the node's degree, one-hot, 64 wide, the last column for 63 and above: the format
     has none. The graph is undirected, without self-loops and repeats, whatever the file says of
-    directions. Classes are renumbered from 0 in their order.
+    directions. Classes are renumbered from 0 in their order. A warning names the other attributes
+    of nodes and edges, which are not read, and ``directed`` where the file has directions.
+
+    Args:
+        folder: where the file is.
+        name: of the file.
+        targets: the attribute with a node's class, an integer.
+        ignore: attributes that the warning leaves out, such as ``"label"``; ``"directed"`` for the
+            directions.
 
     Raises:
         ValueError: for a missing or malformed file.
@@ -31,15 +43,15 @@ def read_gml(folder: Path, name: str) -> Graph:
     Source: Adamic & Glance, The Political Blogosphere and the 2004 U.S. Election, LinkKDD 2005
     """
     (path,) = need(folder, [f"{name}.gml"])
-    text = path.read_bytes().decode(errors="replace")
-    nodes, ends = _records(path, text)
+    text = path.read_bytes().decode("utf-8-sig", errors="replace")
+    nodes, ends, others = _records(path, text)
     position: dict[int, int] = {}
     for place, fields in nodes:
         node = _integer(path, text, place, fields, "id")
         if node in position:
             raise _bad(path, text, place, "a node with an id of its own", f"{node} again")
         position[node] = len(position)
-    value = [_integer(path, text, place, fields, "value") for place, fields in nodes]
+    value = [_integer(path, text, place, fields, targets) for place, fields in nodes]
     edges = np.empty((2, len(ends)), np.int64)
     for i, (place, fields) in enumerate(ends):
         for row, key in enumerate(("source", "target")):
@@ -50,11 +62,16 @@ def read_gml(folder: Path, name: str) -> Graph:
     y, num_classes = contiguous(path, np.array(value, np.int64))
     edge_index = undirected(torch.from_numpy(edges), len(nodes))
     x = one_hot_degree(edge_index, len(nodes))
+    unread = [key for _, fields in nodes for key in fields if key not in ("id", targets)]
+    unread += [key for _, fields in ends for key in fields if key not in ("source", "target")]
+    unread += ["directed"] if others.get("directed", "0") != "0" else []
+    warn_unread(path, unread, ignore, "targets=... names the attribute with the classes")
     return Graph(x, edge_index, y=y, num_classes=num_classes)
 
 
-def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
-    """The nodes and edges of the graph."""
+def _records(path: Path, text: str) -> tuple[list[Record], list[Record], dict[str, str]]:
+    """The nodes and edges of the graph, and its own attributes."""
+    others: dict[str, str] = {}
     records: dict[str, list[Record]] = {"node": [], "edge": []}
     above: list[str] = []  # the keys of the brackets that are open
     key: str | None = None
@@ -73,6 +90,8 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
         elif key is None and word is not None:
             key = word
         elif key is not None and opens:
+            if len(above) == 2 and above[0] == "graph" and above[1] in records:
+                records[above[1]][-1][1][key] = "["
             above.append(key)
             if len(above) == 2 and above[0] == "graph" and key in records:
                 records[key].append((start, {}))
@@ -80,6 +99,8 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
         elif key is not None and value is not None:
             if len(above) == 2 and above[0] == "graph" and above[1] in records:
                 records[above[1]][-1][1][key] = value
+            elif above == ["graph"]:
+                others[key] = value
             key = None
         else:
             raise _bad(path, text, start, "a key and its value", repr(match[0].strip()))
@@ -88,7 +109,7 @@ def _records(path: Path, text: str) -> tuple[list[Record], list[Record]]:
         raise _bad(path, text, end, "a key and its value", repr(text[end : end + 20]))
     if above or key is not None:
         raise _bad(path, text, len(text), f"the end of {key or above[-1]!r}", "the end of the file")
-    return records["node"], records["edge"]
+    return records["node"], records["edge"], others
 
 
 def _integer(path: Path, text: str, place: int, fields: dict[str, str], key: str) -> int:

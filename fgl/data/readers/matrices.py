@@ -14,11 +14,20 @@ from torch import Tensor
 from ...graph import MASKS
 from ...sparse import SparseMatrix
 
+COLUMNS = 2**31  # a file that says more has no such features, and no model could read them
+
+
+def check_columns(name: str, columns: int) -> None:
+    """Raise a ValueError for more columns of features than `COLUMNS`."""
+    if columns > COLUMNS:
+        raise ValueError(f"Expected {name} to have at most {COLUMNS} columns, but got {columns}")
+
 
 def checked_csr(path: Path, data: Any, indices: Any, indptr: Any, shape: Any) -> Any:
     """A scipy csr_matrix with checked indices, since a file's may point anywhere."""
     from scipy.sparse import csr_matrix
 
+    check_columns(str(path), max(shape, default=0))
     try:
         matrix = csr_matrix((data, indices, indptr), shape=shape)
         matrix.check_format(full_check=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +18,16 @@ from ...graph import Graph
 from ...progress import shown
 from .parsing import FLOAT
 from .paths import need
+from .unread import warn_unread
 
 MANY = 2000  # molecules; rdkit reads as many in about a second
+UNKNOWN = {"", "na", "n/a", "nan", "-nan", "null", "none", "<na>", "#n/a", "#na", "?"}
+TRUTH = {"true": 1.0, "false": 0.0}
+UNNAMED = re.compile(r"(unnamed: *[0-9.]+)?", re.IGNORECASE)  # as pandas calls its index
+NAMES = re.compile(r"(^|[^a-z])(index|idx|id|level_[0-9]+|#)$", re.IGNORECASE)
+COUNTS = re.compile(r"(row|rows|nr|no|num|number|rank)\.?", re.IGNORECASE)
+WHOLE = re.compile(r"[0-9]{1,15}(\.0*)?")
+COUNTED = 10  # rows; fewer numbers may count up by chance
 Parse = Callable[[str], Any]
 
 
@@ -36,15 +45,28 @@ class Molecules(NamedTuple):
     smiles: list[str]
 
 
-def read_molecules(folder: Path, name: str, *, parse: Parse | None = None) -> Molecules:
+def read_molecules(
+    folder: Path,
+    name: str,
+    *,
+    targets: Sequence[str] | None = None,
+    smiles: str = "smiles",
+    ignore: Collection[str] = (),
+    parse: Parse | None = None,
+) -> Molecules:
     """``NAME.csv``: a header, a column ``smiles``, and a column of numbers for each target.
 
-    A field of a target is empty where nobody knows it. A molecule that cannot be read is left out,
-    and a warning says how many were.
+    A field of a target is empty, NA or NaN where nobody knows it, 1 for true and 0 for false. A
+    molecule that cannot be read is left out, and a warning says how many were. Columns that number
+    the rows, such as pandas writes, are no targets unless `targets` names them; a warning says so.
 
     Args:
         folder: where the file is.
         name: of the file.
+        targets: names of the columns of numbers; default all but `smiles`, `ignore` and those that
+            number the rows.
+        smiles: name of the column of strings, in capital or small letters.
+        ignore: names of columns that are left out without a warning.
         parse: makes of a string what has PyG's `x`, `edge_index` and `edge_attr`; what has no atom
             could not be read. Default ``torch_geometric.utils.from_smiles``.
 
@@ -53,20 +75,21 @@ def read_molecules(folder: Path, name: str, *, parse: Parse | None = None) -> Mo
         targets, NaN where unknown.
 
     Raises:
-        ValueError: for a missing or malformed file, or one without a molecule that can be read.
+        ValueError: for a missing or malformed file, a column that it lacks, or one without a
+            molecule that can be read.
         ImportError: by default, where rdkit or PyG is not installed.
 
     Source: Wu et al. 2018, MoleculeNet, https://arxiv.org/abs/1703.00564
     """
     (path,) = need(folder, [f"{name}.csv"])
-    lines, smiles, targets = _table(path)
+    lines, strings, values = _table(path, targets, smiles, ignore)
     parse = _from_smiles() if parse is None else parse
-    with shown(f"reading {name}", long=len(smiles) > MANY):
-        graphs = [_graph(text, parse) for text in smiles]
+    with shown(f"reading {name}", long=len(strings) > MANY):
+        graphs = [_graph(text, parse) for text in strings]
     readable = [row for row, graph in enumerate(graphs) if graph is not None]
     if len(readable) < len(graphs):
         first = next(row for row, graph in enumerate(graphs) if graph is None)
-        said = f"line {lines[first]}: {smiles[first][:60]!r}"
+        said = f"line {lines[first]}: {strings[first][:60]!r}"
         if not readable:
             raise ValueError(f"Expected {path} to hold molecules, but got none to read, {said}")
         warnings.warn(
@@ -74,11 +97,11 @@ def read_molecules(folder: Path, name: str, *, parse: Parse | None = None) -> Mo
             f"and are left out, the first in {said}",
             stacklevel=2,
         )
-    y = torch.tensor([targets[row] for row in readable], dtype=torch.float32)
+    y = torch.tensor([values[row] for row in readable], dtype=torch.float32)
     return Molecules(
         [graph for graph in graphs if graph is not None],
         y.squeeze(1) if y.shape[1] == 1 else y,
-        [smiles[row] for row in readable],
+        [strings[row] for row in readable],
     )
 
 
@@ -106,42 +129,99 @@ def _from_smiles() -> Parse:
     return parse
 
 
-def _table(path: Path) -> tuple[list[int], list[str], list[list[float]]]:
+def _table(
+    path: Path, targets: Sequence[str] | None, smiles: str, ignore: Collection[str]
+) -> tuple[list[int], list[str], list[list[float]]]:
     """Of every molecule its line, its string and its targets."""
-    lines, smiles, targets = [], [], []
+    header, lines, rows = _rows(path)
+    at = _place_of_smiles(path, header, smiles)
+    _check_columns(path, header, "targets", targets or ())
+    _check_columns(path, header, "ignore", ignore)
+    read = [place for place, column in enumerate(header) if place != at and column not in ignore]
+    if targets is None:
+        numbers = [place for place in read if _numbers_rows(header[place], rows, place)]
+        read = [place for place in read if place not in numbers]
+        names = [header[place] for place in numbers]
+        warn_unread(path, names, (), f"they number the rows; load_molecules(..., targets={names})")
+    else:
+        read = [header.index(column) for column in targets]
+    if not read:
+        raise ValueError(
+            f"Expected {path} to have a column {smiles} and one or more targets, but got "
+            f"{', '.join(header)[:60]!r}: targets=[...] names them"
+        )
+    values = [
+        [_number(f"{path}, line {line}", header[place], row[place]) for place in read]
+        for line, row in zip(lines, rows, strict=True)
+    ]
+    return lines, [row[at].strip() for row in rows], values
+
+
+def _rows(path: Path) -> tuple[list[str], list[int], list[list[str]]]:
+    """Names of the columns, and of every row its line and its fields."""
+    lines, rows = [], []
     try:
-        with path.open(encoding="utf-8", newline="") as file:
-            rows = csv.reader(file, strict=True)
-            header = next(rows, [])
-            if header.count("smiles") != 1 or len(header) < 2:
-                got = ", ".join(header)[:60] or "nothing"
-                raise ValueError(
-                    f"Expected {path} to have a column smiles and one or more targets, "
-                    f"but got {got!r}"
-                )
-            at = header.index("smiles")
-            for row in filter(None, rows):
-                where = f"{path}, line {rows.line_num}"
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = csv.reader(file, strict=True)
+            header = [column.strip() for column in next(table, [])]
+            for row in filter(None, table):
                 if len(row) != len(header):
                     raise ValueError(
-                        f"Expected {where}, to have {len(header)} fields, but got {len(row)}"
+                        f"Expected {path}, line {table.line_num}, to have {len(header)} fields, "
+                        f"but got {len(row)}"
                     )
-                lines.append(rows.line_num)
-                smiles.append(row[at].strip())
-                targets.append([_number(where, field) for field in row[:at] + row[at + 1 :]])
+                lines.append(table.line_num)
+                rows.append(row)
     except (csv.Error, UnicodeDecodeError) as error:
         raise ValueError(f"Expected {path} to be a table with commas, but got {error}") from error
-    if not smiles:
+    if not rows and len(header) > 1:
         raise ValueError(f"Expected {path} to hold molecules, but got none")
-    return lines, smiles, targets
+    return header, lines, rows
 
 
-def _number(where: str, field: str) -> float:
-    text = field.strip()
-    value = float(text) if FLOAT.fullmatch(text) else math.nan
-    if math.isinf(value) or (text and math.isnan(value) and text.lower() != "nan"):
+def _place_of_smiles(path: Path, header: list[str], smiles: str) -> int:
+    exactly = [place for place, column in enumerate(header) if column == smiles]
+    alike = [place for place, column in enumerate(header) if column.lower() == smiles.lower()]
+    places = exactly or alike
+    if len(places) != 1:
+        raise ValueError(
+            f"Expected {path} to have a column {smiles} and one or more targets, but got "
+            f"{', '.join(header)[:60] or 'nothing'!r}: smiles=... names the column of strings"
+        )
+    return places[0]
+
+
+def _check_columns(path: Path, header: list[str], name: str, columns: Collection[str]) -> None:
+    if isinstance(columns, str):
+        raise TypeError(f"Expected {name} to be a list of columns, but got {columns!r}")
+    wrong = [column for column in columns if header.count(column) != 1]
+    if wrong:
+        raise ValueError(f"Expected {name} to be among the columns {header}, but got {wrong}")
+
+
+def _numbers_rows(column: str, rows: list[list[str]], place: int) -> bool:
+    """Whether a column counts the rows, or is called an index and has another number for each."""
+    if UNNAMED.fullmatch(column):
+        return True
+    fields = [row[place].strip() for row in rows]
+    if not all(map(WHOLE.fullmatch, fields)):
+        return False
+    numbers = sorted(int(float(field)) for field in fields)
+    if NAMES.search(column):
+        return len({*numbers}) == len(numbers)
+    counts = numbers == [*range(numbers[0], numbers[0] + len(numbers))] and numbers[0] < 2
+    return counts and (len(numbers) >= COUNTED or COUNTS.fullmatch(column) is not None)
+
+
+def _number(where: str, column: str, field: str) -> float:
+    text = field.strip().lower()
+    if text in UNKNOWN:
+        return math.nan
+    value = TRUTH.get(text, float(text) if FLOAT.fullmatch(text) else math.inf)
+    if math.isinf(value):
         raise ValueError(
             f"Expected {where}, to have numbers beside smiles, or nothing where a target is "
-            f"unknown, but got {field[:60]!r}"
+            f"unknown, but got {field[:60]!r} of column {column!r}: targets=[...] names the "
+            f"columns of numbers, or leave it out by ignore=[{column!r}]"
         )
     return value

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,17 @@ from .matrices import (
 )
 from .parsing import read_json
 from .paths import need
+from .unread import warn_unread
 
 CSR = ("data", "indices", "indptr", "shape")
+NAMES = re.compile(r".*(_names|_to_.*)|metadata.*|type|name")  # of gnn-benchmark, and of GraphData
 ROLES = ("train_masks", "val_masks", "test_masks")
 HETEROPHILOUS = ("node_features", "node_labels", "edges", *ROLES)
 
 
-def read_npz(folder: Path, name: str, *, split: int | None = None) -> Graph:
+def read_npz(
+    folder: Path, name: str, *, split: int | None = None, ignore: Collection[str] = ()
+) -> Graph:
     """``NAME.npz`` of gnn-benchmark: ``adj_*`` and ``attr_*`` are CSR matrices, and ``labels``.
 
     An archive with ``node_features`` has the layout of the heterophilous graphs: dense features,
@@ -41,8 +47,9 @@ def read_npz(folder: Path, name: str, *, split: int | None = None) -> Graph:
 
     In the layout of gnn-benchmark features may be dense instead (``attr_matrix``), or missing: then
     they are the node's degree, one-hot, 64 wide, the last column for 63 and above. The graph is
-    undirected, without self-loops and repeats; weights of edges are not used. Other arrays in the
-    file are not read, nor is any array that would need pickle.
+    undirected, without self-loops and repeats. Weights of edges and other arrays in the file are
+    not read, and a warning names them but for those in `ignore` (``"adj_data"`` for the weights)
+    and names of nodes, features and classes; nor is any array that would need pickle.
 
     Raises:
         ValueError: for a missing or malformed file, or a split that it does not have.
@@ -52,9 +59,13 @@ def read_npz(folder: Path, name: str, *, split: int | None = None) -> Graph:
     """
     (path,) = need(folder, [f"{name}.npz"])
     keys = [f"{prefix}_{part}" for prefix in ("adj", "attr") for part in CSR]
-    arrays = _load(path, [*keys, "attr_matrix", "labels", *HETEROPHILOUS])
+    known = [*keys, "attr_matrix", "labels", *HETEROPHILOUS]
+    arrays, others = _load(path, known)
+    unread = [*(key for key in others if not NAMES.fullmatch(key)), *_weights(arrays, "adj_data")]
     if "node_features" in arrays:
-        return _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
+        graph = _heterophilous(path, arrays, name.endswith("_directed"), split or 0)
+        warn_unread(path, unread, ignore)
+        return graph
     if split is not None:
         raise ValueError(
             f"Expected split to be left out for {path}, which holds none, but got {split}"
@@ -71,6 +82,7 @@ def read_npz(folder: Path, name: str, *, split: int | None = None) -> Graph:
     else:
         x = one_hot_degree(edges, n)
     labels = checked_labels(f"labels in {path}", _one(path, arrays, "labels"), n)
+    warn_unread(path, unread, ignore)
     return Graph(x, edges, y=labels)
 
 
@@ -82,13 +94,13 @@ def _heterophilous(
     x = checked_array(f"node_features in {path}", features, "biuf", (None, None))
     n, what = len(x), f"edges in {path}"
     ends = checked_edges(what, checked_array(what, edges, "iu", (None, 2)).astype(np.int64).T, n)
-    masks = [
-        checked_array(f"{key} in {path}", role, "biu", (len(roles[0]), n)).astype(bool)
-        for key, role in zip(ROLES, roles, strict=True)
-    ]
-    if not 0 <= split < len(roles[0]):
+    splits, masks = None, []
+    for key, role in zip(ROLES, roles, strict=True):
+        masks.append(checked_array(f"{key} in {path}", role, "biu", (splits, n)).astype(bool))
+        splits = len(masks[0])
+    if not 0 <= split < len(masks[0]):
         raise ValueError(
-            f"Expected split to be in [0, {len(roles[0])}) for {path}, but got {split}"
+            f"Expected split to be in [0, {len(masks[0])}) for {path}, but got {split}"
         )
     return Graph(
         dense_features(path, x),
@@ -98,12 +110,13 @@ def _heterophilous(
     )
 
 
-def read_saint(folder: Path, name: str) -> Graph:
+def read_saint(folder: Path, name: str, *, ignore: Collection[str] = ()) -> Graph:
     """GraphSAINT's four files: ``adj_full.npz``, ``feats.npy``, ``class_map.json``, ``role.json``.
 
     A scipy CSR matrix, dense features, a class per node, and the nodes that train (``tr``),
     validate (``va``) and test (``te``), which become the masks. The graph is undirected, without
-    self-loops and repeats; weights of edges are not used. Nothing is read by pickle.
+    self-loops and repeats. Weights of edges are not read, and a warning says so unless `ignore` has
+    ``"data"``. Nothing is read by pickle.
 
     Raises:
         ValueError: for a missing or malformed file, or more than one class per node.
@@ -112,7 +125,8 @@ def read_saint(folder: Path, name: str) -> Graph:
     """
     files = ["adj_full.npz", "feats.npy", "class_map.json", "role.json"]
     adj, feats, class_map, role = need(folder, files)
-    edges, n = _edges(adj, _load(adj, CSR), "")
+    arrays = _load(adj, CSR)[0]
+    edges, n = _edges(adj, arrays, "")
     matrix = checked_array(str(feats), _array(feats), "biuf", (n, None))
     classes = read_json(class_map)
     if not isinstance(classes, dict) or {*classes} != {str(node) for node in range(n)}:
@@ -127,16 +141,29 @@ def read_saint(folder: Path, name: str) -> Graph:
         nodes = checked_array(what, roles[key], "iu", (None,)).astype(np.int64)
         parts.append(checked_edges(what, nodes, n))
     masks: dict[str, Any] = masks_of(role, parts, n)
+    warn_unread(adj, _weights(arrays, "data"), ignore)
     return Graph(dense_features(feats, matrix), edges, y=labels, **masks)
 
 
-def _load(path: Path, keys: list[str] | tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Those of the named arrays that are in an archive."""
+def _load(
+    path: Path, keys: list[str] | tuple[str, ...]
+) -> tuple[dict[str, NDArray[Any]], list[str]]:
+    """The named arrays that are in an archive, and the names of the others in it."""
     try:
         with path.open("rb") as content, np.load(content, allow_pickle=False) as file:
-            return {key: file[key] for key in keys if key in file}
+            others = [key for key in file.files if key not in keys]
+            return {key: file[key] for key in keys if key in file}, others
     except Exception as error:  # a malformed archive can raise anything
         raise _not_arrays(path, error) from error
+
+
+def _weights(arrays: dict[str, NDArray[Any]], name: str) -> list[str]:
+    """The name of the weights of edges, where these differ; an edge of weight 0 is none."""
+    data = arrays.get(name)
+    if data is None or data.dtype.kind not in "iuf":
+        return []
+    weights = data[data != 0]
+    return [name] if weights.size and bool((weights != weights[0]).any()) else []
 
 
 def _array(path: Path) -> Any:

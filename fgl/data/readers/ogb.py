@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,13 @@ from ...progress import shown
 from ..undirected import undirected
 from .matrices import checked_edges, checked_labels, dense_features, masks_of
 from .paths import need
+from .unread import warn_unread
 
 FILES = ("num-node-list", "num-edge-list", "edge", "node-feat", "node-label")
 ROLES = ("train", "valid", "test")
 
 
-def read_ogb(folder: Path, _: str = "") -> Graph:
+def read_ogb(folder: Path, _: str = "", *, ignore: Collection[str] = ()) -> Graph:
     """``raw`` of OGB's layout, and ``split`` beside it; text with commas, packed by gzip.
 
     ``num-node-list.csv.gz`` and ``num-edge-list.csv.gz`` hold one number, ``edge.csv.gz`` a source
@@ -27,10 +29,12 @@ def read_ogb(folder: Path, _: str = "") -> Graph:
     ``split/NAME/{train,valid,test}.csv.gz`` hold node ids, where NAME is ``time`` for ogbn-arxiv
     and ``sales_ranking`` for ogbn-products; they become the masks. The graph is undirected, without
     self-loops and repeats. Rows are read one after the other, so little more memory is needed than
-    the graph takes.
+    the graph takes. A warning names other tables in the folder, which are not read, but for
+    ``node_year``, after which ogbn-arxiv was split.
 
     Args:
         folder: the folder ``raw``.
+        ignore: names of tables that the warning leaves out, such as ``"edge-feat"``.
 
     Raises:
         ValueError: for a missing or malformed file, more than one graph, or several splits.
@@ -39,6 +43,8 @@ def read_ogb(folder: Path, _: str = "") -> Graph:
     """
     paths = need(folder, [f"{name}.csv.gz" for name in FILES])
     nodes, edges, ends, features, labels = paths
+    tables = (file.name.removesuffix(".csv.gz") for file in sorted(folder.glob("*.csv.gz")))
+    warn_unread(folder, (name for name in tables if name not in (*FILES, "node_year")), ignore)
     num_nodes, num_edges = _one(nodes), _one(edges)
     pairs = _table(ends, np.int64, 2)
     _same(ends, len(pairs), num_edges, "edges")

@@ -99,7 +99,7 @@ def _text(path: Path) -> str:
             content = lzma.decompress(content)
         except (lzma.LZMAError, EOFError) as error:
             raise ValueError(f"Expected {path} to be an xz file, but got {error}") from error
-    return content.decode(errors="replace")
+    return content.decode("utf-8-sig", errors="replace")
 
 
 def _quickly(text: str, dtype: type[Any], separator: str | None) -> NDArray[Any] | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,6 +14,7 @@ from ...graph import Graph
 from ...sparse import SparseMatrix
 from ..undirected import undirected
 from .matrices import checked_csr
+from .pickles import read_pickle
 
 PARTS = ("x", "tx", "allx", "y", "ty", "ally", "graph", "test.index")
 NUM_VAL = 500
@@ -77,40 +76,9 @@ def read_planetoid(folder: Path, name: str) -> Graph:
     )
 
 
-class _Unpickler(pickle.Unpickler):
-    """Makes nothing but numpy arrays, lists, dicts, and for a csr_matrix a bag of its fields."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        allowed = _ALLOWED.get((module, name))
-        if allowed is None:
-            raise pickle.UnpicklingError(f"the global {module}.{name}")
-        return allowed
-
-
-def _dtype(name: str, *_: object) -> np.dtype[Any]:
-    dtype = np.dtype(name)
-    if dtype.kind not in "biuf":
-        raise pickle.UnpicklingError(f"an array of {dtype}")
-    return dtype
-
-
-_ALLOWED: dict[tuple[str, str], Any] = {
-    ("scipy.sparse.csr", "csr_matrix"): SimpleNamespace,
-    ("scipy.sparse._csr", "csr_matrix"): SimpleNamespace,
-    ("numpy", "ndarray"): np.ndarray,
-    ("numpy", "dtype"): _dtype,
-    ("numpy.core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("numpy._core.multiarray", "_reconstruct"): np.empty(0).__reduce__()[0],
-    ("collections", "defaultdict"): defaultdict,
-    ("__builtin__", "list"): list,
-    ("builtins", "list"): list,
-}
-
-
 def _unpickle(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            return _Unpickler(file, encoding="latin1").load()
+        return read_pickle(path.read_bytes())
     except OSError:
         raise
     except Exception as error:  # a malformed pickle can raise anything
@@ -138,7 +106,10 @@ def _features(path: Path) -> Any:
     data, indices, indptr = (
         _array(path, fields.get(name), 1) for name in ("data", "indices", "indptr")
     )
-    return checked_csr(path, data, indices, indptr, fields.get("_shape"))
+    shape = fields.get("_shape")
+    if not isinstance(shape, tuple) or [type(size) for size in shape] != [int, int]:
+        raise ValueError(f"Expected {path} to hold a csr_matrix, but got one without a shape")
+    return checked_csr(path, data, indices, indptr, shape)
 
 
 def _stack(allx: Any, tx: Any, node: NDArray[np.int64], num_nodes: int) -> SparseMatrix:
@@ -157,6 +128,8 @@ def _edges(path: Path) -> tuple[NDArray[np.int64], int]:
     graph = _unpickle(path)
     if not isinstance(graph, dict) or not all(isinstance(v, list) for v in graph.values()):
         raise ValueError(f"Expected {path} to map nodes to lists, but got something else")
+    if sum(map(len, graph.values())) > path.stat().st_size:  # one list under many keys
+        raise ValueError(f"Expected {path} to list each edge once, but got more than its bytes")
     ids = [*graph, *(target for targets in graph.values() for target in targets)]
     if not all(type(node) is int and abs(node) < 2**31 for node in ids):
         raise ValueError(f"Expected {path} to name nodes by integers, but got something else")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +17,19 @@ from ..undirected import undirected
 from .matrices import dense_features
 from .parsing import bad_row, check_range, contiguous, floats, integers
 from .paths import need, there
+from .unread import warn_unread
+
+READ = ("A", "graph_indicator", "graph_labels", "node_attributes", "node_labels")
+UNREAD = "edge_labels=True counts the labels of edges"
 
 
 def read_tu(
-    folder: Path, name: str, *, attributes: bool = True, edge_labels: bool = False
+    folder: Path,
+    name: str,
+    *,
+    attributes: bool = True,
+    edge_labels: bool = False,
+    ignore: Collection[str] = (),
 ) -> tuple[list[Graph], Tensor]:
     """The graphs in ``folder/NAME_*.txt`` and what is known of each; `load_graphs` has the options.
 
@@ -61,7 +72,17 @@ def read_tu(
         Graph(features.clone(), part.clone(memory_format=torch.contiguous_format))
         for features, part in zip(x.split(sizes.tolist()), inner.split(counts, 1), strict=True)
     ]
+    warn_unread(folder, _unread(folder, name, edge_labels), ignore, UNREAD)
     return graphs, y
+
+
+def _unread(folder: Path, name: str, edge_labels: bool) -> list[str]:
+    """Parts of the format that lie in the folder and are not read."""
+    read = [*READ, "edge_labels"] if edge_labels else READ
+    files = {file.name.removesuffix(".xz") for file in folder.glob(f"{glob.escape(name)}_*.txt*")}
+    parts = {file.removeprefix(f"{name}_").removesuffix(".txt") for file in files}
+    parts -= {"graph_attributes"} if "graph_labels" not in parts else set()
+    return sorted(parts.difference(read))
 
 
 def _numbers(path: Path) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,15 @@ from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
 from .parsing import read_json
 from .paths import need
+from .unread import warn_unread
 
+KNOWN = ("stopping_masks",)
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
 
-def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
+def read_wiki_cs(
+    folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
+) -> Graph:
     """The graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
 
     The graph is undirected, without self-loops and repeats. `val_mask` is from ``val_masks``; the
@@ -28,6 +33,7 @@ def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
     Args:
         folder: the folder with ``data.json``.
         split: which split, in ``[0, 20)`` for Wiki-CS itself.
+        ignore: names of what else the file holds, which a warning otherwise says is not read.
 
     Returns:
         The graph, x a float32 Tensor ``[num_nodes, num_features]``.
@@ -53,6 +59,7 @@ def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
     missing = [key for key in KEYS if not isinstance(data, dict) or key not in data]
     if missing:
         raise ValueError(f"Expected {path} to have {', '.join(KEYS)}, but got no {missing[0]}")
+    warn_unread(path, (key for key in data if key not in (*KEYS, *KNOWN)), ignore)
     x = dense_features(path, _array(path, data, "features", "biuf", (None, None)))
     n = len(x)
     links = data["links"]
