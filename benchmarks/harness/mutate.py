@@ -11,6 +11,7 @@ import ast
 import copy
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -56,9 +57,15 @@ class Mutant(NamedTuple):
     change: int
 
 
+@cache
+def source(path: str) -> str:
+    """A file as it is now, also where it changes while its mutants run."""
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
 def mutants(path: str) -> list[Mutant]:
     """All mutants of a file, whose path is relative to the repository."""
-    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    tree = ast.parse(source(path))
     numbers = {id(node): number for number, node in enumerate(ast.walk(tree))}
     copies: Counter[str] = Counter()
     found = []
@@ -78,7 +85,7 @@ def mutants(path: str) -> list[Mutant]:
 
 def mutated(mutant: Mutant) -> ast.Module:
     """The changed file, with every node on the line where it was."""
-    tree = ast.parse((ROOT / mutant.path).read_text(encoding="utf-8"))
+    tree = ast.parse(source(mutant.path))
     target = list(ast.walk(tree))[mutant.node]
     _, after = list(changes(target))[mutant.change]
     ast.copy_location(after, target)

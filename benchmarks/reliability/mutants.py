@@ -18,6 +18,7 @@ published file. Needs the extra `test`, and Linux.
 
 from __future__ import annotations
 
+import ast
 import gc
 import hashlib
 import json
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import pytest
 from harness.flags import arguments, flag
 from harness.machine import ROOT, kept, machine, write
-from harness.mutate import Mutant, functions, mutants, mutated
+from harness.mutate import Mutant, functions, mutants, mutated, source
 
 Code = dict[tuple[str, str, int], list[types.FunctionType]]  # by file, qualified name, line
 COPIES = 4  # of a test are run where one takes longer than QUICK; all where it does not
@@ -104,27 +105,25 @@ class Owners:
     """The function that a line belongs to, so that noted lines outlive changes elsewhere."""
 
     def __init__(self) -> None:
-        self.of: dict[str, dict[int, tuple[str, int]]] = {}
+        paths = [str(file.relative_to(ROOT)) for file in (ROOT / "fgl").rglob("*.py")]
+        self.of = {
+            str(ROOT / path): {
+                line: (f"{path}::{name}", node.lineno)
+                for name, node in functions(ast.parse(source(path)))
+                for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            }
+            for path in paths
+        }
 
     def by_function(self, lines: dict[str, list[int]]) -> dict[str, str]:
         """Lines of files as a bit set in hexadecimal for each function."""
         bits: Counter[str] = Counter()
         for file, numbers in lines.items():
-            table = self.of.setdefault(file, self.table(Path(file)))
             for number in numbers:
-                if number in table:
-                    name, first = table[number]
-                    bits[f"{Path(file).relative_to(ROOT)}::{name}"] |= 1 << (number - first)
+                if number in self.of[file]:
+                    name, first = self.of[file][number]
+                    bits[name] |= 1 << (number - first)
         return {name: f"{value:x}" for name, value in bits.items()}
-
-    def table(self, file: Path) -> dict[int, tuple[str, int]]:
-        import ast
-
-        return {
-            line: (name, node.lineno)
-            for name, node in functions(ast.parse(file.read_text(encoding="utf-8")))
-            for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
-        }
 
 
 class Slow(Exception):
@@ -137,6 +136,7 @@ class Session:
     def __init__(self, args: Any) -> None:
         self.args = args
         self.failed = self.passed = self.late = False
+        self.owners = Owners()
         self.folder: Path = args.folder
         self.folder.mkdir(parents=True, exist_ok=True)
 
@@ -145,10 +145,11 @@ class Session:
         self.passed |= report.passed and report.when == "call"
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        code = loaded_code()
+        code, args = loaded_code(), self.args
+        chosen = drawn(args.mutants, args.seed, args.rooms)
         gc.freeze()  # forked processes need not copy what they do not change
         note_lines(self, session.items)
-        run_mutants(self, {item.nodeid: item for item in session.items}, code)
+        run_mutants(self, chosen, {item.nodeid: item for item in session.items}, code)
         return True
 
     def once(self, item: pytest.Item, following: pytest.Item | None, seconds: float) -> float:
@@ -235,7 +236,7 @@ def note_lines(run: Session, items: Sequence[pytest.Item]) -> None:
 
 def note_file(run: Session, tests: Sequence[pytest.Item], notes: Path) -> None:
     """Run a file's tests in order; of many copies of a slow one the first few."""
-    tracer, owners, times = Lines(), Owners(), defaultdict(list)
+    tracer, times = Lines(), defaultdict(list)
     for item, following in zip(tests, [*tests[1:], None], strict=True):
         function = item.nodeid.split("[")[0]
         before = times[function]
@@ -243,7 +244,7 @@ def note_file(run: Session, tests: Sequence[pytest.Item], notes: Path) -> None:
             continue
         tracer.start()
         seconds = run.once(item, following, run.args.under)
-        lines = owners.by_function(tracer.stop())
+        lines = run.owners.by_function(tracer.stop())
         before.append(seconds)
         usable = run.passed and not run.failed and not run.late
         record = {"test": item.nodeid, "seconds": round(seconds, 4), "passed": run.passed}
@@ -280,11 +281,12 @@ class Coverage:
 # Mutants -----------------------------------------------------------------------------------------
 
 
-def run_mutants(run: Session, items: dict[str, pytest.Item], code: Code) -> None:
-    """Run the drawn mutants that have no record yet, and write the report."""
+def run_mutants(
+    run: Session, chosen: Sequence[Mutant], items: dict[str, pytest.Item], code: Code
+) -> None:
+    """Run the mutants that have no record yet, and write the report."""
     args, records = run.args, run.folder / "mutants.jsonl"
     coverage = Coverage(run.folder / "lines.jsonl", items)
-    chosen = drawn(args.mutants, args.seed, args.rooms)
     equivalent = kept(args.published).get("equivalent", {})
     ended = {record["key"]: record for record in lines_of(records)}
     for mutant in chosen:
