@@ -212,6 +212,18 @@ def test_a_note_of_the_end_counts_for_its_number_of_rounds_alone(tmp_path: Path)
     assert [own.has_stopped(rounds) for rounds in range(6)] == [n == 3 for n in range(6)]
 
 
+def test_a_round_that_was_not_scored_is_saved_behind_the_history(tmp_path: Path) -> None:
+    result = go(None, 2)
+    *scored, last = result.history
+    own = checkpoint.Folder(tmp_path, {})
+    path = own.save(replace(result, history=scored), unscored=last)
+    assert path.name == "round-000002.ckpt"
+    other = checkpoint.Folder(tmp_path, {})
+    loaded = other.load(torch.device("cpu"))
+    assert loaded is not None and loaded.history == scored and other.unscored == last
+    assert same(end(replace(loaded, history=[])), end(replace(result, history=[])))
+
+
 @pytest.mark.parametrize("rest", [b'{"round": 3, "partic', b"\n", b"\xff\x00", b'{"round": 3}\n'])
 def test_what_a_kill_left_after_the_last_round_is_cut_off(
     rest: bytes, folder: Path, undisturbed: dict[str, Any]

@@ -456,6 +456,22 @@ def test_noise_for_a_tiny_epsilon() -> None:
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
+def test_noise_that_the_calibration_finds_too_small_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accounting = pytest.importorskip("dp_accounting")
+    calibrate = accounting.calibrate_dp_mechanism
+    monkeypatch.setattr(
+        accounting, "calibrate_dp_mechanism", lambda *how, **more: 0.9995 * calibrate(*how, **more)
+    )
+    how: Any = {"rounds": 2, "delta": 1e-5, "sample_rate": 0.5}
+    noise = privacy.noise_for(epsilon=1.0, **how)
+    assert 0.995 < privacy.epsilon(noise_multiplier=noise, **how) <= 1
+    for rate in (-0.1, 1.5, math.nan):
+        with pytest.raises(ValueError, match="sample_rate to be"):
+            privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=rate)
+
+
 def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"\.\[private\]"):
