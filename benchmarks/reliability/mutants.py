@@ -30,7 +30,7 @@ import traceback
 import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -220,18 +220,24 @@ def note_lines(run: Session, items: Sequence[pytest.Item]) -> None:
     noted = {record["test"]: record for record in lines_of(notes)}
     by_file: dict[Path, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        record = noted.get(item.nodeid)
-        if record is None or (record["cut"] and record["cut"] < run.args.under):
+        record = noted.get(item.nodeid, {})
+        cut = 0 < record.get("cut", 0) < run.args.under
+        if cut or record.get("of") != digest(item.path):
             by_file[item.path].append(item)
     for number, (path, tests) in enumerate(by_file.items()):
         print(f"{number + 1} of {len(by_file)} files: {path.relative_to(ROOT)}", flush=True)
+        begun = len(lines_of(notes))
         while tests and not forked(partial(note_file, run, tests, notes), run.folder / "words"):
-            done = {record["test"] for record in lines_of(notes)}
-            ended = next((item for item in tests if item.nodeid not in done), None)
-            if ended is None:
-                break
-            append(notes, {"test": ended.nodeid, "seconds": WALL, "cut": WALL, "lines": {}})
-            tests = [item for item in tests if item.nodeid not in done and item is not ended]
+            done = {record["test"] for record in lines_of(notes)[begun:]}
+            tests = [item for item in tests if item.nodeid not in done]
+            if tests:  # the process died in it
+                append(notes, note(tests.pop(0), WALL, cut=WALL))
+
+
+@cache
+def digest(path: Path) -> str:
+    """Of a file of tests: one that has changed since is run again."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:8]
 
 
 def note_file(run: Session, tests: Sequence[pytest.Item], notes: Path) -> None:
@@ -241,15 +247,23 @@ def note_file(run: Session, tests: Sequence[pytest.Item], notes: Path) -> None:
         function = item.nodeid.split("[")[0]
         before = times[function]
         if len(before) >= COPIES and sum(before) / len(before) > QUICK:
+            append(notes, note(item, max(before)))
             continue
         tracer.start()
         seconds = run.once(item, following, run.args.under)
         lines = run.owners.by_function(tracer.stop())
         before.append(seconds)
         usable = run.passed and not run.failed and not run.late
-        record = {"test": item.nodeid, "seconds": round(seconds, 4), "passed": run.passed}
-        record |= {"cut": run.args.under if run.late else 0, "lines": lines if usable else {}}
-        append(notes, record)
+        cut = run.args.under if run.late else 0
+        append(notes, note(item, seconds, cut=cut, lines=lines if usable else {}))
+
+
+def note(
+    item: pytest.Item, seconds: float, *, cut: float = 0, lines: dict[str, str] | None = None
+) -> dict[str, Any]:
+    """A test's record: without lines for one that failed, was cut off or is a further copy."""
+    name, of = item.nodeid, digest(item.path)
+    return {"test": name, "of": of, "seconds": round(seconds, 4), "cut": cut, "lines": lines or {}}
 
 
 class Coverage:
@@ -259,11 +273,9 @@ class Coverage:
         self.seconds: dict[str, float] = {}
         self.size: dict[str, int] = {}
         self.tests: dict[str, list[tuple[str, int]]] = defaultdict(list)
-        known = set(known)
-        for record in lines_of(notes):
-            test = record["test"]
-            if test not in known:
-                continue
+        newest = {record["test"]: record for record in lines_of(notes)}
+        for test in known:
+            record = newest.get(test, {"lines": {}, "seconds": 0.0})
             bits = {name: int(value, 16) for name, value in record["lines"].items()}
             self.seconds[test] = record["seconds"]
             self.size[test] = sum(value.bit_count() for value in bits.values())
