@@ -158,8 +158,9 @@ def _with(node: ast.AST, **fields: object) -> ast.AST:
 
 def _of_expressions(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
     match node:
-        case ast.Compare(ops=[op]):
-            for other in COMPARISONS[type(op)]:
+        case ast.Compare(ops=[op], comparators=[right]):
+            words = isinstance(right, ast.Constant) and isinstance(right.value, str)  # no order
+            for other in COMPARISONS[type(op)][: 1 if words else None]:
                 yield "comparison", _with(node, ops=[other()])
         case ast.BoolOp(op=op):
             other = ast.Or() if isinstance(op, ast.And) else ast.And()
