@@ -327,6 +327,16 @@ def test_server_step_defaults() -> None:
         assert params["w"].tolist() == pytest.approx(want, rel=1e-11)
 
 
+def test_server_step_wants_a_target_of_every_shape() -> None:
+    params = {"w": torch.zeros(2), "b": torch.zeros(1)}
+    for target, name, got in (
+        ({"w": torch.zeros(1), "b": torch.zeros(1)}, "w", r"\[1\]"),  # it would be broadcast
+        ({"w": torch.zeros(2)}, "b", "no such tensor"),
+    ):
+        with pytest.raises(ValueError, match=rf"target\['{name}'\] to have shape .*got {got}"):
+            server_step(params, target, {})
+
+
 def test_server_step_with_bias_correction_is_torchs_adam() -> None:
     start, targets = torch.randn(4).double(), torch.randn(5, 4).double()
     leaf = start.clone().requires_grad_()

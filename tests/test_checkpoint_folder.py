@@ -194,6 +194,37 @@ def test_a_torn_last_line_is_noticed(folder: Path, undisturbed: dict[str, Any]) 
     assert same(end(go(folder)), undisturbed)
 
 
+def test_what_stands_behind_the_written_bytes_is_cut_off(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    for position, content, want in (
+        (0, b"0123456789", b"0123456789"),
+        (4, b"x", b"0123x"),
+        (0, b"ab", b"ab"),
+        (2, b"", b"ab"),
+    ):
+        disk.write_at(path, position, content)
+        assert path.read_bytes() == want
+
+
+def test_a_note_of_the_end_counts_for_its_number_of_rounds_alone(tmp_path: Path) -> None:
+    own = checkpoint.Folder(tmp_path, {})
+    assert not own.has_stopped(3)
+    own.stop(3)
+    assert [own.has_stopped(rounds) for rounds in range(6)] == [n == 3 for n in range(6)]
+
+
+def test_a_round_that_was_not_scored_is_saved_behind_the_history(tmp_path: Path) -> None:
+    result = go(None, 2)
+    *scored, last = result.history
+    own = checkpoint.Folder(tmp_path, {})
+    path = own.save(replace(result, history=scored), unscored=last)
+    assert path.name == "round-000002.ckpt"
+    other = checkpoint.Folder(tmp_path, {})
+    loaded = other.load(torch.device("cpu"))
+    assert loaded is not None and loaded.history == scored and other.unscored == last
+    assert same(end(replace(loaded, history=[])), end(replace(result, history=[])))
+
+
 @pytest.mark.parametrize("rest", [b'{"round": 3, "partic', b"\n", b"\xff\x00", b'{"round": 3}\n'])
 def test_what_a_kill_left_after_the_last_round_is_cut_off(
     rest: bytes, folder: Path, undisturbed: dict[str, Any]

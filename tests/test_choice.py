@@ -164,6 +164,7 @@ def test_a_late_refusal_is_recorded_and_resumed(explicit: bool, stop: int, tmp_p
     again = fgl.run(method, clients, num_rounds=4, checkpoint=tmp_path, **given)
     assert same(end(again), end(whole))
     assert [r.one_by_one for r in again.history] == [r.one_by_one for r in whole.history]
+    assert [r.padding for r in again.history] == [r.padding for r in whole.history]
 
 
 def test_a_checkpoint_of_auto_agrees_with_its_number_alone(tmp_path: Path) -> None:

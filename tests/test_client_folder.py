@@ -198,6 +198,14 @@ DAMAGES = {
     "format": (lambda f: listed(f, lambda a: a.update(format="x")), "fgl client"),
     "no list": (lambda f: (f / "client.json").write_text("["), "JSON"),
     "other list": (lambda f: (f / "client.json").write_text("[]"), "fgl client"),
+    "no entry": (lambda f: listed(f, lambda a: a["arrays"].update(y=["y.npy"])), "y of .* to have"),
+    **{
+        f"no {key}": (
+            lambda f, key=key: listed(f, lambda a: a["arrays"]["y"].pop(key) and None),
+            "y of .* to have",
+        )
+        for key in ("file", "dtype", "shape", "sha256")
+    },
     "unknown": (lambda f: listed(f, lambda a: a["arrays"].update(z={})), "got \\['z'\\]"),
     "outside": (
         lambda f: listed(f, lambda a: a["arrays"]["y"].update(file="../y.npy")),

@@ -69,6 +69,14 @@ def test_a_delta_that_cuts_small_clients_into_pieces_is_warned_of() -> None:
     assert kept(single) < 5 and kept(whole) > 20
 
 
+def test_two_clients_are_warned_of_such_a_delta_and_one_is_not() -> None:
+    chain = bare(12, [[*range(11)], [*range(1, 12)]])
+    with pytest.warns(UserWarning, match="half of the 6 nodes of a client, but got 5"):
+        louvain_partition(chain, 2, delta=5)
+    (whole,) = louvain_partition(chain, 1, delta=11)
+    assert whole.tolist() == [*range(12)]
+
+
 @pytest.mark.filterwarnings("ignore:Expected delta to be at most half")
 @given(data=st.data())
 def test_capacity_rule(data: st.DataObject) -> None:

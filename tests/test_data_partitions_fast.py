@@ -92,6 +92,21 @@ def test_every_seed_of_metis_is_one_of_its_own() -> None:
     assert len({str([part.tolist() for part in parts]) for parts in drawn}) == 4
 
 
+def test_metis_cuts_as_recursive_says() -> None:
+    import pymetis
+
+    ends = torch.cat([SMALL.edge_index, SMALL.edge_index.flip(0)], 1).unique(dim=1)
+    near = [ends[1, ends[0] == node].tolist() for node in range(SMALL.num_nodes)]
+    found = []
+    for recursive in (False, True):
+        options = pymetis.Options(seed=1)  # 0 would be another's 1
+        _, owner = pymetis.part_graph(4, near, options=options, recursive=recursive)
+        parts = FAST["metis"](SMALL, 4, seed=0, recursive=recursive)
+        found.append([part.tolist() for part in parts])
+        assert found[-1] == [[v for v, k in enumerate(owner) if k == own] for own in range(4)]
+    assert found[0] != found[1]
+
+
 @pytest.mark.slow
 def test_a_fresh_process_finds_the_same_parts() -> None:
     code = (

@@ -303,6 +303,19 @@ def test_a_client_whose_nodes_are_all_joined_only_trains() -> None:
     assert other.test_edges.shape == whole.test_edges.shape == other.test_negatives.shape
 
 
+def test_a_client_with_just_as_many_free_pairs_as_kept_edges_is_scored() -> None:
+    train, val, test = (torch.tensor([[u], [v]]) for u, v in ((0, 1), (1, 2), (2, 3)))
+    train = torch.cat([train, torch.tensor([[0], [2]])], 1)  # 0 - 3 and 1 - 3 are free
+    graph = fgl.Graph(torch.ones(4, 1), torch.cat([train, train.flip(0)], 1))
+    none = torch.zeros(2, 1, dtype=torch.int64)
+    own = subgraph_split(EdgeSplit(graph, train, val, none, test, none), torch.arange(4))
+    assert pairs(torch.cat([own.val_negatives, own.test_negatives], 1)) == {(0, 3), (1, 3)}
+    more = torch.cat([train, torch.tensor([[0], [3]])], 1)
+    assert subgraph_split(
+        EdgeSplit(graph, more, val, none, test, none), torch.arange(4)
+    ).trains_only
+
+
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [

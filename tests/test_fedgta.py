@@ -25,7 +25,7 @@ from torch import Tensor
 import fgl
 from fgl.federation import Inbox
 from fgl.methods import fedgta
-from fgl.methods.fedgta import with_labels
+from fgl.methods.fedgta import confidence, with_labels
 
 HOPS, ALPHA, TEMPERATURE, ORDER, THRESHOLD = 3, 0.4, 5.0, 4, 0.9
 
@@ -117,6 +117,16 @@ def test_without_edges_all_weigh_the_same() -> None:
     came = {0: told([1.0, 0.0], 0.0, 1.0), 1: told([1.0, 0.1], 0.0, 5.0)}
     outbox, _ = method.aggregate(Inbox(came, 2), {})
     assert float(outbox[0]["model"]["w"]) == pytest.approx(3.0)
+
+
+def test_confidence_is_never_negative() -> None:
+    """It is a weight: neither the rounding at -p log p = 1 / e nor a negative edge may turn it."""
+    ends = torch.tensor([[0, 1], [1, 0]])
+    own = fgl.Graph(torch.eye(2), ends)
+    least = [confidence(torch.full((2, c), 1 / math.e), own) for c in range(1, 40)]
+    assert all(0 <= float(each) < 1e-4 for each in least)
+    against = own.replace(edge_weight=torch.tensor([-1.0, -2.0]))
+    assert float(confidence(torch.eye(2), against)) == 0
 
 
 def test_collections_of_graphs_are_refused() -> None:

@@ -247,6 +247,18 @@ def test_under_vmap_it_is_each_alone(dims: Any) -> None:
         torch.testing.assert_close(got[k], grad(composed)(*own))
 
 
+def test_forward_mode_of_a_batch_is_that_of_each_alone() -> None:
+    z = torch.stack([logits().detach().roll(k, 0) for k in range(3)])
+    moved = torch.stack([torch.ones(N, C).double().cumsum(1).roll(k, 1) for k in range(3)])
+    batch = lambda z: vmap(lambda own: cross_entropy(own, Y, MASK))(z)  # noqa: E731
+    _, got = torch.func.jvp(batch, (z,), (moved,))
+    want = [
+        torch.func.jvp(lambda own: composed(own, Y, MASK), (a,), (b,))[1]
+        for a, b in zip(z, moved, strict=True)
+    ]
+    torch.testing.assert_close(got, torch.stack(want))
+
+
 def test_what_is_known_of_a_mask_is_of_these_labels_as_they_are() -> None:
     z, mask = logits().detach(), MASK.clone()
     for shift in range(20):  # each of these labels may lie where the last ones lay

@@ -118,6 +118,11 @@ def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     ("change", "message"),
     [
         ({"received": rows(1, N, 2)}, r"received to have the shape of z \[6, 4\]"),
+        ({"received": rows(1, Q, N, D), "z": rows(0, Q, N, D)}, r"z \[3, 6, 4\] \[n, d\], but got"),
+        (
+            {"previous": rows(2, Q, N, 2)},
+            r"previous to have shape \['Q', 6, 4\], but got \[3, 6, 2\]",
+        ),
         ({"previous": rows(2)}, r"previous to have shape \['Q', 6, 4\], but got \[6, 4\]"),
         ({"mask": torch.ones(2)}, r"mask to have shape \[6\], but got \[2\]"),
         ({"queue_mask": torch.ones(5)}, r"queue_mask to have shape \[3\], but got \[5\]"),
@@ -125,9 +130,9 @@ def test_vmap_with_padding_and_queues_of_unequal_length() -> None:
     ],
 )
 def test_malformed(change: dict[str, Any], message: str) -> None:
-    given = {"received": rows(1), "previous": rows(2, Q, N, D)} | change
+    given: Any = {"z": rows(0), "received": rows(1), "previous": rows(2, Q, N, D)} | change
     with pytest.raises(ValueError, match=message):
-        model_contrast(rows(0), **given)
+        model_contrast(**given)
 
 
 def test_the_other_models_are_frozen_and_what_is_masked_out_may_be_nan() -> None:

@@ -185,6 +185,7 @@ EMPTY = torch.zeros(2, 0, dtype=torch.int64)
     "loss",
     [
         lambda z: sampled_reconstruction(z, EMPTY),
+        lambda z: sampled_reconstruction(z[:0], EMPTY),
         lambda z: dense_reconstruction(z[:0], EMPTY),
         lambda z: dense_reconstruction(z[:0], EMPTY, weighted=True),
         lambda z: kl_divergence(z[:0], z[:0]),

@@ -193,6 +193,9 @@ def test_macro_f1_of_bad_rows() -> None:
     logits = torch.tensor([[1.0, 0.0], [torch.nan, 0.0], [0.0, 1.0]])
     assert macro_f1(logits, torch.tensor([0, 0, 1])) == pytest.approx((2 / 3 + 1) / 2)
     assert math.isnan(macro_f1(logits, torch.tensor([0, 0, 1]), torch.zeros(3).bool()))
+    for label in (-1, 2):
+        with pytest.raises(ValueError, match=r"Expected y to be in \[0, 2\)"):
+            macro_f1(logits, torch.tensor([0, label, 1]))
     with pytest.raises(ValueError, match="y to have shape"):
         macro_f1(logits, torch.tensor([0]))
     with pytest.raises(TypeError, match="mask to be bool"):

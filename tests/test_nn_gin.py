@@ -15,6 +15,7 @@ from torch.func import functional_call, vmap
 from fgl import Graph, SparseMatrix
 from fgl.federation.executors.batch.cohort import Cohort
 from fgl.nn import GIN
+from fgl.nn.gin import pooled_rows
 from fgl.nn.layers import coarse_scale
 from fgl.sparse import Member
 
@@ -176,6 +177,13 @@ def test_pools_by_the_graph_of_each_node() -> None:
         order = torch.tensor([3, 1, 0, 2])  # nodes of a graph need not be neighbours
         edges = order.argsort()[graph.edge_index]
         torch.testing.assert_close(model(graph.x[order], edges, batch[order]), want)
+
+
+def test_a_graph_without_nodes_is_pooled_to_zeros_as_by_pyg() -> None:
+    h, batch = torch.rand(3, 2), torch.tensor([0, 0, 2])
+    pools = {"sum": pyg.global_add_pool, "mean": pyg.global_mean_pool}
+    for how, pool in pools.items():
+        close(pooled_rows(h, batch, how), pool(h, batch))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_mean_norm_counts_present_entries() -> None:
     A = fgl.SparseMatrix.from_dense(torch.tensor([[2.0, 3.0], [0.0, 0.0]]))
     close(A.mean_norm.to_dense(), torch.tensor([[0.5, 0.5], [0.0, 0.0]]))
     close(A.with_value(torch.tensor([0.0, 3.0])).mean_norm.to_dense()[0], torch.tensor([0.0, 1.0]))
+    assert not A.with_value(torch.zeros(2)).mean_norm.to_dense().any()  # nor is it 0 / 0
     assert A.mean_norm is A.mean_norm
 
 

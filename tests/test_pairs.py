@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -94,13 +95,20 @@ def test_refused_pairs(cluster: Any, inside: Any) -> None:
         scaffold(inside(fedselect(FEDAVG)))
 
 
-@pytest.mark.parametrize("name", ["moon", "graphfl", "own_models", "fedper", "local"])
-def test_masks_are_not_lost(name: str) -> None:
+def test_masks_are_not_lost() -> None:
     """In a later round, or when a client's model is asked for."""
-    options = {"shared": ["convs.0"]} if name == "fedper" else {}
-    outer = partial(getattr(fgl.methods, name), **options)
-    with pytest.raises(ValueError, match="trains the model alone, but got 'mask.*put that method"):
-        outer(fedpub(FEDAVG, PROBES))
+    options: dict[str, Any] = {
+        "fedper": {"shared": ["convs.0"]},
+        "fedtad": {"generator": fgl.nn.NodeGenerator(FEATURES, CLASSES)},
+        "unlearned": {"client": 0, "steps": 1, "radius": 1.0},
+    }
+    masked = replace(FEDAVG, personal={"mask": torch.ones(1)})
+    for name in ("moon", "graphfl", "own_models", "fedper", "local", "ditto", "feddyn", "feddc",
+                 "fedgm", "fedhgn", "fedtad", "fggp"):  # fmt: skip
+        with pytest.raises(
+            ValueError, match=r"Expected \w+ to be .*the model alone, but got 'mask.*put that"
+        ):
+            getattr(fgl.methods, name)(masked, **options.get(name, {}))
 
 
 def test_a_server_without_one_model_is_refused_by_fedselect() -> None:

@@ -204,6 +204,12 @@ def test_a_directed_split_keeps_fields_and_directions() -> None:
     assert part.directed
     want = {(u // 2, v // 2) for u, v in held if u % 2 == v % 2 == 0}
     assert {*rows(part.val_edges), *rows(part.test_edges)} == want
+    free = {(u, v) for u in range(6) for v in range(6) if u != v and (2 * u, 2 * v) not in every}
+    drawn: set[tuple[int, int]] = set()
+    for seed in range(60):
+        other = fgl.data.subgraph_split(split, torch.arange(0, 12, 2), seed=seed)
+        drawn |= {*rows(other.val_negatives), *rows(other.test_negatives)}
+    assert drawn == free
     with pytest.raises(ValueError, match="see fgl.tasks.pair_task"):
         tasks.link_task([split], fgl.nn.VGAE(3, 4, 2), fgl.Training())
 

@@ -17,7 +17,8 @@ from federations import close, same
 from fgl import privacy
 from fgl.privacy import accountant
 from fgl.privacy.clip import length_of
-from fgl.privacy.gaussian import grid_step, seed_from_system, standard_normal
+from fgl.privacy.extra import need
+from fgl.privacy.gaussian import grid_step, seed_from_system, standard_normal, uniform
 
 
 def update(seed: int = 0, *, dtype: torch.dtype = torch.float32, scale: float = 1.0) -> Any:
@@ -154,6 +155,13 @@ def test_a_parameter_that_is_one_number_has_a_clipped_gradient() -> None:
     assert 1.5 - 2**-19 < float(made["s"]) <= 1.5
 
 
+def test_a_parameter_without_entries_has_an_empty_gradient() -> None:
+    params = {"w": torch.zeros(2), "none": torch.zeros(0, 3)}
+    loss = lambda params, x: (params["w"] * x).sum() + params["none"].sum()  # noqa: E731
+    made = privacy.clipped_gradient(loss, params, (torch.tensor([[3.0, 4.0]]),), length=1.0)
+    assert made["none"].shape == (0, 3) and made["w"].tolist() == pytest.approx([0.6, 0.8])
+
+
 def test_an_example_without_a_finite_gradient_counts_for_nothing() -> None:
     params = {"w": torch.ones(2, 1), "b": torch.ones(1)}
     x, y = torch.tensor([[1.0, 2.0], [math.nan, 1.0]]), torch.zeros(2, 1)
@@ -175,6 +183,13 @@ def test_noise_is_normal_and_no_seed_repeats_it() -> None:
     assert abs(float(torch.corrcoef(torch.stack([one, two]))[0, 1])) < 0.03
     for noise in (one, two):  # a right one fails here once in 10^9 runs
         assert scipy.stats.kstest((noise / 3.0).numpy(), "norm").pvalue > 1e-9
+
+
+def test_uniform_numbers_are_uniform() -> None:
+    for generator in (torch.Generator().manual_seed(0), None):  # the latter a true draw
+        drawn = uniform(torch.Size([2, 5000]), generator)
+        assert drawn.shape == (2, 5000) and bool(((drawn >= 0) & (drawn < 1)).all())
+        assert scipy.stats.kstest(drawn.flatten().numpy(), "uniform").pvalue > 1e-6
 
 
 def test_noise_of_extreme_bits(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -334,6 +349,27 @@ def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert privacy.epsilon(**how) == first
 
 
+def test_several_uses_are_composed_as_by_dp_accounting() -> None:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    for uses in (
+        {(1.0, 0.01): 50},
+        {(1.0, 0.01): 50, (3.0, 0.1): 20},
+        {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
+        {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
+    ):
+        other = PLDAccountant(value_discretization_interval=1e-3)
+        for (noise, rate), times in uses.items():
+            if times and rate:
+                event = GaussianDpEvent(noise)
+                other.compose(PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
+        want = other.get_epsilon(1e-5)
+        assert privacy.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
+    assert privacy.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
+    assert privacy.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+
+
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])
 @pytest.mark.parametrize(("noise", "rounds", "delta"), GRID)
 def test_epsilon_is_that_of_opacus(noise: float, rounds: int, delta: float, rate: float) -> None:
@@ -421,7 +457,37 @@ def test_noise_for_a_tiny_epsilon() -> None:
         privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=0.0)
 
 
+def test_noise_that_the_calibration_finds_too_small_is_raised(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    accounting = pytest.importorskip("dp_accounting")
+    calibrate = accounting.calibrate_dp_mechanism
+    monkeypatch.setattr(
+        accounting, "calibrate_dp_mechanism", lambda *how, **more: 0.9995 * calibrate(*how, **more)
+    )
+    how: Any = {"rounds": 2, "delta": 1e-5, "sample_rate": 0.5}
+    noise = privacy.noise_for(epsilon=1.0, **how)
+    assert 0.995 < privacy.epsilon(noise_multiplier=noise, **how) <= 1
+    for rate in (-0.1, 1.5, math.nan):
+        with pytest.raises(ValueError, match="sample_rate to be"):
+            privacy.noise_for(epsilon=1.0, rounds=1, delta=1e-5, sample_rate=rate)
+
+
 def test_without_an_accountant_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
     with pytest.raises(ImportError, match=r"\.\[private\]"):
         privacy.epsilon(noise_multiplier=1.2345, rounds=1, delta=1e-5)  # asked for nowhere else
+    monkeypatch.setitem(sys.modules, "cryptography.exceptions", None)
+    with pytest.raises(ImportError, match=r"\.\[private\]"):
+        need("cryptography.exceptions")
+
+
+def test_of_the_accountant_the_part_is_loaded_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pytest.importorskip("dp_accounting")  # it imports by the same function
+    loaded: list[str] = []
+    monkeypatch.setattr(accountant.importlib, "import_module", loaded.append)
+    accountant._dp_accounting("pld")
+    accountant._dp_accounting()
+    assert loaded == ["dp_accounting.pld"]

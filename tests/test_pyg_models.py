@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -539,6 +540,36 @@ def test_every_batch_of_a_round_is_compared() -> None:
     method = fgl.fedavg(seeded(AllNodes), train=fgl.Training(SGD, num_steps=2))
     with pytest.raises(ValueError, match="leave padding out"):
         trained(method, graphs, 2)
+
+
+class Counting(Plain):
+    """It answers with the number of edges, which padding changes."""
+
+    def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+        return 0 * super().forward(x, edge_index) + edge_index.shape[1]
+
+
+def test_a_term_of_the_edges_that_begins_late_is_compared() -> None:
+    """Clients of one size, of which one has fewer edges: no node is padded."""
+    model, counting = seeded(LAYERS["GCN"]), Counting(pyg.GCNConv)
+    graphs = clients(sizes=((10, 9), (10, 30)))
+    base = fgl.fedavg(model, train=fgl.Training(SGD, num_steps=1))
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, new = base.aggregate(inbox, state)
+        return {k: {**m, "late": torch.tensor(1.0)} for k, m in outbox.items()}, new
+
+    def receive(message: Any, state: Any, graph: fgl.Graph) -> Any:
+        params, context = base.receive({"model": message["model"]}, state, graph)
+        return params, {**context, "late": message.get("late", torch.tensor(0.0))}
+
+    def loss(params: Any, graph: fgl.Graph, context: Any) -> Tensor:
+        counts = predict(counting, params, graph)[:, 0] * graph.training_mask
+        return base.loss(params, graph, context) + context["late"] * counts.mean()
+
+    late = replace(base, aggregate=aggregate, receive=receive, loss=loss)
+    with pytest.raises(ValueError, match="Round 1, .*leave padding out"):
+        fgl.run(late, graphs, num_rounds=2, clients_at_once=2)
 
 
 class Normed(torch_nn.Module):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import warnings
 from collections.abc import Callable
@@ -34,6 +35,8 @@ pytest.importorskip("cryptography")
 pytest.importorskip("Crypto")
 from fgl.privacy import CannotUnmask, shares
 from fgl.privacy import masks as parts
+from fgl.transforms.secure_sum.client import Client, _encoded
+from fgl.transforms.secure_sum.messages import Terms
 
 F64 = torch.float64
 WORDS = 2**64
@@ -617,6 +620,24 @@ def test_too_many_examples_do_not_wrap() -> None:
     assert sorted(got.history[2].dropped) == [1]
 
 
+def test_a_number_of_examples_that_is_none_is_refused_at_the_client() -> None:
+    message: Any = {"model": {"w": torch.ones(2)}}
+    for given in (-1, 1.5, math.nan, math.inf, [1, 2], []):
+        examples = torch.tensor(given, dtype=F64)
+        with pytest.raises(ValueError, match="num_examples to be a whole number >= 0"):
+            _encoded({**message, "num_examples": examples}, Terms(2), 3)
+    for given in (torch.tensor(3), torch.tensor([3.0])):
+        got = _encoded({**message, "num_examples": given}, Terms(2, bits=4), 3)
+        assert got["model/w"].tolist() == [48, 48] and int(got["num_examples"]) == 3
+
+
+def test_a_context_that_is_no_dict_is_refused() -> None:
+    _, asked = stages()
+    other = replace(tiny(), receive=lambda message, state, own: (message["model"], torch.ones(1)))
+    with pytest.raises(TypeError, match="context of a secure sum to be a dict, but got Tensor"):
+        Client(other, Terms(2), bytes).receive(*asked[0], lines(1)[0])
+
+
 def test_more_examples_than_the_clients_can_have_are_refused_with_the_sum() -> None:
     def heavy(message: Any) -> Any:
         return {**message, "num_examples": torch.tensor(100)}
@@ -723,6 +744,17 @@ def test_a_client_looks_at_the_keys() -> None:
     assert answer["phase"] == 1 and not answer["secure"]  # it tells nothing, and is asked no more
     with pytest.raises(ValueError, match="a client tells each thing once|first message"):
         sends(method, *((asked[1][0], after)))
+
+
+def test_of_its_letter_to_itself_a_client_sends_a_commitment_alone() -> None:
+    method, asked = stages()
+    answer, kept = sends(method, *asked[1])
+    letters, exchange = answer["secure"]["letters"], kept["secure"]
+    about = Terms(2).about(exchange["keys"])
+    said = hashlib.sha256(b"fgl secure sum 1 commits to " + about)
+    said.update(parts.as_bytes(exchange["seed"]))
+    assert parts.as_bytes(letters[0]) == said.digest() + bytes(letters.shape[1] - 32)
+    assert letters[1:, 32:].any(1).all()
 
 
 def test_a_threshold_of_half_is_refused() -> None:

@@ -95,6 +95,19 @@ def test_a_client_looks_at_the_threshold_itself() -> None:
         server.letters(more)
 
 
+def test_sets_of_shares_are_neighbours_first_and_all_sets_after_them() -> None:
+    rows = [4, 0, 2, 7, 5]
+    some = list(sets(rows, 3))
+    assert [list(each) for each in some[:5]] == [
+        [4, 0, 2], [0, 2, 7], [2, 7, 5], [7, 5, 4], [5, 4, 0],
+    ]  # fmt: skip
+    assert [set(each) for each in some[5:]] == [set(each) for each in combinations(rows, 3)]
+    assert list(sets(rows, 5)) == [rows]
+    many = list(islice(sets(range(30), 15), TRIES))
+    assert all(len(set(each)) == 15 and set(each) <= set(range(30)) for each in many)
+    assert len({frozenset(each) for each in many}) == TRIES
+
+
 def lies() -> dict[str, tuple[Callable[[dict[str, Tensor]], dict[str, Tensor]], str]]:
     """What a server may put into the list of keys, and what client 0 says."""
     pair = parts.as_tensor(parts.public_key(bytes([9]) * 32) + parts.public_key(bytes([8]) * 32))

@@ -66,6 +66,39 @@ def test_nodes_are_cut_by_any_partition() -> None:
     assert all(sum(each) == 2708 for each in counts) and counts[0] != counts[1]
 
 
+def dropouts(network: Any) -> set[float]:
+    modules = list(network.modules())
+    own = {m.p if isinstance(m, torch.nn.Dropout) else getattr(m, "dropout", None) for m in modules}
+    return {float(share) for share in own if isinstance(share, float | int)}
+
+
+def test_every_network_has_the_dropout_that_its_setting_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    how: Any = {"dropout": 0.25, "hidden": 8}
+    cut = {**how, "partition": "random"}
+    few = [fgl.data.small_graphs(2, seed=k) for k in range(2)]
+    many = [fgl.Graph.join(*each) for each in few]
+    made = {f"Graphs {name}": tasks.Graphs(**how, model=name).of(many, many)
+            for name in ("gin", "star", "ssp")}  # fmt: skip
+    whole: list[Any] = [tasks.Molecules(**how), tasks.TypedNodes(**how), tasks.EgoNodes(**how),
+                        tasks.OverlappingNodes(**how), tasks.OwnNodes(**cut)]  # fmt: skip
+    made |= {type(setting).__name__: setting.load() for setting in whole}
+    small = fgl.data.csbm(num_nodes=200, num_features=12, words_per_set=4, seed=0)
+    monkeypatch.setattr(fgl.data, "load", lambda name: small)
+    settings = [tasks.Nodes(**cut, model=name) for name in ("gcn", "gat", "sage", "spa")]
+    settings += [
+        tasks.SubgraphNodes(**cut),
+        tasks.SampledNodes(**cut),
+        tasks.Links(**cut, clients=2),
+    ]
+    made |= {repr(setting): setting.load() for setting in settings}
+    found = {name: dropouts(task.fedavg.model) for name, task in made.items()}
+    assert found == {name: {0.25} for name in made}
+    with pytest.raises(ValueError, match=r"Expected dropout to be 0 for Pairs, .*but got 0\.25"):
+        tasks.Pairs(dropout=0.25)
+
+
 def test_centralized_is_one_client_with_everything() -> None:
     made = TASKS["nodes"](0.0, torch.float32)
     whole = tasks.centralized(made)

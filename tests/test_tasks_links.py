@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from torch import Tensor
 import fgl
 from fgl import data
 from fgl.federation import fold_in
-from fgl.tasks import Links, Task, settings
+from fgl.tasks import Links, Task, link_task, settings
 
 
 def pairs(edges: Tensor) -> set[tuple[int, int]]:
@@ -150,6 +151,22 @@ def test_clients_without_held_out_edges_train_and_are_not_scored() -> None:
     assert 0 < result.history[0].metrics["scored_clients"] < 30 - sum(idle)
     for own, alone in zip(made.clients, idle, strict=True):
         assert not alone or math.isnan(made.validate(made.fedavg.initial(), own))
+
+
+def test_where_all_are_joined_there_is_no_negative_and_where_one_pair_is_free_it_is_drawn() -> None:
+    for lacking in (0, 1):
+        every = torch.combinations(torch.arange(4)).T[:, lacking:]  # pair 0 - 1 is the first
+        none = torch.zeros(2, 0, dtype=torch.int64)
+        own = fgl.Graph(torch.eye(4), both({tuple(pair) for pair in every.T.tolist()}))
+        other = data.edge_split(data.csbm(num_nodes=40, num_features=4, words_per_set=2, seed=0))
+        other = replace(other, graph=other.graph.replace(x=torch.rand(40, 4)))
+        split = data.EdgeSplit(own, every, none, none, none, none)
+        with pytest.warns(UserWarning, match="too few in"):
+            made = link_task([split, other], fgl.nn.VGAE(4, 3, 2), fgl.Training())
+        assert made.fedavg.train.batches is not None
+        (_, context), *_ = made.fedavg.train.batches(own, {})
+        drawn = {tuple(sorted(pair)) for pair in context["negatives"].values.tolist()}
+        assert drawn == ({(0, 1)} if lacking else set())
 
 
 def test_one_order_is_not_the_other() -> None:

@@ -300,7 +300,7 @@ def _contrast_batch(
     rivals = pairs if divide_by_all else pairs & ~alike
     count = alike.sum(2, keepdim=True)
     anchors = (count > 0).sum(1, keepdim=True)
-    scale = torch.where(count > 0, 1 / (count * anchors).clamp(min=1).to(a.dtype), 0)
+    scale = 1 / (count * anchors).clamp(min=1).to(a.dtype)
     sim = a @ k.mT
     rest = sim.masked_fill(~rivals, -torch.inf).logsumexp(2, keepdim=True)
     gap = (rest - sim).masked_fill_(~alike, -torch.inf)

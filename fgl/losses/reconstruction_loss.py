@@ -154,7 +154,7 @@ def _uniform_pairs(num_nodes: int, edges: Tensor) -> Tensor:
         raise ValueError(f"Expected z to have at least 2 rows, but got {num_nodes}")
     source = torch.randint(max(num_nodes, 1), (count,), device=edges.device)
     step = torch.randint(1, max(num_nodes, 2), (count,), device=edges.device)
-    return torch.stack([source, (source + step) % max(num_nodes, 1)])
+    return torch.stack([source, (source + step) % num_nodes])
 
 
 def _kept(pairs: Tensor, mask: Tensor | None) -> Tensor:

@@ -86,7 +86,7 @@ def r2(output: Tensor, y: Tensor, mask: Tensor | None = None) -> Tensor:
         return answer.new_full((), torch.nan)
     count = known.sum(0)
     away = error.square().sum(0)
-    middle = answer.sum(0) / count.clamp(min=1)
+    middle = answer.sum(0) / count
     spread = torch.where(known, answer - middle, 0.0).square().sum(0)
     lowest, highest = (torch.where(known, answer, end) for end in (torch.inf, -torch.inf))
     same = lowest.amin(0) == highest.amax(0)  # their mean may differ from them by rounding

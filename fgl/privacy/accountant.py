@@ -144,7 +144,6 @@ def noise_for(*, epsilon: float, rounds: int, delta: float, sample_rate: float =
     check_number("epsilon", epsilon, above=0)
     check_count(rounds=rounds)
     check_number("delta", delta, above=0, below=1)
-    check_share(sample_rate=sample_rate)
     if not sample_rate:
         raise ValueError(f"Expected sample_rate to be above 0, but got {sample_rate}")
     accounting = _dp_accounting("gaussian_mechanism")

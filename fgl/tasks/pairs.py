@@ -193,6 +193,11 @@ class Pairs(Cut):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.dropout:
+            raise ValueError(
+                f"Expected dropout to be 0 for Pairs, whose network has none, but got "
+                f"{self.dropout}"
+            )
         check_choice("asked", self.asked, ("sign", "links"))
         check_choice("order", self.order, ("time", "random"))
 

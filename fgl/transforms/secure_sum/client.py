@@ -190,9 +190,9 @@ def _encoded(message: Message, terms: Terms, num_clients: int) -> Params:
         )
     given = message["num_examples"]
     how: Any = {"bits": terms.bits, "bound": terms.bound}
-    weight = int(given)
-    if given.numel() != 1 or weight != given or weight < 0:
+    if given.numel() != 1 or not bool((given.floor() == given) & (given >= 0) & given.isfinite()):
         raise ValueError(f"Expected num_examples to be a whole number >= 0, but got {given}")
+    weight = int(given)
     if weight > terms.limit(num_clients):
         raise DoesNotFit(f"Expected at most {terms.limit(num_clients)} examples, but got {weight}")
     paths, values = zip(*leaves(message), strict=True)
