@@ -124,6 +124,7 @@ FEDERATION = [
     "executors.remote.flower",
     "participants",
     "round",
+    "carried",
     "scores",
     "evaluate",
     "callbacks",

@@ -137,10 +137,12 @@ def per_example_gaussian(
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
     train = replace(method.train, num_steps=None, batches=batches, adjust=adjust)
-    settings_told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
-    settings_told |= {"steps": float(num_steps), "sample_rate": sample_rate}
+    noise_told = 0.0 if unprotected else noise_multiplier
+    settings_told = {"noise_multiplier": noise_told, "sample_rate": sample_rate, "delta": delta}
+    settings_told["steps"] = float(num_steps)
     base = replace(method, receive=receive, send=send, train=train, silent=True)
-    return local_noise(clipped(base, length=LONG), **settings_told)
+    silent = clipped(base, length=LONG)
+    return local_noise(silent, kind="per_example_gaussian", **settings_told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
