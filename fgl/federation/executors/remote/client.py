@@ -156,7 +156,8 @@ def answer(
     """Play a client's round as `Loop` does; also says whether the client keeps a state.
 
     The reply is kept: the same question in the same round gets the same bits again and costs
-    nothing. The new state is stored beside the state that counts. Its `onward` entries are written
+    nothing, also where another process of the site answers it at the same moment. The answer's
+    `paid` is what the ledger charged for the question; 0 for a first answer. The new state is stored beside the state that counts. Its `onward` entries are written
     to disk before the reply is sent, in place of the old ones.
 
     Raises:
@@ -215,7 +216,8 @@ def answer(
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
-    client_answer.paid = ledger.paid(asked)
+    charged = ledger.paid(asked)
+    client_answer.paid = charged if charged > 1 else 0  # a plain first answer has no more fields
     return client_answer, bool(state)
 
 

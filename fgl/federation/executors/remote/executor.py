@@ -156,7 +156,7 @@ class RemoteClients:
     def _paid(self, client: int, told: int) -> int:
         """Number of answers that a client can have paid for, whatever it tells.
 
-        Without a ledger, or without an answer, it can have given other bits each time.
+        Unless its ledger says what it charged, it can have given other bits each time.
         """
         times = max(self._times.get(client, 1), 1)
         return min(told, times) if told > 0 else times
