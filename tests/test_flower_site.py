@@ -38,6 +38,7 @@ from flower_grid import Grid, spoiled
 from flwr.app import Error, Message
 
 from fgl.federation import Loop
+from fgl.federation.executors.remote.client import Note, answer
 from fgl.federation.executors.remote.ledger import Ledger
 from fgl.federation.executors.remote.shelf import StateFolder
 from fgl.federation.executors.remote.wire import pack, unpack
@@ -305,6 +306,96 @@ def test_two_questions_at_once_do_not_get_both(
     outer = shares(9)
     first = sent(inner[0])
     assert sent(outer) == first if alike else "Expected one question at a time" in why(outer)
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("after", ["reply", "marks"])
+def test_a_process_that_is_quicker_at_any_moment_gives_the_only_answer(
+    after: str, again: bool, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second process answers the same question whole, right after the first read the folder.
+
+    With `again` the folder has a reply to another question of that round, which costs nothing.
+    """
+    method, clients = noisy()
+    if again:
+        method = known("nodes", 0.0, torch.float32).fedavg
+    note = Note(7, 0, 0, 1, -1)
+    message: Any = {"model": method.initial()}
+    shelf, book = StateFolder(tmp_path, 7, 1), Ledger(tmp_path, {})
+    if again:
+        other = {"model": {name: value + 1 for name, value in message["model"].items()}}
+        answer(method, clients[1], note, other, shelf, book)
+    inner: list[Any] = []
+    read, rounds = StateFolder.read, StateFolder.rounds
+
+    def quicker() -> None:
+        if not inner:
+            inner.append(None)
+            inner[0] = answer(method, clients[1], note, message, shelf, book)[0]
+
+    def read_then(self: Any, index: int, kind: str = "state") -> Any:
+        content = read(self, index, kind)
+        if after == "reply" and kind == "reply":
+            quicker()
+        return content
+
+    def rounds_then(self: Any, kind: str = "state") -> Any:
+        content = rounds(self, kind)
+        if after == "marks" and kind == "reply":
+            quicker()
+        return content
+
+    monkeypatch.setattr(StateFolder, "read", read_then)
+    monkeypatch.setattr(StateFolder, "rounds", rounds_then)
+    outer = answer(method, clients[1], note, message, shelf, book)[0]
+    assert same(outer.message, inner[0].message)
+    charged = [line for line in ledger(tmp_path) if line.get("noise")]
+    assert len(charged) == 1 + again and outer.paid == 1
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_the_server_counts_what_a_site_can_have_paid(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kill after the charge, answers lost where there is no folder, and a site that lies."""
+    method, clients = noisy()
+
+    def counts(grid: Any, **how: Any) -> list[int]:
+        result = fgl.run(method, on=flower(grid), num_rounds=2, **how)
+        paid: list[int] = result.server_state["privacy"]["rounds"].flatten().tolist()  # type: ignore[index]
+        return paid
+
+    write, killed = StateFolder.write, []
+
+    def dies(self: Any, index: int, payload: bytes, kind: str = "state") -> None:
+        if kind == "reply" and self.folder.name == "client-1" and not killed:
+            killed.append(index)
+            raise OSError("killed")
+        write(self, index, payload, kind)
+
+    def as_a_dead_app(kind: str, node: int, times: int, reply: Any) -> Any:
+        return Error(4, "died") if "error" in reply.content.get("note", {}) else reply
+
+    monkeypatch.setattr(StateFolder, "write", dies)
+    grid = at_sites(Grid(apps(method, clients), as_a_dead_app), tmp_path)
+    want = [2] * len(clients)
+    want[1] = 3
+    assert counts(grid) == want and killed == [0]
+    assert sum(bool(line.get("noise")) for line in ledger(tmp_path / "1")) == 3
+
+    def lose(kind: str, node: int, times: int, reply: Any) -> Any:
+        return Error(4, "lost") if node == 101 and times <= 2 else reply
+
+    want[1] = 4  # three answers to the first question, each with other bits for all that is known
+    assert counts(Grid(apps(method, clients), lose)) == want
+
+    def lies(kind: str, node: int, times: int, reply: Any) -> Any:
+        if node == 101 and kind == "train":
+            reply.content["note"]["paid"] = str(10**15)
+        return reply
+
+    assert counts(Grid(apps(method, clients), lies)) == [2] * len(clients)
 
 
 def test_secrets_are_gone_when_an_exchange_ends(

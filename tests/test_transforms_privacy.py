@@ -401,20 +401,6 @@ def test_transforms_are_told_from_the_inside_and_in_the_report() -> None:
     assert report["config"] == {"mu": 1} and report["layers"] == result.config["layers"]
 
 
-@kinds
-def test_other_noise_in_the_rounds_before_is_refused(kind: str) -> None:
-    """Epsilon of ten quiet rounds would otherwise be that of ten loud ones."""
-    made = task()
-    clients = made.clients
-    private = partial(KINDS[kind], made.fedavg, length=0.5)
-    first = fgl.run(private(noise_multiplier=0.1), clients, num_rounds=2, watch=privacy_spent)
-    with pytest.raises(ValueError, match="Expected the noise of the rounds so far, .* but got an"):
-        fgl.run(private(noise_multiplier=10.0), clients, num_rounds=1, start=first)
-    again = private(noise_multiplier=0.1)
-    more = fgl.run(again, clients, num_rounds=1, start=first, watch=privacy_spent)
-    assert more.history[-1].metrics["epsilon"] > first.history[-1].metrics["epsilon"]
-
-
 BESIDE: dict[str, Any] = {  # what wraps a method, and whether its clients keep to themselves
     "clipped": (partial(clipped, length=0.5), False),
     "central": (partial(central_gaussian, length=0.5, noise_multiplier=1.0), False),

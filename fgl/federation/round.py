@@ -71,7 +71,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     alone = len(uploads) == 1 and executor.elsewhere
-    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, ready)
+    asked = [client for client in ready for _ in range(answers[client].paid)]
+    inbox = Inbox(uploads, executor.num_clients, result.outbox, index, asked)
     new, blamed = _aggregated(method, inbox, result, plan, alone)
     for client, error in sorted({**refused, **blamed}.items()):
         record.dropped[client] = reason(error)
@@ -90,7 +91,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
             stacklevel=3,
         )
     if new is None:
-        nobody = Inbox({}, executor.num_clients, result.outbox, index, ready)
+        nobody = Inbox({}, executor.num_clients, result.outbox, index, asked)
         new = _of_nobody(method, nobody, result.server_state, plan)
     if new is not None:
         outbox, result.server_state = new

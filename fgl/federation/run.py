@@ -16,6 +16,7 @@ import torch
 from ..checks import check_number, check_share
 from ..graph import Graph
 from .callbacks import Callback, heard
+from .carried import carried, counted_on
 from .evaluate import running
 from .executors.here import Here, Place, TaskLike
 from .executors.loop import Score
@@ -170,6 +171,7 @@ def run(
         result.select = getattr(getattr(place, "clients", None), "select", "")
         if folder is not None and not _goes_on(folder, result, num_rounds):
             return result
+        guarded = counted_on(guarded, result.server_state)
         states = result.client_states
         executor = place(method, seed=seed, states=states, config=config or {})
         whys = [record.one_by_one for record in result.history if record.one_by_one]
@@ -288,7 +290,8 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
         raise ValueError(
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
-    return replace(start, history=[], form={})
+    state = carried(method, start, start.server_state)
+    return replace(start, server_state=state, history=[], form={})
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:

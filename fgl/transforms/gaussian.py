@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +14,8 @@ import torch
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, State, layer, trainable
 from ..graph import Graph
-from ..privacy import clip, epsilon, gaussian, on_grid
+from ..privacy import clip, gaussian, on_grid
+from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
 from .robust import robust
 
@@ -77,9 +79,9 @@ def local_gaussian(
         return {**message, "model": added(sent, noisy, list(model))}, new_state
 
     multiplier = 0.0 if unprotected else noise_multiplier
-    return local_noise(
-        replace(base, send=send, silent=True), noise_multiplier=multiplier, delta=delta
-    )
+    noisy_method = replace(base, send=send, silent=True)
+    numbers = {"noise_multiplier": multiplier, "delta": delta}
+    return local_noise(noisy_method, kind="local_gaussian", **numbers)
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -136,7 +138,12 @@ def central_gaussian(
     made = robust(clipped(method, length=length), rule)
     # Nobody is refused for being far from others: that would tell of the others' data.
     made = replace(made, max_change=math.inf)
-    return counted(made, noise_multiplier=multiplier, delta=delta)
+    return counted(made, Noise(multiplier), _counted_once, kind="central_gaussian", delta=delta)
+
+
+def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
+    """The clients whose updates are in the server's sum."""
+    return Counter(inbox.clients)
 
 
 def privacy_spent(state: State) -> dict[str, float]:
@@ -171,47 +178,51 @@ def privacy_spent(state: State) -> dict[str, float]:
             "Expected the server's state to have 'privacy', which local_gaussian and "
             f"central_gaussian write as outermost wrappers, but got {list(state)}"
         )
-    record = state["privacy"]
-    noise, delta = float(record["noise_multiplier"]), float(record["delta"])
-    rounds = float(record["rounds"].max())
-    times = math.ceil(rounds) * int(record.get("steps", 1))
-    noise *= math.sqrt(math.ceil(rounds) / rounds) if rounds else 1  # a sum may cost less than one
-    rate = float(record.get("sample_rate", 1.0))
-    spent = epsilon(noise_multiplier=noise, rounds=times, delta=delta, sample_rate=rate)
-    return {"epsilon": spent, "delta": delta}
+    record: Any = state["privacy"]
+    return {"epsilon": spent_epsilon(record), "delta": float(record["delta"])}
 
 
-def local_noise(method: Method, **numbers: float) -> Method:
+def local_noise(method: Method, *, kind: str, delta: float, **numbers: float) -> Method:
     """The method whose clients' own noise costs `numbers` an answer: they and the server count.
 
     An answer that was lost or refused on its way was sent all the same.
     """
 
     def costs(message: Message) -> Mapping[str, float]:
-        return numbers
+        return {"delta": delta, **numbers}
 
-    return replace(counted(method, lost=True, **numbers), costs=costs)
+    def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
+        return Counter(inbox.asked)
+
+    counting = counted(method, Noise(**numbers), paid, kind=kind, delta=delta)
+    return replace(counting, costs=costs)
 
 
-def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
-    """The method whose server counts in how many rounds each client took part.
+def counted(
+    method: Method,
+    noise: Noise,
+    paid: Callable[[Inbox, State], Mapping[int, float]],
+    *,
+    kind: str,
+    delta: float,
+    colluders: int = 0,
+) -> Method:
+    """The method whose server records how often each client paid for this noise.
 
-    Beside the count it keeps the `numbers`, by which `privacy_spent` knows what a round costs.
-    Where `lost` answers count too, so does a round from which no answer came.
+    The only place where a transform counts: what a run carries over ``start=`` is composed here.
+
+    Args:
+        method: the method.
+        noise: the noise of a client's answer.
+        paid: ``(inbox, state) -> answers by client`` of a round.
+        kind, delta, colluders: see `fgl.privacy.record.with_noise`.
     """
-    said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
     def account(inbox: Inbox, state: State) -> State:
-        record = state.get("privacy", {"rounds": torch.zeros(inbox.num_clients).long()})
-        before = {name: float(value) for name, value in record.items() if name != "rounds"}
-        if before and before != {name: float(value) for name, value in said.items()}:
-            raise ValueError(
-                f"Expected the noise of the rounds so far, {before}, but got another: their "
-                "epsilons would have to be composed"
-            )
-        rounds = record["rounds"].clone()
-        rounds[inbox.asked if lost else inbox.clients] += 1
-        return {**state, "privacy": {"rounds": rounds, **said}}
+        before: Any = state.get("privacy", {})
+        how: dict[str, Any] = {"kind": kind, "delta": delta, "colluders": colluders}
+        record = with_noise(before, noise, num_clients=inbox.num_clients, **how)
+        return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         plain = {key: value for key, value in state.items() if key != "privacy"}
@@ -223,13 +234,8 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
             )
         return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
 
-    room = room_for(method, **numbers)
+    room = max(method.max_change, noise.noise_multiplier)  # the server's state has it, of any size
     return replace(method, aggregate=aggregate, account=account, max_change=room)
-
-
-def room_for(method: Method, *, noise_multiplier: float, **_: float) -> float:
-    """How far a server's state may move: it has the noise multiplier in it, of any size."""
-    return max(method.max_change, noise_multiplier)
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,9 +16,10 @@ from ..graph import Graph
 from ..privacy import clip, discrete_gaussian
 from ..privacy.discrete_gaussian import COARSEST, FARTHEST, LARGEST
 from ..privacy.gaussian import truncated
+from ..privacy.record import Noise
 from ..transfer import to_device
 from .clipped import clipped
-from .gaussian import noise_source, room_for
+from .gaussian import counted, noise_source
 from .secure_sum.messages import told_shares
 from .secure_sum.signed import Signatures
 from .secure_sum.transform import secure_sum
@@ -101,9 +102,9 @@ def summed_gaussian(
         method, length=length, noise_multiplier=noise_multiplier, sigma=sigma, **both
     )
     summed = secure_sum(sharing, threshold=threshold, colluders=colluders, signed=signed, **both)
-    multiplier = 0.0 if unprotected else noise_multiplier
-    numbers = {"noise_multiplier": multiplier, "delta": delta}
-    return _credited(summed, planned=threshold - colluders, colluders=colluders, numbers=numbers)
+    noise = Noise(0.0 if unprotected else noise_multiplier)
+    credit = _credit(summed, planned=threshold - colluders, colluders=colluders)
+    return counted(summed, noise, credit, kind="summed_gaussian", delta=delta, colluders=colluders)
 
 
 @layer(sealed=("receive", "send", "aggregate"))
@@ -154,30 +155,19 @@ def _on_grid(
     return (digits + to_device(noise, digits.device)) / scale
 
 
-def _credited(
-    method: Method, *, planned: int, colluders: int, numbers: Mapping[str, float]
-) -> Method:
-    """The method whose server adds up what each sum cost the clients in it.
+def _credit(
+    method: Method, *, planned: int, colluders: int
+) -> Callable[[Inbox, State], Mapping[int, float]]:
+    """A function that says how many rounds each sum cost the clients in it.
 
     A sum of n clients, of whom q tell their noise, has ``n - q`` shares of noise where `planned`
     give the noise multiplier. Gaussian mechanisms compose by the inverse squares of their
     multipliers, so that it costs ``planned / (n - q)`` rounds. It counts as soon as shares were
     asked for, whatever the server then makes of it.
     """
-    said = {name: torch.tensor(value, dtype=torch.float64) for name, value in numbers.items()}
 
-    def account(inbox: Inbox, state: State) -> State:
-        none = {"rounds": torch.zeros(inbox.num_clients, dtype=torch.float64)}
-        rounds = state.get("privacy", none)["rounds"].clone()
+    def paid(inbox: Inbox, state: State) -> Mapping[int, float]:
         summed = told_shares(inbox, state, method.exchange)
-        if summed:
-            rounds[summed] += planned / (len(summed) - colluders)
-        return {**state, "privacy": {"rounds": rounds, **said}}
+        return {client: planned / (len(summed) - colluders) for client in summed}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        plain = {key: value for key, value in state.items() if key != "privacy"}
-        outbox, new = method.aggregate(inbox, plain)
-        return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
-
-    room = room_for(method, **numbers)
-    return replace(method, aggregate=aggregate, account=account, max_change=room)
+    return paid

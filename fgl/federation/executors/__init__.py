@@ -23,6 +23,8 @@ class Answer:
         num_examples: number of examples that it trained on; with 0 its losses are left out of the
             round's mean.
         problem: the reason why there is no message.
+        paid: the number of answers to this question for which the client can have paid; above 1 if
+            it was asked again and may have given other bits.
 
     Example:
         >>> Answer(None, problem="timed out").message is None
@@ -33,6 +35,7 @@ class Answer:
     losses: list[float] = field(default_factory=list)
     num_examples: int = 1
     problem: str = ""
+    paid: int = 1
 
 
 class Executor(Protocol):

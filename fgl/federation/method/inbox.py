@@ -21,7 +21,8 @@ class Inbox(Mapping[int, Message]):
         sent: the messages that the server sent in this round, by client; default unknown.
         round: number of the round, from 0; default unknown.
         asked: the clients that were asked in this round, whether or not their answers arrived;
-            default the clients of `messages`.
+            default the clients of `messages`. A client on its own machine is listed once for each
+            answer that it can have paid for.
 
     Example:
         >>> inbox = Inbox({4: {"n": torch.tensor(1)}, 2: {"n": torch.tensor(3)}}, num_clients=5)

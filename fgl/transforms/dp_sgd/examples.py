@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -10,17 +13,19 @@ import torch
 from torch import Tensor, nn
 
 from ...federation import Method, Params, in_mode
-from ...graph import Graph
+from ...graph import EDGE_FIELDS, Graph
 from ...sparse import SparseMatrix, rows_of
 
-TRIED = 6  # examples whose losses are compared with the loss of them all
+LOG = logging.getLogger("fgl")
+TRIED = 6  # made-up examples whose losses are compared with the loss of them all
+SIZE = 3  # nodes of a made-up graph
 NEAR = 1e-4
 NOT_ALONE = (
     "Expected examples that are independent, which graphs of a collection and rows of a graph "
     "without edges are, but got a graph with edges: a node is in the gradients of all nodes that "
     "see it, and so is an edge, one that is to be predicted too"
 )
-PUBLIC = ("num_features", "num_classes", "device")
+PUBLIC = ("num_features", "device")  # not num_classes, which may be the largest label plus one
 COUNTS = ("num_nodes", "num_graphs", "num_train", "num_examples")
 
 
@@ -63,6 +68,8 @@ class Unseen:
 def alone(graph: Graph, which: Tensor) -> Graph:
     """Some examples of a client, or one, as a graph of their own.
 
+    Its number of classes is that of its own labels: the client's may come from another example.
+
     Args:
         graph: a collection, or one without edges.
         which: int64 ``[n]`` or a scalar.
@@ -73,28 +80,32 @@ def alone(graph: Graph, which: Tensor) -> Graph:
         tensor([1])
     """
     which = which.view(-1)
-    if graph.batch is not None:
-        return graph.select(which)
     if graph.y is None:
         raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    if graph.batch is not None:
+        chosen, y = graph.select(which), graph.y[which]
+        labels = len(y) and not y.is_floating_point()
+        chosen.__dict__["num_classes"] = int(y.max()) + 1 if labels else None
+        return chosen
     x = rows_of(graph.x, which)
     x = x.to_dense() if isinstance(x, SparseMatrix) else x
-    return Graph(x, graph.edge_index, y=graph.y[which], num_classes=graph.num_classes)
+    return Graph(x, graph.edge_index, y=graph.y[which])
 
 
 def like_row(graph: Graph) -> Graph:
     """A graph of one row, the very same for all clients of a kind, to be filled by `of_row`."""
     y: Any = graph.y
-    return _like_row(graph.num_features, graph.num_classes, graph.x.dtype, y.dtype, graph.device)
+    return _like_row(graph.num_features, graph.x.dtype, y.dtype, graph.device)
 
 
 @cache
 def _like_row(
-    width: int, classes: int | None, dtype: torch.dtype, of_y: torch.dtype, device: torch.device
+    width: int, dtype: torch.dtype, of_y: torch.dtype, device: torch.device
 ) -> Graph:
     x, y = torch.zeros(1, width, dtype=dtype), torch.zeros(1, dtype=of_y)
     none = torch.zeros(2, 0, dtype=torch.int64)
-    row = Graph(x, none, y=y, num_classes=classes).to(device)
+    row = Graph(x, none, y=y).to(device)
+    row.__dict__["num_classes"] = None
     _ = row.adj  # made here: under vmap it could not be
     return row
 
@@ -128,50 +139,159 @@ def check_method(method: Method) -> None:
 
 
 @torch.no_grad()
-def check_alone(method: Method, graph: Graph, context: Any, examples: Tensor) -> None:
-    """Raise unless the loss of some examples is the mean of the losses of each alone.
+def check_alone(method: Method, graph: Graph, context: Any) -> None:
+    """Raise unless the loss of some made-up examples is the mean of the losses of each alone.
 
-    Asked in evaluation mode, at parameters where no term is 0 by chance. Torch's random state stays
-    as it was. Losses that are not finite are not compared: such an example counts for nothing, and
-    must not stop a client. An error tells no loss, since a server may read it.
+    The outcome depends on the form of the client's graph, never on an example: whoever sees that a
+    client raises learns nothing. Asked in evaluation mode, at parameters where no term is 0 by
+    chance. Torch's random state stays as it was. A loss over known answers may count an example of
+    which half is known by half, as the mean over all known answers does.
 
     Args:
         method: its loss.
-        graph: the client's.
+        graph: the client's, of which only the form is read (`made_up`).
         context: of this round.
-        examples: int64, those that the client trains on.
 
     Raises:
-        ValueError: if it is not, if a loss cannot be asked of one example, or the graph has edges.
+        ValueError: if it is not, if a loss cannot be asked of one example, or the graph has edges
+            or pairs.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 1, 0]))
-        >>> check_alone(fgl.fedavg(fgl.nn.GCN(3, 4, 2)), graph, {}, torch.arange(3))
+        >>> check_alone(fgl.fedavg(fgl.nn.GCN(3, 4, 2)), graph, {})
     """
-    if graph.batch is None and graph.edge_index.numel():
+    if graph.batch is None and (graph.edge_index.numel() or graph.edge_label_index is not None):
         raise ValueError(NOT_ALONE)
-    few = examples[:TRIED]
-    if not len(few):
-        return
-    with torch.random.fork_rng([graph.device] if graph.device.type == "cuda" else []):
-        params = _elsewhere(method)
-        try:
-            with in_mode(method.model, False):
-                whole = method.loss(params, alone(graph, few), context)
-                each = [method.loss(params, alone(graph, one), context) for one in few.unbind()]
-        except Exception as error:
-            why = str(error) or type(error).__name__
+    for public, shares in _trials(graph):
+        every = torch.arange(public.num_examples, device=graph.device)
+        with _asking(method, graph) as params:
+            try:
+                whole = method.loss(params, alone(public, every), context)
+                each = [method.loss(params, alone(public, one), context) for one in every.unbind()]
+            except Exception as error:
+                why = str(error) or type(error).__name__
+                raise ValueError(
+                    "Expected a method whose loss can be asked of one example alone, with what it "
+                    f"received, since each one's gradient is clipped, but got {why}"
+                ) from error
+        losses = torch.stack(each).double()
+        means = [losses.mean(), (losses * shares).sum() / shares.sum()]
+        near = [torch.isclose(whole.double(), mean, rtol=NEAR, atol=NEAR) for mean in means]
+        if losses.isfinite().all() and not any(near):
             raise ValueError(
-                "Expected a method whose loss can be asked of one example alone, with what it "
-                f"received, since each one's gradient is clipped, but got {why}"
-            ) from error
-    whole, mean = whole.double(), torch.stack(each).double().mean()
-    finite = whole.isfinite() and mean.isfinite()
-    if finite and not torch.isclose(whole, mean, rtol=NEAR, atol=NEAR):
-        raise ValueError(
-            "Expected a method whose loss is the mean of its examples' losses, since each one's "
-            "gradient is clipped alone, but got one that compares them, adapts to them or draws"
+                "Expected a method whose loss is the mean of its examples' losses, since each "
+                "one's gradient is clipped alone, but got one that compares them, adapts to them "
+                "or draws"
+            )
+
+
+@torch.no_grad()
+def usable(method: Method, graph: Graph, context: Any, examples: Tensor) -> Tensor:
+    """The examples whose loss can be asked, int64; one that makes it raise counts for nothing.
+
+    Such as a label beyond the model's classes. An error would tell the server that this example is
+    there. The site's log has the number.
+
+    Args:
+        method, graph, context: as for `check_alone`.
+        examples: int64 ``[n]``, those that the client trains on.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long(), y=torch.tensor([0, 9, 1]))
+        >>> usable(fgl.fedavg(fgl.nn.GCN(3, 4, 2)), graph, {}, torch.arange(3))
+        tensor([0, 2])
+    """
+    with _asking(method, graph) as params:
+        left = _asked(lambda some: method.loss(params, alone(graph, some), context), examples)
+    if len(left) < len(examples):
+        LOG.warning(
+            "The loss of %d of %d examples raises: they count for nothing in DP-SGD",
+            len(examples) - len(left),
+            len(examples),
         )
+    return left
+
+
+def _asked(loss: Callable[[Tensor], Any], examples: Tensor) -> Tensor:
+    """The examples of which a loss can be asked, found by halves."""
+    if not len(examples):
+        return examples
+    try:
+        loss(examples)
+        return examples
+    except Exception:  # whatever a model or a loss does with an example that it does not know
+        if len(examples) == 1:
+            return examples[:0]
+    half = len(examples) // 2
+    return torch.cat([_asked(loss, examples[:half]), _asked(loss, examples[half:])])
+
+
+@contextmanager
+def _asking(method: Method, graph: Graph) -> Iterator[Params]:
+    """Parameters that nobody was sent, with the model in evaluation mode and the seeds kept."""
+    cuda = [graph.device] if graph.device.type == "cuda" else []
+    with torch.random.fork_rng(cuda), in_mode(method.model, False):
+        yield _elsewhere(method)
+
+
+def _trials(graph: Graph) -> Iterator[tuple[Graph, Tensor]]:
+    """Made-up examples with the share of each that is known: all of it, and half in some."""
+    whole = made_up(graph)
+    y: Any = whole.y
+    yield whole, torch.ones(TRIED, device=graph.device)
+    if y.is_floating_point() and y.dim() == 2 and y.shape[1] > 1:
+        known = torch.ones_like(y, dtype=torch.bool)
+        known[0, 1:] = known[1, :1] = False
+        yield whole.replace(y=torch.where(known, y, torch.nan)), known.double().mean(1)
+
+
+def made_up(graph: Graph) -> Graph:
+    """Examples that everybody may know, of the form of a client's graph: features of 0 and 1.
+
+    Its fields, their widths and dtypes are the client's; no number of it depends on an example.
+    Labels are 0 and 1.
+
+    Args:
+        graph: a collection, or one without edges.
+
+    Raises:
+        ValueError: if the graph has no `y`.
+
+    Example:
+        >>> one = fgl.Graph(torch.ones(1, 2), torch.zeros(2, 0).long(), y=torch.tensor([0]))
+        >>> other = fgl.Graph(torch.zeros(9, 2), torch.zeros(2, 0).long(), y=torch.arange(9))
+        >>> made_up(one).x.equal(made_up(other).x), made_up(one).y.equal(made_up(other).y)
+        (True, True)
+    """
+    if graph.y is None:
+        raise ValueError("Expected graph.y to be a tensor of labels, but got None")
+    size = 1 if graph.batch is None else SIZE
+    nodes, generator = TRIED * size, torch.Generator().manual_seed(0)
+
+    def bits(*shape: int, dtype: torch.dtype) -> Tensor:
+        return torch.randint(2, shape, generator=generator).to(dtype)
+
+    x = bits(nodes, graph.num_features, dtype=graph.x.dtype)
+    x[torch.arange(nodes), torch.arange(nodes) % max(graph.num_features, 1)] = 1
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    if graph.batch is not None:  # paths, there and back
+        path = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        edges = torch.cat([path + start for start in range(0, nodes, SIZE)], 1)
+    y = bits(TRIED, *graph.y.shape[1:], dtype=graph.y.dtype)
+    given: dict[str, Any] = {"train_mask": torch.ones(TRIED, dtype=torch.bool)}
+    given |= {"node_id": torch.arange(nodes), "node_type": torch.zeros(nodes, dtype=torch.int64)}
+    for name in EDGE_FIELDS:
+        if graph.has(name):
+            of: Tensor = getattr(graph, name)
+            given[name] = bits(edges.shape[1], *of.shape[1:], dtype=of.dtype)
+    given = {name: value for name, value in given.items() if graph.has(name)}
+    if graph.has("edge_type"):
+        given["edge_type"] = torch.zeros_like(given["edge_type"])
+    if graph.batch is not None:
+        given["batch"] = torch.arange(nodes) // SIZE
+    features = SparseMatrix.from_dense(x) if isinstance(graph.x, SparseMatrix) else x
+    made = Graph(features, edges, y=y, backend=graph.backend, **given)
+    return made.to(graph.device)
 
 
 def _elsewhere(method: Method) -> Params:

@@ -26,7 +26,7 @@ from ...privacy import clip, clipped_gradient, gaussian, on_grid
 from ...privacy.gaussian import seed_from_system, uniform
 from ..clipped import clipped
 from ..gaussian import local_noise, noise_source
-from .examples import Unseen, alone, check_alone, check_method, like_row, of_row
+from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
 
@@ -119,8 +119,8 @@ def per_example_gaussian(
         return method.send(params, entries, state, Unseen.of(graph))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        examples = training_examples(graph)
-        check_alone(method, graph, context, examples)
+        check_alone(method, graph, context)  # of the graph's form alone
+        examples = usable(method, graph, context, training_examples(graph))
         for _ in range(num_steps):
             drawn = examples[uniform(examples.shape, generator).to(examples.device) < sample_rate]
             with warnings.catch_warnings():
@@ -136,11 +136,19 @@ def per_example_gaussian(
         noise = context["example_noise"]  # on the same grid, so that the sum is exact
         return {name: (total[name] + noise[name]) / expected_batch_size for name in grads}
 
+    def loss(params: Params, graph: Graph, context: Any) -> torch.Tensor:
+        """The method's own; in a local step 0, since `adjust` alone makes the gradient there."""
+        if "example_noise" not in context:
+            return method.loss(params, graph, context)
+        return 0 * torch.stack([params[name].sum() for name in sorted(names)]).sum()
+
     train = replace(method.train, num_steps=None, batches=batches, adjust=adjust)
-    settings_told = {"noise_multiplier": 0.0 if unprotected else noise_multiplier, "delta": delta}
-    settings_told |= {"steps": float(num_steps), "sample_rate": sample_rate}
-    base = replace(method, receive=receive, send=send, train=train, silent=True)
-    return local_noise(clipped(base, length=LONG), **settings_told)
+    noise_told = 0.0 if unprotected else noise_multiplier
+    settings_told = {"noise_multiplier": noise_told, "sample_rate": sample_rate, "delta": delta}
+    settings_told["steps"] = float(num_steps)
+    base = replace(method, receive=receive, send=send, loss=loss, train=train, silent=True)
+    silent = clipped(base, length=LONG)
+    return local_noise(silent, kind="per_example_gaussian", **settings_told)
 
 
 def _drawn(graph: Graph, drawn: torch.Tensor) -> dict[str, Any]:
@@ -167,10 +175,13 @@ def _clipped_sum(
         how: dict[str, Any] = {"length": length, "counts": x.mask, "sigma": sigma}
         return clipped_gradient(loss, free, (x.values, y.values), **how)
     total = {n: torch.zeros_like(value, dtype=torch.float64) for n, value in free.items()}
+    gradient = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))
     for graph in context["graphs"]:
-        gradients = torch.func.grad(lambda own, of: method.loss({**still, **own}, of, context))(
-            free, graph
-        )
+        try:
+            gradients = gradient(free, graph)
+        except Exception:  # nobody may see that this graph is there: it counts for nothing
+            LOG.warning("The loss of a graph raises: it counts for nothing", exc_info=True)
+            continue
         exact = on_grid(clip(gradients, length=length), sigma=sigma)
         total = {name: total[name] + value for name, value in exact.items()}
     return total

@@ -156,7 +156,8 @@ def answer(
     """Play a client's round as `Loop` does; also says whether the client keeps a state.
 
     The reply is kept: the same question in the same round gets the same bits again and costs
-    nothing. The new state is stored beside the state that counts. Its `onward` entries are written
+    nothing, also where another process of the site answers it at the same moment. The answer's
+    `paid` is what the ledger charged for the question; 0 for a first answer. The new state is stored beside the state that counts. Its `onward` entries are written
     to disk before the reply is sent, in place of the old ones.
 
     Raises:
@@ -176,17 +177,17 @@ def answer(
     """
     ledger = Ledger(None, {}) if ledger is None else ledger
     costs, asked = method.costs(message), _question(note, message)
+    before = _marks(shelf, note)  # first: what another process writes from here on is noticed below
     reply = _kept(shelf, note, asked)
     if reply is not None:
         ledger.again(num_bytes=len(reply.packed))
-        return reply.answer, reply.keeps
+        return reply.answer(ledger.paid(asked)), reply.keeps
     if costs.get("noise_multiplier") and note.round <= max(shelf.rounds("reply"), default=-1):
         raise Refusal(
             f"Expected one question in round {note.round}, since client {note.client} adds noise "
             "to each answer, but got another one of a round that is over"
         )
     ledger.check(costs)
-    before = _marks(shelf)
     with _loop(method, graph, note, shelf) as loop:
         ((_, client_answer),) = loop.train(note.round, {note.client: message}, [note.client])
         loop.keep(note.round, [note.client])
@@ -200,20 +201,23 @@ def answer(
         pack(client_answer.message or {}),
     )
     with shelf.alone():
-        if _marks(shelf) != before:  # another process of this site was quicker
+        if _marks(shelf, note) != before:  # another process of this site was quicker
             other = _kept(shelf, note, asked)
             if other is None:
                 raise Refusal(
                     f"Expected one question at a time, but got two for client {note.client}"
                 )
-            return other.answer, other.keeps
-        ledger.charge(costs, num_bytes=len(reply.packed))
+            ledger.again(num_bytes=len(other.packed))
+            return other.answer(ledger.paid(asked)), other.keeps
+        ledger.charge(costs, num_bytes=len(reply.packed), question=asked)
         if state:
             shelf.write(note.round, pack(state))
         if method.onward:
             shelf.write(0, pack(onward), "onward")
         shelf.write(note.round, reply.as_bytes, "reply")
         _clear(shelf, note)
+    charged = ledger.paid(asked)
+    client_answer.paid = charged if charged > 1 else 0  # a plain first answer has no more fields
     return client_answer, bool(state)
 
 
@@ -230,9 +234,8 @@ class _Reply(NamedTuple):
     def as_bytes(self) -> bytes:
         return json.dumps(self[:-1]).encode() + b"\n" + self.packed
 
-    @property
-    def answer(self) -> Answer:
-        return Answer(unpack(self.packed), self.losses, self.num_examples)
+    def answer(self, paid: int) -> Answer:
+        return Answer(unpack(self.packed), self.losses, self.num_examples, paid=paid)
 
 
 def _question(note: Note, message: Message) -> str:
@@ -250,9 +253,11 @@ def _kept(shelf: Shelf, note: Note, asked: str) -> _Reply | None:
     return _Reply(question, keeps, losses, num_examples, packed) if question == asked else None
 
 
-def _marks(shelf: Shelf) -> tuple[Any, ...]:
-    """What an answer moves."""
-    return shelf.rounds("reply"), shelf.read(0, "onward")
+def _marks(shelf: Shelf, note: Note) -> tuple[Any, ...]:
+    """Everything on the shelf that an answer changes; equal marks mean that nobody answered."""
+    reply = shelf.read(note.round, "reply")
+    question = None if reply is None else reply.partition(b"\n")[0]
+    return shelf.rounds("reply"), question, shelf.read(0, "onward")
 
 
 def _clear(shelf: Shelf, note: Note) -> None:

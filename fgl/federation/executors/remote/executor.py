@@ -97,6 +97,7 @@ class RemoteClients:
         self._begun = False
         self._scoring: set[int] = set()
         self._keeps: dict[int, bool] = {}
+        self._times: Mapping[int, int] = {}  # how often each client was asked the last question
 
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
@@ -147,9 +148,18 @@ class RemoteClients:
             said = replies.trained(self._said(index, client, content))
             message = to(self.post.message(content), device)
             self._keeps[client] = said.keeps
-            return Answer(message, said.losses, said.num_examples)
+            paid = self._paid(client, said.paid)
+            return Answer(message, said.losses, said.num_examples, paid=paid)
         except Exception as error:  # whatever it is that somebody else sent
-            return Answer(None, problem=reason(error))
+            return Answer(None, problem=reason(error), paid=self._paid(client, 0))
+
+    def _paid(self, client: int, told: int) -> int:
+        """Number of answers that a client can have paid for, whatever it tells.
+
+        Unless its ledger says what it charged, it can have given other bits each time.
+        """
+        times = max(self._times.get(client, 1), 1)
+        return min(told, times) if told > 0 else times
 
     def _said(self, index: int, client: int, content: Any | str) -> Any:
         """The note of an answer, which must be one to this question."""
@@ -183,7 +193,7 @@ class RemoteClients:
             self._give_up(question)
             if len(question.found) < len(contents):
                 time.sleep(self.post.poll)
-        self._begun = True
+        self._begun, self._times = True, question.times
         return question.found
 
     def _meet_all(self) -> None:

@@ -83,6 +83,7 @@ def client_app(
         with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
             made, keeps = answer(method, graph, note, sent, shelf, ledger)
         said = {"keeps": keeps, "num_examples": made.num_examples, "losses": made.losses}
+        said |= {"paid": made.paid} if made.paid else {}
         one = "packed" in message.content.array_records["message"]
         sent = made.message or {}
         said |= {**note._asdict(), "names": json.dumps(names(sent))}

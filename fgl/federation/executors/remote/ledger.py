@@ -79,8 +79,13 @@ class Ledger:
         if self.epsilon is not None:
             self._afford(costs)
 
-    def charge(self, costs: Mapping[str, float], *, num_bytes: int) -> None:
+    def charge(self, costs: Mapping[str, float], *, num_bytes: int, question: str = "") -> None:
         """Record an answer before it is sent.
+
+        Args:
+            costs: the answer's privacy cost, see `Method.costs`.
+            num_bytes: size of the answer.
+            question: digest of the question, by which `paid` counts.
 
         Raises:
             ValueError: if the budget does not afford it.
@@ -90,7 +95,16 @@ class Ledger:
         with self._locked():
             spent = self._afford(costs)
             kinds = [[*kind, times] for kind, times in _uses(costs).items()]
-            self._write({"bytes": num_bytes, "noise": kinds, **self._spent(spent)})
+            about = {"question": question} if question else {}
+            self._write({"bytes": num_bytes, "noise": kinds, **about, **self._spent(spent)})
+
+    def paid(self, question: str) -> int:
+        """Number of answers to a question that were charged: 2 after a kill before the first left.
+
+        It is 0 without a folder, where nobody knows, and where a full file was moved away.
+        """
+        lines = (json.loads(line) for line in self._lines().splitlines())
+        return sum(line.get("question") == question for line in lines)
 
     def again(self, *, num_bytes: int) -> None:
         """Record that a kept answer was sent again: the same bits cost nothing."""

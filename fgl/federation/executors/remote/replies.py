@@ -30,11 +30,15 @@ class Handshake(NamedTuple):
 
 
 class Told(NamedTuple):
-    """The data beside an upload: whether the client keeps a state, its losses, its examples."""
+    """The data beside an upload: whether the client keeps a state, its losses, its examples.
+
+    `paid` is the number of answers to this question that its ledger charged; 0 if it has none.
+    """
 
     keeps: bool
     losses: list[float]
     num_examples: int
+    paid: int = 0
 
 
 def handshake(note: Note) -> Handshake:
@@ -55,7 +59,7 @@ def trained(note: Note) -> Told:
 
     Example:
         >>> trained({"keeps": False, "losses": [0.5], "num_examples": "7"})
-        Told(keeps=False, losses=[0.5], num_examples=7)
+        Told(keeps=False, losses=[0.5], num_examples=7, paid=0)
     """
     losses = _field(note, "losses")
     if not isinstance(losses, list) or not all(type(loss) in (int, float) for loss in losses):
@@ -63,7 +67,8 @@ def trained(note: Note) -> Told:
     number = whole(note, "num_examples")
     if number < 0:
         raise ValueError(f"Expected num_examples to be at least 0, but got {number}")
-    return Told(yes(note, "keeps"), [float(loss) for loss in losses], number)
+    paid = whole(note, "paid") if "paid" in note else 0
+    return Told(yes(note, "keeps"), [float(loss) for loss in losses], number, paid)
 
 
 def score(note: Note, limits: Limits) -> dict[str, Value]:

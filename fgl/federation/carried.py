@@ -1,0 +1,89 @@
+"""Carried over ``start=``: what clients' answers have cost in the runs before, counted on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from ..privacy.record import NONE, Record, with_answers, with_noise
+from .history import Result
+from .method.inbox import Inbox
+from .method.message import Message
+from .method.method import Method, State
+from .round import DROPPED
+
+KEY = "privacy"  # of the server's state
+
+
+def carried(method: Method, start: Result, state: State) -> State:
+    """The server's first state of a run that starts from another one, with what that one cost.
+
+    Rounds of `start` that no transform counted were without protection.
+
+    Args:
+        method: the method of the new run.
+        start: the result that it starts from.
+        state: the server's state in it.
+
+    Raises:
+        ValueError: before any client is asked, if the new noise cannot be composed with the old.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> start = Result({0: {}}, {"model": method.initial()}, {}, [])
+        >>> list(carried(method, start, start.server_state))
+        ['model']
+    """
+    if method.account is None:
+        return state
+    number = len(start.outbox)
+    if KEY not in state and start.history:
+        answers = Counter(
+            client
+            for record in start.history
+            for client in record.participants
+            if record.dropped.get(client) != DROPPED
+        )
+        state = {**state, KEY: with_answers(with_noise({}, NONE, num_clients=number), answers)}
+    if KEY not in state:
+        return state
+    return method.account(Inbox({}, number, asked=[]), state)
+
+
+def counted_on(method: Method, state: State) -> Method:
+    """The method; where nothing counts, its server counts its answers as without protection.
+
+    Only in a run that starts from one with noise, so that no round between two such runs is lost.
+
+    Args:
+        method: the method of a run.
+        state: the server's first state.
+
+    Example:
+        >>> method = fgl.fedavg(torch.nn.Linear(1, 1))
+        >>> counted_on(method, {"model": method.initial()}) is method
+        True
+    """
+    record: Any = state.get(KEY)
+    if method.account is not None or not isinstance(record, Mapping) or "rounds" not in record:
+        return method
+
+    def account(inbox: Inbox, state: State) -> State:
+        before: Any = state[KEY]
+        answers = Counter(k for k in inbox.asked if method.costs(inbox.sent.get(k, {})))
+        return {**state, KEY: _without_protection(before, inbox.num_clients, answers)}
+
+    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        own = {key: value for key, value in state.items() if key != KEY}
+        outbox, new = method.aggregate(inbox, own)
+        return outbox, {**new, KEY: account(inbox, state)[KEY]}
+
+    return replace(method, aggregate=aggregate, account=account)
+
+
+def _without_protection(
+    record: Record, num_clients: int, answers: Mapping[int, float]
+) -> dict[str, Any]:
+    return with_answers(with_noise(record, NONE, num_clients=num_clients), answers)

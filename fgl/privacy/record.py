@@ -1,0 +1,209 @@
+"""Records: how often each client answered under which noise, as tensors of a server's state."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .accountant import epsilon
+from .composed import composed_epsilon
+
+Record = Mapping[str, Tensor]
+KINDS = ("", "local_gaussian", "central_gaussian", "summed_gaussian", "per_example_gaussian")
+NEIGHBOURS = {
+    "local_gaussian": "any two data sets of one client",
+    "central_gaussian": "one client's update and zeros, for everybody but the server",
+    "summed_gaussian": "one client's update and zeros, for the server too",
+    "per_example_gaussian": "one example more or fewer",
+}
+APART = (
+    "Load its model, model.load_state_dict(start.outbox[0]['model']), leave start out, and give "
+    "both epsilons side by side"
+)
+F64 = torch.float64
+
+
+class Noise(NamedTuple):
+    """One mechanism: everything of an answer that epsilon depends on.
+
+    Args:
+        noise_multiplier: see `fgl.privacy.epsilon`; 0 protects nothing.
+        sample_rate: probability with which an example is in a step.
+        steps: uses of the mechanism in one answer.
+
+    Example:
+        >>> Noise(2.0)
+        Noise(noise_multiplier=2.0, sample_rate=1.0, steps=1.0)
+    """
+
+    noise_multiplier: float
+    sample_rate: float = 1.0
+    steps: float = 1.0
+
+
+NONE = Noise(0.0)  # of an answer without protection
+
+
+def with_noise(
+    record: Record,
+    noise: Noise,
+    *,
+    num_clients: int,
+    kind: str = "",
+    colluders: int = 0,
+    delta: float | None = None,
+) -> dict[str, Tensor]:
+    """The record, ready to count answers with this noise beside all that it has counted before.
+
+    Args:
+        record: a server's ``state["privacy"]``; empty for the first run.
+        noise: of the answers to come.
+        num_clients: number of clients in the federation.
+        kind: the transform that adds the noise, of `KINDS`; ``""`` for answers without protection,
+            which go with all kinds.
+        colluders: number of clients whose noise is not credited.
+        delta: at which `spent_epsilon` computes epsilon; default the record's.
+
+    Raises:
+        ValueError: if the record has another kind or other colluders, whose epsilons are of other
+            neighbours or other observers, so that no accountant composes them.
+
+    Example:
+        >>> first = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
+        >>> later = with_noise(with_answers(first, {0: 1}), Noise(9.0), num_clients=2)
+        >>> later["earlier_noise"].tolist(), later["earlier_rounds"].tolist()
+        ([1.0], [[1.0, 0.0]])
+    """
+    rounds = _by_noise(record)
+    before, known = _kind(record), int(record.get("colluders", torch.tensor(0)))
+    if before and kind and before != kind:
+        raise ValueError(
+            f"Expected start to be a run of {kind}, whose epsilon compares {NEIGHBOURS[kind]}, but "
+            f"got one of {before}, which compares {NEIGHBOURS[before]}: no sum of the two is an "
+            f"epsilon. {APART}"
+        )
+    if before and kind and known != colluders:
+        raise ValueError(
+            f"Expected colluders to be {known}, as in the run that start names, since its sums "
+            f"were credited with the noise of all others, but got {colluders}. {APART}"
+        )
+    current = rounds.pop(noise, torch.zeros(num_clients, dtype=torch.int64))
+    current = current.to(F64) if kind == "summed_gaussian" else current
+    kept = {each: times for each, times in rounds.items() if times.any()}
+    delta = float(record.get("delta", torch.tensor(math.nan))) if delta is None else delta
+    numbers = {"noise_multiplier": noise.noise_multiplier, "delta": delta}
+    if kind == "per_example_gaussian" or noise.steps != 1 or noise.sample_rate != 1:
+        numbers |= {"steps": noise.steps, "sample_rate": noise.sample_rate}
+    out = {"rounds": current, **{name: torch.tensor(v, dtype=F64) for name, v in numbers.items()}}
+    if _kind(out) != (kind or before):
+        out["kind"] = torch.tensor(KINDS.index(kind or before))
+    if known or colluders:
+        out["colluders"] = torch.tensor(known if before else colluders)
+    if kept:
+        earlier = torch.tensor(list(kept), dtype=F64)
+        names = ("earlier_noise", "earlier_rate", "earlier_steps")
+        out |= dict(zip(names, earlier.unbind(1), strict=True))
+        out["earlier_rounds"] = torch.stack([times.to(F64) for times in kept.values()])
+    return out
+
+
+def with_answers(record: Record, times: Mapping[int, float]) -> dict[str, Tensor]:
+    """The record with more answers of its present noise, by client.
+
+    Example:
+        >>> record = with_noise({}, Noise(1.0), num_clients=2, kind="local_gaussian", delta=1e-5)
+        >>> with_answers(record, {1: 2})["rounds"]
+        tensor([0, 2])
+    """
+    rounds = record["rounds"].clone()
+    for client, more in times.items():
+        rounds[client] += more
+    return {**record, "rounds": rounds}
+
+
+def spent_epsilon(record: Record) -> float:
+    """The largest epsilon that all answers of one client together have cost.
+
+    Answers under several kinds of noise are composed exactly: without sampling as one Gaussian
+    mechanism with the sum of ``rounds / noise_multiplier^2``, with it by their privacy losses.
+
+    Args:
+        record: of `with_noise`.
+
+    Raises:
+        ImportError: without the extra `private`.
+
+    Example:
+        >>> one = with_noise({}, Noise(1.0), num_clients=2, kind="central_gaussian", delta=1e-5)
+        >>> both = with_noise(with_answers(one, {0: 2}), Noise(10.0), num_clients=2)
+        >>> round(spent_epsilon(with_answers(both, {0: 1, 1: 1})), 3)
+        6.593
+    """
+    delta, rounds = float(record["delta"]), _by_noise(record)
+    if "earlier_rounds" not in record:
+        ((noise, times),) = rounds.items()
+        return _of_one(noise, float(times.max()), delta)
+    table = torch.stack([times.to(F64) for times in rounds.values()], 1)  # [K, M]
+    return max(_of_several(dict(zip(rounds, row, strict=True)), delta) for row in _largest(table))
+
+
+def _by_noise(record: Record) -> dict[Noise, Tensor]:
+    """Each client's number of answers, ``[K]``, by noise; the present noise first."""
+    if not record:
+        return {}
+    one = torch.tensor(1.0)
+    names = ("noise_multiplier", "sample_rate", "steps")
+    out = {Noise(*(float(record.get(name, one)) for name in names)): record["rounds"]}
+    if "earlier_rounds" in record:
+        columns = (record[f"earlier_{name}"].tolist() for name in ("noise", "rate", "steps"))
+        for number, numbers in enumerate(zip(*columns, strict=True)):
+            out[Noise(*numbers)] = record["earlier_rounds"][number]
+    return out
+
+
+def _kind(record: Record) -> str:
+    """The transform whose noise the record counts; where nothing names it, the form tells."""
+    if "kind" in record:
+        return KINDS[int(record["kind"])]
+    if "steps" in record:
+        return "per_example_gaussian"
+    summed = "rounds" in record and record["rounds"].is_floating_point()
+    return "summed_gaussian" if summed else ""
+
+
+def _largest(table: Tensor) -> Iterable[list[float]]:
+    """Rows of ``[K, M]`` that no other row reaches in all columns, each once."""
+    rows: Any = table.unique(dim=0)
+    for row in rows:
+        if not bool(((rows >= row).all(1) & (rows > row).any(1)).any()):
+            yield row.tolist()
+
+
+def _of_one(noise: Noise, rounds: float, delta: float) -> float:
+    times, used = _whole(noise, rounds)
+    return epsilon(
+        noise_multiplier=used.noise_multiplier,
+        rounds=times,
+        delta=delta,
+        sample_rate=used.sample_rate,
+    )
+
+
+def _of_several(rounds: Mapping[Noise, float], delta: float) -> float:
+    uses: dict[tuple[float, float], int] = {}
+    for noise, each in rounds.items():
+        times, used = _whole(noise, each)
+        kind = used.noise_multiplier, used.sample_rate
+        uses[kind] = uses.get(kind, 0) + times
+    return composed_epsilon(uses, delta=delta)
+
+
+def _whole(noise: Noise, rounds: float) -> tuple[int, Noise]:
+    """A whole number of uses that cost the same: a sum may cost less than one use."""
+    times = math.ceil(rounds) * int(noise.steps)
+    factor = math.sqrt(math.ceil(rounds) / rounds) if rounds else 1.0
+    return times, noise._replace(noise_multiplier=noise.noise_multiplier * factor)
