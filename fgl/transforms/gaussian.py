@@ -11,12 +11,22 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_no_joining,
+    layer,
+    trainable,
+)
 from ..graph import Graph
 from ..privacy import clip, epsilon, gaussian, on_grid
 from .clipped import added, clipped
 from .robust import robust
 
+NO_NOISE = "what they say would leave them without noise"
 PROTECTS_NOTHING = (
     "Expected noise of the operating system, but got unprotected=True: noise is drawn from the "
     "run's seed, so that it can be repeated, and subtracted. This run protects nothing"
@@ -63,6 +73,7 @@ def local_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
+    check_no_joining(method, "local_gaussian", NO_NOISE)
     base, names = clipped(method, length=length), trainable(method)
     sigma = 2 * length * noise_multiplier
 
@@ -120,6 +131,7 @@ def central_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
+    check_no_joining(method, "central_gaussian", NO_NOISE)
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
