@@ -182,7 +182,11 @@ def by_hand(
     server, states, history = message, {}, []
     if start is not None:
         outbox, server, states = start.outbox, start.server_state, dict(start.client_states)
-    keep = method.train.keep_optimizer
+    keep, joined = method.train.keep_optimizer, 0
+    if method.joining is not None:
+        said = {k: method.joining.say(own) for k, own in enumerate(clients)}
+        outbox, server = method.joining.welcome(Inbox(said, len(clients), outbox), server)
+        joined = sum(map(num_bytes, said.values()))
     method.model.eval()  # as a run has it, but for local training
     for index in range(num_rounds):
         inbox, record = {}, fgl.federation.Round(index, [])
@@ -204,6 +208,7 @@ def by_hand(
             inbox[client] = upload
             states[client] = {**new, "optimizer": done.optimizer} if keep else new
             record.bytes_up += num_bytes(upload)
+        record.bytes_up += 0 if index else joined
         history.append(record)
         if inbox:
             torch.manual_seed(fold_in(seed, index, "server", "aggregate"))

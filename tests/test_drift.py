@@ -17,7 +17,7 @@ from fgl.federation import gradient
 from fgl.methods import feddc, feddyn
 
 ALPHA = 0.3
-ABSENT = {(1, 0), (2, 2)}  # round and client
+ABSENT = {(0, 1), (1, 0), (2, 2)}  # round and client
 
 
 def absent(index: int, client: int) -> bool:
@@ -52,11 +52,15 @@ def corrected(p: Any, own: fgl.Graph, theta: Any, h: Any, tilt: Any, alpha: floa
 
 
 def by_hand(own: list[fgl.Graph], rounds: int, *, controls: bool) -> Any:
-    """The authors' rounds; a client's weight is its examples over the last round's mean."""
+    """The authors' rounds: a client's weight is its examples over the mean of all clients.
+
+    FedDyn's ``weight_list * n_clnt / sum``, FedDC's ``weight_list = weight_list / sum * n_clnt``.
+    """
     theta = plain().initial()
     clients_of = range(len(own))
     h, s = [zeros(theta) for _ in own], [zeros(theta) for _ in own]
-    common, share = zeros(theta), [1.0 for _ in own]
+    examples = [len(train_nodes(g)) for g in own]
+    common, share = zeros(theta), [each * len(own) / sum(examples) for each in examples]
     for index in range(rounds):
         models, here, change = {}, [k for k in clients_of if not absent(index, k)], zeros(theta)
         for k in here:
@@ -82,9 +86,6 @@ def by_hand(own: list[fgl.Graph], rounds: int, *, controls: bool) -> Any:
         common = {n: common[n] + change[n] / len(own) for n in theta}
         middle, drift = mean(list(models.values())), mean(h)
         theta = {n: middle[n] + drift[n] for n in theta}
-        examples = [len(train_nodes(g)) for g in own]
-        average = sum(examples[k] for k in here) / len(here)
-        share = [each / average for each in examples]
     return theta, h
 
 
@@ -108,7 +109,9 @@ def test_each_term_is_in_the_gradient(build: Any) -> None:
     h = {n: 0.1 * torch.arange(v.numel()).view_as(v).cos() for n, v in theta.items()}
     s = {n: 0.2 + 0.1 * v for n, v in h.items()}
     method = build(base, penalty=ALPHA)
-    message = {"model": theta, "gradient": {n: 0.5 * v for n, v in s.items()}}
+    count = torch.tensor(len(train_nodes(own)))
+    sizes = {"num_examples": count, "num_clients": torch.tensor(1)}
+    message = {"model": theta, "gradient": {n: 0.5 * v for n, v in s.items()}, **sizes}
     _, context = receive_as_a_run(method, message, {"drift": h, "own": s}, own)
     if build is feddyn:
         shift = ALPHA / 2 * dot(theta, theta)  # the constant that the authors leave out

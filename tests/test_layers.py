@@ -135,6 +135,7 @@ OTHER: dict[str, Any] = {
     "costs": lambda message: {},
     "onward": ("secure",),
     "account": lambda inbox, state: state,
+    "joining": fgl.federation.Joining(lambda graph: {}, lambda inbox, state: (inbox.sent, state)),
 }
 
 

@@ -201,7 +201,7 @@ def test_fedavg_names_everything() -> None:
         "max_change",
         "layers",
     ]
-    shared += ["own", "models", "costs", "onward", "account"]
+    shared += ["own", "models", "costs", "onward", "account", "joining"]
     assert [f.name for f in fields(Method) if f.default is not MISSING] == shared
     with pytest.raises(TypeError, match="missing 7 required positional arguments"):
         Method(model())  # type: ignore[call-arg]

@@ -23,6 +23,7 @@ from .method.checks import check_keys, check_model, first_not_finite
 from .method.compose import (
     check_averages,
     check_model_alone,
+    check_no_joining,
     check_one_architecture,
     layer,
     refuse,
@@ -40,7 +41,7 @@ from .method.fedavg import (
 )
 from .method.inbox import Broadcast, Inbox, changed_messages, one_for_all
 from .method.message import Message, Params, leaves, num_bytes
-from .method.method import Evaluate, Loss, Method, OptimizerFactory, State, Training, Watch
+from .method.method import Evaluate, Joining, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
 from .method.sums import OfSums
@@ -88,6 +89,7 @@ __all__ = [
     "Executor",
     "Here",
     "Inbox",
+    "Joining",
     "Limits",
     "Loop",
     "Loss",
@@ -118,6 +120,7 @@ __all__ = [
     "check_keys",
     "check_model",
     "check_model_alone",
+    "check_no_joining",
     "check_one_architecture",
     "check_whole",
     "checked",

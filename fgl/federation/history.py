@@ -43,6 +43,7 @@ class Round:
             trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
             was set.
         bytes_down, bytes_up: size of the messages to and from the clients, without malformed ones.
+            In round 0 `bytes_up` also counts what all clients said when they joined.
         seconds: time from the broadcast to the end of evaluation; ignored when rounds are compared.
         metrics: the metrics from `evaluate`, `score` and `watch`.
 

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..seeds import fold_in
@@ -18,7 +18,8 @@ from .gate.limits import Limits
 from .gate.losses import mean_loss
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
-from .method.inbox import Inbox
+from .method.fedavg import accept_all
+from .method.inbox import Broadcast, Inbox
 from .method.message import Message, compact, num_bytes
 from .method.method import Evaluate, Method, State, Watch
 from .participants import participants
@@ -63,6 +64,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         fold_in(plan.seed, index // method.exchange, "who"),
     )
     record = Round(index, who)
+    if method.joining is not None and not result.history:
+        record.bytes_up = join(method, executor, result, plan)
     for client in who:
         record.bytes_down += num_bytes(result.outbox[client])
         if drops(plan, index, client):
@@ -102,6 +105,30 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     return record
 
 
+def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
+    """Ask every client what it says before the first round; updates outbox and state of `result`.
+
+    Returns:
+        Bytes of the clients' messages.
+    """
+    assert method.joining is not None
+    everybody = list(range(executor.num_clients))
+    asked = Result(Broadcast({}, len(everybody)), result.server_state, {}, [])
+    record, answers = Round(0, everybody), dict(executor.join())
+    plain = replace(method, accept=accept_all, ragged=(), max_examples=method.joining.max_examples)
+    messages, refused = _uploads(plain, answers, asked, record, plan, executor.elsewhere)
+    record.dropped |= {client: reason(error) for client, error in refused.items()}
+    for client, why in sorted(record.dropped.items()):
+        warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=4)
+    if not messages:
+        raise _nobody(record, " when clients join")
+    inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
+    with stage(plan.seed, 0, None, "welcome"):
+        outbox, result.server_state = method.joining.welcome(inbox, result.server_state)
+    result.outbox = _merged(result.outbox, outbox)
+    return record.bytes_up
+
+
 def _uploads(
     method: Method,
     answers: Mapping[int, Answer],
@@ -122,7 +149,7 @@ def _uploads(
     votes = _most_counted(result)
     sifted = sift(method, came, result.outbox, result.server_state, result.form, votes, plan.limits)
     result.form, record.copies = sifted.form, sifted.copied
-    record.bytes_up = sum(num_bytes(came[k]) for k in came if k not in sifted.malformed)
+    record.bytes_up += sum(num_bytes(came[k]) for k in came if k not in sifted.malformed)
     own = not votes and not elsewhere
     mistaken = own or len(sifted.malformed) > 1  # one alone can be hostile
     fails = not sifted.taken and all(

@@ -40,13 +40,15 @@ def feddc(
       ``theta^t`` (``"gradient"``), as in `scaffold`.
 
     The server makes ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``, as FedDyn's, and adds
-    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, n is their
-    mean.
+    ``1 / K sum_S n_k / n (change of s_k)`` to ``s``. A client has n_k training examples, n is the
+    mean of all clients', which they say before the first round (`fgl.federation.Joining`). At a
+    fixed point ``s = 1 / K sum_k n_k / n s_k = 0`` and ``sum_k h_k = 0``, so the examples of all
+    clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code with plain SGD, whose trajectory this is, but for four things. The server
-    tells n from the second round on, and in the first ``n_k = n``. S is a client's own number of
-    steps; there the mean client's. Clients use theta; the authors report two means of the
-    clients' models beside it. A gradient is clipped only where `fedavg` says so; there at 10.
+    As the authors' code with plain SGD, whose trajectory this is, but for three things. S is a
+    client's own number of steps; there the mean client's. Clients use theta; the authors report two
+    means of the clients' models beside it. A gradient is clipped only where `fedavg` says so; there
+    at 10.
 
     Args:
         fedavg: what clients train; its server averages.
@@ -61,7 +63,9 @@ def feddc(
 
     Example:
         >>> method = feddc(fgl.fedavg(torch.nn.Linear(1, 1)))
-        >>> _, context = method.receive({"model": method.initial()}, {}, None)
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0).long())
+        >>> sizes = {"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}
+        >>> _, context = method.receive({"model": method.initial(), **sizes}, {}, graph)
         >>> list(context)
         ['model', 'drift', 'share', 'own', 'common']
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,16 +15,20 @@ from ..checks import check_weight
 from ..federation import (
     Broadcast,
     Inbox,
+    Joining,
     Message,
     Method,
     Params,
     State,
+    changed_messages,
     check_averages,
     check_model_alone,
     layer,
     trainable,
 )
 from ..graph import Graph
+
+SIZES = ("num_examples", "num_clients")  # what the server knows of all clients, and tells them
 
 
 @layer
@@ -32,14 +37,15 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
 
     Client k minimises ``loss + alpha_k <h_k, theta> + alpha_k / 2 ||theta - theta^t||^2``. Here
     ``h_k = sum (theta_k - theta^t)`` over its rounds, which is the paper's ``-g_k / alpha``, and
-    ``alpha_k = alpha n / n_k``, n_k being its training examples and n their mean. The server makes
+    ``alpha_k = alpha n / n_k``, n_k being its training examples and n the mean of all clients',
+    which they say before the first round (`fgl.federation.Joining`). The server makes
     ``theta^{t+1} = mean_S theta_k + 1 / K sum_k h_k``: S are the participants, who weigh the same,
-    and K counts all clients.
+    and K counts all clients. At a fixed point ``n_k grad_k = -alpha n h_k`` and ``sum_k h_k = 0``,
+    so the examples of all clients together have gradient 0, whoever takes part in a round.
 
-    As the authors' code, whose trajectory this is, but for three things. The server tells n from
-    the second round on, of the last round's participants, and in the first ``alpha_k = alpha``.
-    Clients use theta; the authors' plots show the mean of all clients' models. A gradient is
-    clipped only where `fedavg` says so; there at 10.
+    As the authors' code, whose trajectory this is, but for two things. Clients use theta; the
+    authors' plots show the mean of all clients' models. A gradient is clipped only where `fedavg`
+    says so; there at 10.
 
     Args:
         fedavg: what clients train; its server averages.
@@ -51,10 +57,13 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
 
     Example:
         >>> method = feddyn(fgl.fedavg(torch.nn.Linear(1, 1)), penalty=0.1)
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0).long())
         >>> drift = {"weight": torch.ones(1, 1), "bias": torch.ones(1)}
-        >>> _, context = method.receive({"model": method.initial()}, {"drift": drift}, None)
+        >>> sizes = {"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}
+        >>> message = {"model": method.initial(), **sizes}
+        >>> _, context = method.receive(message, {"drift": drift}, graph)
         >>> context["drift"]["weight"], context["share"]
-        (tensor([[1.]]), tensor(1.))
+        (tensor([[1.]]), tensor(1.5000))
 
     Source: Acar et al. 2021, https://arxiv.org/abs/2111.04263;
     https://github.com/alpemreacar/FedDyn
@@ -73,7 +82,7 @@ def feddyn(fedavg: Method, *, penalty: float = 0.01) -> Method:
 
 
 def drifting(fedavg: Method, name: str) -> Method:
-    """What FedDyn and FedDC have in common: drift, who weighs how much, and the server's mean.
+    """The parts that FedDyn and FedDC share: sizes when clients join, drift, and the server's mean.
 
     A client keeps ``h_k``, its drift, and its context has it beside its share ``n_k / n``.
 
@@ -117,30 +126,55 @@ def drifting(fedavg: Method, name: str) -> Method:
         drift = {key: before.get(key, 0) + share * moved[key] for key in moved if key in names}
         drift = {key: value.to(models[key]) for key, value in drift.items()}
         new = {key: value + drift[key] if key in drift else value for key, value in models.items()}
-        message: Message = {"model": new, "num_examples": count.sum()}
-        message["num_clients"] = (count > 0).sum()
+        message: Message = {"model": new, **{key: state[key] for key in SIZES if key in state}}
         return Broadcast(message, inbox.num_clients), {**state, "model": new, "drift": drift}
 
-    return replace(fedavg, receive=receive, send=send, aggregate=aggregate)
+    # A bound of 1 says that all have one weight, as GraphFL's clients, and bounds no size.
+    most = fedavg.max_examples if fedavg.max_examples > 1 else math.inf
+    joining = Joining(say_size, add_sizes, max_examples=most)
+    return replace(fedavg, receive=receive, send=send, aggregate=aggregate, joining=joining)
+
+
+def say_size(graph: Graph) -> Message:
+    """A client's number of training examples, int64, which it says when it joins."""
+    return {"num_examples": torch.tensor(graph.num_train)}
+
+
+def add_sizes(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+    """Add the clients' examples, and the number of clients that have one, to messages and state."""
+    count = inbox.stack("num_examples")
+    # If all who joined have no example, a share of a later client is its number of examples.
+    total, clients = count.sum().clamp(min=1), (count > 0).sum().clamp(min=1)
+    sizes = dict(zip(SIZES, (total, clients), strict=True))
+    outbox = changed_messages(inbox.sent, lambda message: {**message, **sizes})
+    return outbox, {**state, **sizes}
 
 
 def share_of(message: Mapping[str, Any], graph: Graph) -> Tensor:
-    """A client's training examples over the mean of last round's participants; 1 where unknown.
+    """A client's training examples over the mean of all clients.
 
     Args:
-        message: the server's, with the number of these examples and of these participants.
+        message: the server's, with the number of these examples and of these clients.
         graph: the client's.
 
     Returns:
-        float64 scalar, above 0: 1 also for a client without an example.
+        float64 scalar, above 0: 1 for a client without an example.
+
+    Raises:
+        ValueError: if the message lacks a number: a run adds them when clients join.
 
     Example:
         >>> graph = fgl.Graph(torch.eye(3), torch.zeros(2, 0).long())
-        >>> message = {"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}
-        >>> share_of(message, graph), share_of({}, graph)
-        (tensor(1.5000, dtype=torch.float64), tensor(1., dtype=torch.float64))
+        >>> share_of({"num_examples": torch.tensor(4), "num_clients": torch.tensor(2)}, graph)
+        tensor(1.5000, dtype=torch.float64)
     """
-    if "num_examples" not in message or not graph.num_train:
+    missing = [key for key in SIZES if key not in message]
+    if missing:
+        raise ValueError(
+            f"Expected message to have {missing}, which the server knows when all clients have "
+            f"joined (Method.joining), but got {list(message)}"
+        )
+    if not graph.num_train:
         return torch.ones((), dtype=torch.float64)
     total, clients = message["num_examples"], message["num_clients"]
     share: Tensor = graph.num_train * clients.double() / total.double()

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ..federation import Inbox, Message, Method, Params, State, check_model_alone, layer
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_model_alone,
+    check_no_joining,
+    layer,
+)
 from ..graph import Graph
 
 
@@ -20,7 +29,7 @@ def local(fedavg: Method) -> Method:
         fedavg: what clients train, and how.
 
     Raises:
-        ValueError: if clients train more than the model.
+        ValueError: if clients train more than the model, or say something when they join.
 
     Example:
         >>> method = local(fgl.fedavg(torch.nn.Linear(1, 1)))
@@ -31,6 +40,7 @@ def local(fedavg: Method) -> Method:
     """
 
     check_model_alone(fedavg, "local")
+    check_no_joining(fedavg, "local", "a client alone says nothing and hears of nobody")
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         return fedavg.receive(with_own(message, state), state, graph)

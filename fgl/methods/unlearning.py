@@ -55,7 +55,13 @@ def retrained(fedavg: Method, *, client: int) -> Method:
         others = without(inbox, client)
         return fedavg.aggregate(others, state) if others else ({}, state)
 
-    return replace(fedavg, aggregate=aggregate)
+    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        assert fedavg.joining is not None
+        others = without(inbox, client)
+        return fedavg.joining.welcome(others, state) if others else (inbox.sent, state)
+
+    joining = fedavg.joining and replace(fedavg.joining, welcome=welcome)
+    return replace(fedavg, aggregate=aggregate, joining=joining)
 
 
 @layer

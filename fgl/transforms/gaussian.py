@@ -12,13 +12,23 @@ from typing import Any
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..federation import (
+    Inbox,
+    Message,
+    Method,
+    Params,
+    State,
+    check_no_joining,
+    layer,
+    trainable,
+)
 from ..graph import Graph
 from ..privacy import clip, gaussian, on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
 from .robust import robust
 
+NO_NOISE = "what they say would leave them without noise"
 PROTECTS_NOTHING = (
     "Expected noise of the operating system, but got unprotected=True: noise is drawn from the "
     "run's seed, so that it can be repeated, and subtracted. This run protects nothing"
@@ -65,6 +75,7 @@ def local_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
+    check_no_joining(method, "local_gaussian", NO_NOISE)
     base, names = clipped(method, length=length), trainable(method)
     sigma = 2 * length * noise_multiplier
 
@@ -122,6 +133,7 @@ def central_gaussian(
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
+    check_no_joining(method, "central_gaussian", NO_NOISE)
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:

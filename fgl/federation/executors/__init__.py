@@ -64,6 +64,10 @@ class Executor(Protocol):
         """The clients' states; a client that never took part has none."""
         ...
 
+    def join(self) -> Iterable[tuple[int, Answer]]:
+        """Ask every client what the method's `joining` says: their answers, in any order."""
+        ...
+
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterable[tuple[int, Answer]]:

@@ -64,6 +64,14 @@ class Loop:
         self._score = score
         self._new: dict[int, State] = {}
 
+    def join(self) -> list[tuple[int, Answer]]:
+        assert self.method.joining is not None
+        answers = []
+        for client, graph in self.clients.items():
+            with stage(self.seed, 0, client, "join"):
+                answers.append((client, Answer(self.method.joining.say(graph))))
+        return answers
+
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> list[tuple[int, Answer]]:

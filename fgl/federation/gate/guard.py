@@ -42,7 +42,8 @@ def checked(method: Method) -> Method:
       a state, both finite and not far larger than before (else `Diverged`), and changes neither
       the uploads nor its old state;
     - `deploy` returns a complete model and changes nothing;
-    - `account` returns a state and changes nothing.
+    - `account` returns a state and changes nothing;
+    - `joining` says a message, and makes an outbox and a state of all of them.
 
     `unchanged` notices changes during local training, and `OwnTensors` a client that overwrites
     another's tensors. Only changes that torch counts are noticed, not those through ``.data`` or
@@ -98,8 +99,28 @@ def checked(method: Method) -> Method:
         check_message(new, name="state")
         return new
 
+    def say(graph: Graph) -> Message:
+        assert method.joining is not None
+        message = method.joining.say(graph)
+        check_message(message)
+        return message
+
+    def welcome(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
+        assert method.joining is not None
+        with unchanged(*inbox.values(), *inbox.sent.values(), state):
+            received = method.joining.welcome(inbox, state)
+        outbox, new = pair(received, "welcome", "outbox, state")
+        check_message(new, name="state")
+        _check_outbox(outbox, inbox, template, method.max_change)
+        return outbox, new
+
     guarded: dict[str, Any] = {"receive": receive, "send": send, "aggregate": aggregate}
     guarded |= {} if method.account is None else {"account": account}
+    guarded |= (
+        {}
+        if method.joining is None
+        else {"joining": replace(method.joining, say=say, welcome=welcome)}
+    )
     return replace(method, **guarded, deploy=deploy)
 
 

@@ -181,6 +181,27 @@ def check_model_alone(method: Method, outer: str) -> None:
         )
 
 
+def check_no_joining(method: Method, outer: str, why: str) -> None:
+    """Raise if clients say something before the first round (`Method.joining`).
+
+    Args:
+        method: what `outer` is given.
+        outer: the name of the builder that asks.
+        why: the reason, as a clause of the error.
+
+    Raises:
+        ValueError: if the method has a `joining`.
+
+    Example:
+        >>> check_no_joining(fgl.fedavg(torch.nn.Linear(1, 1)), "local", "nobody would answer")
+    """
+    if method.joining is not None:
+        raise ValueError(
+            f"Expected {outer} to be given a method whose clients say nothing when they join, but "
+            f"got {method}: {why}"
+        )
+
+
 def check_one_architecture(method: Method, outer: str) -> None:
     """Raise if clients have models of their own: `outer` would take their parts for the server's.
 

@@ -110,6 +110,32 @@ class Training:
             raise ValueError(f"Expected max_grad_norm to be > 0, but got {self.max_grad_norm}")
 
 
+@dataclass(frozen=True)
+class Joining:
+    """What every client says once, before the first round, and what the server makes of it.
+
+    All clients are asked, also those that the first round leaves out. So a method knows a number of
+    all clients, such as their mean number of examples, before anybody trains. A client that does
+    not answer, as over a network, takes part in the rounds all the same.
+
+    Args:
+        say: ``(graph) -> message``, what a client says; its bytes count in the first round.
+        welcome: ``(inbox, state) -> outbox, state``, the server's part, as `Method.aggregate`.
+            ``inbox.sent`` are the messages of the first round, which the outbox replaces.
+        max_examples: largest ``"num_examples"`` that a client can say; a client that says more is
+            not heard. Default no bound.
+
+    Example:
+        >>> joining = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1))).joining
+        >>> joining.say(fgl.Graph(torch.ones(3, 1), torch.zeros(2, 0).long()))
+        {'num_examples': tensor(3)}
+    """
+
+    say: Callable[[Graph], Message]
+    welcome: Aggregate
+    max_examples: float = math.inf
+
+
 @dataclass(frozen=True, repr=False)
 class Method:
     """A federated method: what clients minimise, receive and send, and how the server aggregates.
@@ -176,6 +202,7 @@ class Method:
             nothing; the inbox is empty and knows who was asked. A method has one if what its server
             makes contains noise. A checkpoint is then written before anybody sees a round, so that
             a resumed run shows the same and draws no other noise.
+        joining: what every client says before the first round; default nothing.
 
     Raises:
         TypeError: if `own` is a string.
@@ -211,6 +238,7 @@ class Method:
     costs: Costs = field(default=without_noise, compare=False)
     onward: Collection[str] = field(default=(), compare=False)
     account: Account | None = field(default=None, compare=False)
+    joining: Joining | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         check_count(exchange=self.exchange, participants=self.participants)

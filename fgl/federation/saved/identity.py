@@ -30,6 +30,7 @@ NOT_FIELDS = (
     "costs",
     "onward",
     "account",
+    "joining",
 )
 
 
@@ -52,6 +53,7 @@ def identity(
         **({"costs": _full_name(method.costs)} if method.costs is not without_noise else {}),
         **({"onward": described(method.onward)} if method.onward else {}),
         **({"account": _full_name(method.account)} if method.account is not None else {}),
+        **({"joining": _full_name(method.joining.say)} if method.joining is not None else {}),
         **({"participants": method.participants} if method.participants > 1 else {}),
         "seed": seed,
         "participation": participation,

@@ -16,6 +16,7 @@ from ...federation import (
     Params,
     Ragged,
     State,
+    check_no_joining,
     check_one_architecture,
     layer,
     trainable,
@@ -25,7 +26,7 @@ from ...graph import Graph
 from ...privacy import clip, clipped_gradient, gaussian, on_grid
 from ...privacy.gaussian import seed_from_system, uniform
 from ..clipped import clipped
-from ..gaussian import local_noise, noise_source
+from ..gaussian import NO_NOISE, local_noise, noise_source
 from .examples import LOG, Unseen, alone, check_alone, check_method, like_row, of_row, usable
 
 LONG = 1e18  # no update is so long: it is the examples that are clipped, not the client
@@ -103,6 +104,7 @@ def per_example_gaussian(
     check_count(num_steps=num_steps)
     check_one_architecture(method, "per_example_gaussian")
     check_method(method)
+    check_no_joining(method, "per_example_gaussian", NO_NOISE)
     names, sigma = trainable(method), length * noise_multiplier
     initial = {**method.initial(), **method.personal}
     zeros = {n: torch.zeros_like(initial[n], dtype=torch.float64) for n in initial if n in names}

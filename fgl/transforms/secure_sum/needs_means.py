@@ -71,6 +71,8 @@ def why_not_means(method: Method, equally: tuple[str, ...] = ()) -> list[str]:
         why.append("its accept looks at each upload, and masked ones look all alike")
     if method.exchange > 1:
         why.append(f"its own exchange takes {method.exchange} rounds")
+    if method.joining is not None:
+        why.append("its clients say something when they join, which no sum hides")
     if sums:  # it sees nothing else
         return why
     uploads, means, sent = _uploads(method, equally)

@@ -17,7 +17,7 @@ from ....checks import check_number
 from ....graph import Graph
 from ...gate.guard import checked
 from ...method.message import Message, to
-from ...method.method import Method, State
+from ...method.method import Method, State, without_noise
 from ...saved.identity import identity
 from ...training.train import in_mode
 from .. import Answer, Value
@@ -219,6 +219,33 @@ def answer(
     charged = ledger.paid(asked)
     client_answer.paid = charged if charged > 1 else 0  # a plain first answer has no more fields
     return client_answer, bool(state)
+
+
+def joined(
+    method: Method, graph: Graph, note: Note, shelf: Shelf, ledger: Ledger | None = None
+) -> Answer:
+    """What a client says before the first round; it has no noise, and nothing is stored of it.
+
+    Raises:
+        ValueError: if the ledger's budget does not afford it.
+
+    Example:
+        >>> import tempfile
+        >>> from fgl.federation.executors.remote.shelf import StateFolder
+        >>> method = fgl.methods.feddyn(fgl.fedavg(torch.nn.Linear(1, 1)))
+        >>> graph = fgl.Graph(torch.eye(1), torch.zeros(2, 0).long())
+        >>> note, shelf = Note(7, 0, 0, 1, -1), StateFolder(tempfile.mkdtemp(), 7, 1)
+        >>> joined(method, graph, note, shelf).message
+        {'num_examples': tensor(1)}
+    """
+    if method.joining is None:
+        raise Refusal(f"Expected a method whose clients are asked when they join, but got {method}")
+    ledger = Ledger(None, {}) if ledger is None else ledger
+    ledger.check(without_noise({}))
+    with _loop(method, graph, note, shelf) as loop:
+        ((_, client_answer),) = loop.join()
+    ledger.charge(without_noise({}), num_bytes=len(pack(client_answer.message or {})))
+    return client_answer
 
 
 class _Reply(NamedTuple):

@@ -99,6 +99,11 @@ class RemoteClients:
         self._keeps: dict[int, bool] = {}
         self._times: Mapping[int, int] = {}  # how often each client was asked the last question
 
+    def join(self) -> Iterator[tuple[int, Answer]]:
+        everybody: dict[int, Message] = {client: {} for client in range(self.num_clients)}
+        for client, content in self._ask("query.join", 0, everybody).items():
+            yield client, self._answer(0, client, content)
+
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> Iterator[tuple[int, Answer]]:

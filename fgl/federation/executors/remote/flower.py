@@ -18,6 +18,7 @@ from ....graph import Graph
 from ...method.message import Message as Sent
 from ...method.message import leaves, to
 from ...method.method import Method, State, without_noise
+from .. import Answer
 from ..loop import Score
 from .client import (
     Note,
@@ -25,6 +26,7 @@ from .client import (
     answer,
     check_agreement,
     check_approved,
+    joined,
     plan,
     scores,
 )
@@ -81,13 +83,11 @@ def client_app(
 
     def train(message: Message, context: Context) -> Message:
         with _asked(build, message, context) as (method, graph, note, sent, shelf, ledger):
-            made, keeps = answer(method, graph, note, sent, shelf, ledger)
-        said = {"keeps": keeps, "num_examples": made.num_examples, "losses": made.losses}
-        said |= {"paid": made.paid} if made.paid else {}
-        one = "packed" in message.content.array_records["message"]
-        sent = made.message or {}
-        said |= {**note._asdict(), "names": json.dumps(names(sent))}
-        return Message(_records(said, _arrays(sent, per_tensor=not one)), reply_to=message)
+            return _answered(message, note, *answer(method, graph, note, sent, shelf, ledger))
+
+    def join(message: Message, context: Context) -> Message:
+        with _asked(build, message, context) as (method, graph, note, _, shelf, ledger):
+            return _answered(message, note, joined(method, graph, note, shelf, ledger), False)
 
     def evaluate(message: Message, context: Context) -> Message:
         if score is None:
@@ -111,9 +111,19 @@ def client_app(
 
     app = ClientApp(mods=[telling])
     app.query()(query)
+    app.query("join")(join)
     app.train(mods=list(mods))(train)
     app.evaluate()(evaluate)
     return app
+
+
+def _answered(question: Message, note: Note, made: Answer, keeps: bool) -> Message:
+    """The reply with a client's message, in one array if the question came in one."""
+    one, sent = "packed" in question.content.array_records["message"], made.message or {}
+    said = {"keeps": keeps, "num_examples": made.num_examples, "losses": made.losses}
+    said |= {"paid": made.paid} if made.paid else {}
+    said |= {**note._asdict(), "names": json.dumps(names(sent))}
+    return Message(_records(said, _arrays(sent, per_tensor=not one)), reply_to=question)
 
 
 def _built(build: Build, context: Context) -> tuple[Method, Graph, int, Mapping[str, Any]]:

@@ -1,0 +1,142 @@
+"""Joining: what all clients say before the first round, in each executor; who is not heard."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from by_loops import apart, clients, plain, train_nodes
+from flower_grid import Grid, apps
+from flwr.app import Error, Message
+
+import fgl
+from fgl.federation import Flower, Joining
+from fgl.methods import feddc, feddyn, fedprox, local, retrained
+from fgl.transforms import central_gaussian, local_gaussian, secure_sum
+
+SIZES = (12, 20, 15, 33)
+
+
+def sizes(own: list[fgl.Graph]) -> list[int]:
+    return [len(train_nodes(each)) for each in own]
+
+
+def told(result: fgl.Result) -> tuple[int, int]:
+    message: Any = result.outbox[0]
+    return int(message["num_examples"]), int(message["num_clients"])
+
+
+def asked(method: fgl.Method, calls: list[int]) -> fgl.Method:
+    """The method, with a note of the size of each client that is asked."""
+    joining: Any = method.joining
+
+    def say(graph: fgl.Graph) -> Any:
+        calls.append(len(train_nodes(graph)))
+        return joining.say(graph)
+
+    return replace(method, joining=replace(joining, say=say))
+
+
+def test_all_are_asked_once_whoever_takes_part(tmp_path: Path) -> None:
+    own, calls = clients(SIZES), []
+    method = asked(feddyn(plain(steps=1)), calls)
+    options: Any = {"participation": 0.5, "checkpoint": tmp_path, "clients_at_once": 1}
+    fgl.run(method, own, num_rounds=1, **options)
+    result = fgl.run(method, own, num_rounds=3, **options)  # goes on, and asks nobody again
+    assert calls == sizes(own)
+    assert told(result) == (sum(calls), len(own))
+    upload = sum(t.numel() for t in plain().initial().values()) * 8 + 8
+    assert [r.bytes_up for r in result.history] == [2 * upload + 8 * 4, 2 * upload, 2 * upload]
+    other = fgl.run(method, own[1:], num_rounds=1, start=None, clients_at_once=1)
+    assert told(other) == (sum(sizes(own)[1:]), 3)
+    begun = replace(other, client_states={})
+    again = fgl.run(method, own[:3], num_rounds=1, start=begun, clients_at_once=1)
+    assert told(again) == (sum(sizes(own)[:3]), 3)  # other clients than those before
+
+
+@pytest.mark.parametrize("build", [feddyn, feddc])
+def test_over_flower_and_in_a_batch_as_in_the_loop(build: Any) -> None:
+    own, method = clients(SIZES), build(plain(steps=1), penalty=0.3)
+    how: Any = {"num_rounds": 3, "participation": 0.5}
+    one = fgl.run(method, own, clients_at_once=1, **how)
+    place = Flower(Grid(apps(method, own)), num_clients=4, poll=0.0)  # type: ignore[arg-type]
+    flower = fgl.run(method, on=place, **how)
+    batch = fgl.run(method, own, clients_at_once="all", **how)
+    assert apart(one.outbox[0]["model"], flower.outbox[0]["model"]) == 0
+    assert apart(one.outbox[0]["model"], batch.outbox[0]["model"]) < 1e-12
+    assert one.history[0].bytes_up == flower.history[0].bytes_up == batch.history[0].bytes_up
+
+
+def test_who_does_not_answer_or_says_too_much_is_not_heard() -> None:
+    own = clients(SIZES)
+    base = replace(plain(steps=1), max_examples=max(sizes(own)))
+    method = feddyn(base)
+
+    def lost(kind: str, node: int, times: int, reply: Message) -> Message | Error:
+        return Error(2, "gone") if (kind, node) == ("query.join", 102) else reply
+
+    def say(graph: fgl.Graph) -> Any:
+        count = len(train_nodes(graph))
+        return {"num_examples": torch.tensor(10**9 if count == sizes(own)[0] else count)}
+
+    lying = replace(method, joining=replace(method.joining, say=say))
+    place = Flower(Grid(apps(lying, own), lost), num_clients=4, poll=0.0, timeout=0.5)  # type: ignore[arg-type]
+    with pytest.warns(UserWarning) as seen:
+        result = fgl.run(lying, on=place, num_rounds=1)
+    texts = [str(each.message) for each in seen]
+    assert sum("client 0, when it joins" in text and "1e+09" in text for text in texts) == 1
+    assert sum("client 2, when it joins" in text for text in texts) == 1
+    assert told(result) == (sizes(own)[1] + sizes(own)[3], 2)
+    assert result.history[0].dropped == {}  # both take part in the rounds
+
+
+def test_nobody_joins() -> None:
+    own, method = clients(SIZES), feddyn(plain(steps=1))
+
+    def lost(kind: str, node: int, times: int, reply: Message) -> Message | Error:
+        return Error(2, "gone") if kind == "query.join" else reply
+
+    place = Flower(Grid(apps(method, own), lost), num_clients=4, poll=0.0, timeout=0.2)  # type: ignore[arg-type]
+    with warnings.catch_warnings(), pytest.raises(RuntimeError, match="when clients join"):
+        warnings.simplefilter("ignore")
+        fgl.run(method, on=place, num_rounds=1)
+
+
+def test_a_client_that_is_forgotten_does_not_say_its_size() -> None:
+    own = clients(SIZES)
+    method = retrained(feddyn(plain(steps=1)), client=1)
+    result = fgl.run(method, own, num_rounds=1, clients_at_once=1)
+    assert told(result) == (sum(sizes(own)) - sizes(own)[1], 3)
+
+
+def test_a_mistake_of_say_is_the_methods() -> None:
+    own, method = clients(SIZES), feddyn(plain(steps=1))
+    wrong: Any = Joining(lambda graph: {"num_examples": graph.num_train}, lambda inbox, state: None)
+    with pytest.raises(TypeError, match="Round 0, client 0, join: .*num_examples.*int"):
+        fgl.run(replace(method, joining=wrong), own, num_rounds=1, clients_at_once=1)
+    joining: Any = replace(method.joining, welcome=wrong.welcome)
+    with pytest.raises(TypeError, match="Round 0, server, welcome: .*outbox, state"):
+        fgl.run(replace(method, joining=joining), own, num_rounds=1, clients_at_once=1)
+
+
+def test_without_the_sizes_a_client_says_so() -> None:
+    method = feddyn(plain())
+    with pytest.raises(ValueError, match="num_examples.*Method.joining"):
+        method.receive({"model": method.initial()}, {}, clients()[0])
+
+
+@pytest.mark.parametrize("build", [feddyn, feddc])
+def test_what_leaves_before_the_noise_is_refused(build: Any) -> None:
+    method, noise = build(plain()), {"length": 1.0, "noise_multiplier": 1.0}
+    for outer, call in {
+        "local_gaussian": lambda: local_gaussian(method, **noise),
+        "central_gaussian": lambda: central_gaussian(fedprox(method, mu=0.1), **noise),
+        "secure": lambda: secure_sum(method, threshold=3),
+        "local": lambda: local(method),
+    }.items():
+        with pytest.raises(ValueError, match=f"{outer}.*say"):
+            call()
