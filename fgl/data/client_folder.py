@@ -16,6 +16,7 @@ from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..graph.arguments import takes_graph
 from ..graph.fields import present
+from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix
 from .download import replacing
 
@@ -78,6 +79,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     return folder
 
 
+@typed
 def open_client(
     folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
 ) -> Graph:

@@ -24,6 +24,7 @@ from ..federation import (
     training_examples,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
@@ -33,6 +34,7 @@ from .settings import Setting, setting
 from .task import Local, Task, bounded, own_node_mask, weighed_equally
 
 
+@typed
 def ego_node_task(
     clients: Sequence[Graph],
     test: Graph,

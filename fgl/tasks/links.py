@@ -17,6 +17,7 @@ from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairs
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import VGAE
 from .disjoint import Disjoint, encoded, noise, task_of
 from .scores import link_scores
@@ -24,6 +25,7 @@ from .settings import setting
 from .task import Local, Task
 
 
+@typed
 def link_task(
     splits: Sequence[EdgeSplit],
     model: VGAE,

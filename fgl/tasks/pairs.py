@@ -30,6 +30,7 @@ from ..federation import (
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..graph.facts import answered
+from ..kinds import typed
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
 from .scores import node_scores, validation
@@ -39,6 +40,7 @@ from .task import Local, Task, bounded
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
 
+@typed
 def pair_task(
     clients: Sequence[Graph],
     model: nn.Module,

@@ -24,6 +24,7 @@ from ..federation import (
     training_examples,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..sampler import NeighbourSampler, check_fanouts
 from ..targets import CLASSES, Target
 from ..transfer import to_device
@@ -34,6 +35,7 @@ from .task import Local, Task, bounded
 from .unseen import with_unseen
 
 
+@typed
 def sampled_node_task(
     whole: Graph,
     clients: Sequence[Graph],

@@ -13,6 +13,7 @@ import torch
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, State, layer, trainable
 from ..graph import Graph
+from ..kinds import typed
 from ..privacy import clip, epsilon, gaussian, on_grid
 from .clipped import added, clipped
 from .robust import robust
@@ -139,6 +140,7 @@ def central_gaussian(
     return counted(made, noise_multiplier=multiplier, delta=delta)
 
 
+@typed
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from ...graph import Graph
+from ...kinds import typed
 from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
 from .parsing import read_json
@@ -19,6 +20,7 @@ from .paths import need
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
 
+@typed
 def read_wiki_cs(folder: str | os.PathLike[str], *, split: int = 0) -> Graph:
     """The graph in ``data.json`` of Wiki-CS, with the masks of one of its splits.
 

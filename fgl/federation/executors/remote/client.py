@@ -15,6 +15,7 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
+from ....predict import OtherWidth, predict
 from ...gate.guard import checked
 from ...method.message import Message, to
 from ...method.method import Method, State
@@ -85,6 +86,32 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     text = re.sub(r" #[0-9a-f]{16}", "", json.dumps(said))  # of tensors that may be a client's own
     agreed: dict[str, Any] = json.loads(text)
     return agreed
+
+
+@torch.no_grad()
+def check_width(method: Method, graph: Graph, client: int) -> None:
+    """Refuse a client whose number of features the model does not take.
+
+    Raises:
+        Refusal: with the number of features.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
+        >>> check_width(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), graph, 4)
+        Traceback (most recent call last):
+        fgl.federation.executors.remote.problems.Refusal: Expected client 4 to have as many ...
+    """
+    model = method.model_of(graph)
+    try:
+        with torch.random.fork_rng([]), in_mode(model, False):
+            predict(model, model.state_dict(), graph)
+    except OtherWidth as error:
+        raise Refusal(
+            f"Expected client {client} to have as many features as {type(model).__name__} takes, "
+            f"but got {graph.num_features}"
+        ) from error
+    except Exception:  # a model that is called otherwise: training says what is wrong
+        return
 
 
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
