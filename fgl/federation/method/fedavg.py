@@ -132,9 +132,9 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
         )
     name, y = type(model).__name__, graph.y
     if y is not None and output.dim() and len(output) != len(y):
-        pool = ": pool them, as fgl.nn.GIN or torch_geometric.nn.global_add_pool(x, batch) does"
+        pool = ": pool them, as fgl.nn.GIN, or PyG's global_add_pool(x, batch), does"
         raise ValueError(
-            f"Expected the model to give a row for each of {len(y)} examples, but got {len(output)} "
+            f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
             f"rows of {name}{pool if graph.batch is not None else ''}"
         )
     if target == CLASSES and output.dim() != 2:
