@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from .graph import EDGE_FIELDS, Graph
+from .kinds import check_kind
 
 OF_NODES = ("node_type", "edge_label_index", "node_mask", "train_mask", "train_labels")
 FIELDS = (*EDGE_FIELDS, *OF_NODES)
@@ -175,6 +176,8 @@ def predict(
         >>> predict(model, dict(model.named_parameters()), graph).shape
         torch.Size([2, 3])
     """
+    check_kind("model", model, nn.Module)
+    check_kind("graph", graph, Graph)
     model = stand_in(model)
     read = reads(model)
     if read.alone:
@@ -190,16 +193,42 @@ def predict(
     call = partial(functional_call, model, params, tie_weights=tie_weights)  # type: ignore[arg-type]
     try:
         return _called(call, model, read, graph, options)
-    except (RuntimeError, ValueError) as error:
-        _explain(error, model, read, graph)
+    except FOREIGN as error:
+        _check_width(error, model, graph)
+        if not str(error).startswith(("Expected", "Round")):
+            _explain(error, model, read, graph, options)
         raise
 
 
-def _explain(error: Exception, model: nn.Module, read: Reads, graph: Graph) -> None:
-    """Raise a sentence for an error of a forward, where its words tell the mistake."""
+class OtherWidth(RuntimeError, ValueError):
+    """A model takes another number of features than the graph has."""
+
+
+def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:
+    """Raise a sentence if a product of matrices failed for their widths."""
+    width, said = graph.num_features, str(error)
+    if "cannot be multiplied" in said or said.startswith(f"Expected x to have shape [{width}, *]"):
+        raise OtherWidth(
+            f"Expected {type(model).__name__} to take {width} features, as {graph!r} has, but got "
+            f"{said}"
+        ) from error
+
+
+FOREIGN = (RuntimeError, ValueError, TypeError, LookupError, AttributeError)
+
+
+def _explain(
+    error: Exception, model: nn.Module, read: Reads, graph: Graph, options: Mapping[str, Any]
+) -> None:
+    """Raise a sentence for an error of a forward, where its words or its type tell the mistake."""
     said, name = str(error), type(model).__name__
-    if "cannot be multiplied" in said:
-        raise RuntimeError(f"{said}, in {name} of {graph!r}") from error
+    if isinstance(error, TypeError):
+        _check_parameters(model, () if read.edge_index else graph.inputs, options)
+    if isinstance(error, TypeError | LookupError | AttributeError):
+        again = TypeError if isinstance(error, TypeError) else ValueError
+        raise again(
+            f"{name}'s forward raised {type(error).__name__}: {said}, for {graph!r}"
+        ) from error
     if "MessagePassing.propagate" in said and not read.edge_index:
         of = getattr(model, "_orig_mod", model)
         got = list(inspect.signature(of.forward).parameters)
@@ -217,6 +246,29 @@ def _explain(error: Exception, model: nn.Module, read: Reads, graph: Graph) -> N
                     f"Expected {each} to be {graph.x.dtype} as x for {name}, but got "
                     f"{value.dtype}: .to({graph.x.dtype})"
                 ) from error
+
+
+def _check_parameters(
+    model: nn.Module, inputs: tuple[Any, ...], options: Mapping[str, Any]
+) -> None:
+    """Raise unless a forward takes the inputs of a graph, and the options of a method."""
+    signature, name = inspect.signature(model.forward), type(model).__name__
+    parameters = signature.parameters
+    open_ended = any(each.kind is each.VAR_KEYWORD for each in parameters.values())
+    missing = [] if open_ended else [key for key in options if key not in parameters]
+    if "return_embedding" in missing:
+        raise TypeError(
+            f"Expected {name}'s forward to take return_embedding=True, but got {list(parameters)}: "
+            "fgl.nn.Embedded(model, before=...) takes it for any model"
+        )
+    try:
+        signature.bind_partial(*inputs)
+    except TypeError:
+        pooled = ", pool), since a client's examples are graphs: rows of nodes have to be pooled, "
+        asked = f"{pooled}as by fgl.nn.GIN" if len(inputs) == 3 else ")"
+        raise TypeError(
+            f"Expected {name}'s forward to take (x, adj{asked}, but got {list(parameters)}"
+        ) from None
 
 
 def _called(

@@ -39,11 +39,11 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a number of seeds": (
         lambda: fgl.compare(METHODS, lambda seed: TASK, num_rounds=1, seeds=3),  # type: ignore[arg-type]
-        r"Expected seeds to be several numbers, but got 3: range\(3\)",
+        r"Expected seeds to be .*, but got 3: .*range\(3\)",
     ),
     "a graph for its labels": (
         lambda: fgl.data.dirichlet_partition(graph(), 3, alpha=1.0),  # type: ignore[arg-type]
-        "Expected y to be an int64 tensor, but got Graph: graph.y",
+        "Expected y to be a tensor, but got Graph: graph.y",
     ),
 }
 
@@ -128,14 +128,14 @@ def test_a_lazy_model_sees_data_before_it_is_federated() -> None:
 def test_a_task_of_what_are_no_graphs_is_refused() -> None:
     train = fgl.Training(num_steps=1)
     for clients, sentence in (
-        (NO_GRAPH, "client 1 to be a Graph, .*Tensor"),
-        (graph(), "a Graph:"),
+        (NO_GRAPH, r"clients\[1\] to be a fgl.Graph, .*Tensor"),
+        (graph(), r"clients to be .*Graph: \[graph\]"),
     ):
         with pytest.raises(TypeError, match=f"Expected .*{sentence}"):
             fgl.tasks.node_task(graph(), clients, model(), train)
-    with pytest.raises(TypeError, match="client 1 to be a Graph"):
+    with pytest.raises(TypeError, match=r"clients\[1\] to be a fgl.Graph"):
         fgl.tasks.pair_task(NO_GRAPH, model(), train)
-    with pytest.raises(TypeError, match="Expected whole to be a fgl.Graph, but got Tensor"):
+    with pytest.raises(TypeError, match="Expected whole to be a fgl.Graph or None, but got Tensor"):
         fgl.tasks.node_task(NO_GRAPH[1], graphs(), model(), train)
 
 

@@ -19,6 +19,7 @@ MODULES = {
 
 # Room -> the rooms it may import. A new room says here on which floor it lives.
 FLOORS: dict[str, set[str]] = {
+    "kinds": set(),
     "checks": set(),
     "compress": {"checks"},
     "progress": set(),
@@ -30,12 +31,13 @@ FLOORS: dict[str, set[str]] = {
     "metrics": {"checks", "transfer"},
     "losses": {"checks", "sparse"},
     "targets": {"losses", "metrics"},
-    "graph": {"checks", "sparse"},
+    "graph": {"checks", "kinds", "sparse"},
     "nn": {"checks", "sparse", "losses"},
 }
-FLOORS["predict"] = {"graph"}
+FLOORS["predict"] = {"graph", "kinds"}
 FLOORS["augment"] = FLOORS["ego"] = FLOORS["sampler"] = FLOORS["properties"] = FLOORS["data"] = {
     "checks",
+    "kinds",
     "transfer",
     "sparse",
     "graph",
@@ -48,6 +50,7 @@ FLOORS["privacy"] = {"checks", "transfer", "aggregate"}
 PRIMITIVES = set(FLOORS)
 FLOORS["federation"] = {
     "checks",
+    "kinds",
     "progress",
     "seeds",
     "transfer",
@@ -63,7 +66,7 @@ FLOORS["federation"] = {
 FLOORS["methods"] = PRIMITIVES - {"data"} | {"federation"}  # a method knows no dataset
 FLOORS["transforms"] = FLOORS["methods"]
 FLOORS["tasks"] = PRIMITIVES | {"federation", "methods"}
-FLOORS["experiment"] = {"checks", "progress", "sparse", "graph", "federation", "tasks"}
+FLOORS["experiment"] = {"checks", "kinds", "progress", "sparse", "graph", "federation", "tasks"}
 
 
 @cache

@@ -297,7 +297,9 @@ def others(value: Any) -> list[Any]:
     """Values of the same kind; a builder may refuse some of them."""
     if isinstance(value, bool):
         return [not value]
-    if isinstance(value, int | float):
+    if isinstance(value, int):
+        return [value + 1, value // 2]
+    if isinstance(value, float):
         return [value + 1, value * 0.5, value * 0.9, value + 0.25]
     if isinstance(value, str):
         return list(WORDS)

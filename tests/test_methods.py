@@ -249,7 +249,7 @@ def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
     [
         (partial(fedprox, mu=-1), "mu"),
         (partial(fedprox, mu=float("nan")), "mu"),
-        (partial(adaptive_fedprox, fit=None, mu=-1), "mu"),
+        (partial(adaptive_fedprox, fit=print, mu=-1), "mu"),
         (partial(fedopt, server_lr=-0.1), "server_lr"),
         (partial(fedopt, momentum=-1), "momentum"),
         (partial(moon, contrast=-1), "contrast"),
@@ -288,5 +288,5 @@ def test_a_network_returns_two_matrices_of_those_who_are_here() -> None:
 
 
 def test_fedper_takes_several_names() -> None:
-    with pytest.raises(TypeError, match="shared to be several names, but got the string 'conv'"):
+    with pytest.raises(TypeError, match=r"shared to be .*, but got 'conv': \['conv'\]"):
         fgl.methods.fedper(fgl.fedavg(torch.nn.Linear(1, 1)), shared="conv")

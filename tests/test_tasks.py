@@ -193,7 +193,7 @@ def test_choices_hold_in_python(make: Any, text: str) -> None:
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("device", ["cud", "cpu:x", "meta", "cuda:99", 3.5])
+@pytest.mark.parametrize("device", ["cud", "cpu:x", "meta", "cuda:99"])
 def test_a_device_that_is_not_there_is_refused_at_once(setting: Any, device: Any) -> None:
     with pytest.raises(ValueError, match=rf"Expected device to be one .* here, but got {device!r}"):
         setting(device=device)

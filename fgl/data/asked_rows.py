@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import typed
 from ..sparse import SparseMatrix
 
 Total = Callable[[Sequence[Graph]], tuple[Sequence[Tensor], int]]
 
 
+@typed
 def asked_rows(graph: Graph, parts: Sequence[Tensor], asked: Sequence[Tensor]) -> list[Graph]:
     """What each client adds to the rows that all ask for, as graphs.
 

@@ -18,6 +18,7 @@ from ..checks import check_number
 from ..graph import EDGE_FIELDS, EXAMPLE_FIELDS, NODE_FIELDS, Graph
 from ..graph.arguments import takes_graph
 from ..graph.fields import present
+from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix
 from .download import replacing
 from .readers.matrices import check_columns
@@ -81,6 +82,7 @@ def save_client(graph: Graph, folder: str | os.PathLike[str]) -> Path:
     return folder
 
 
+@typed
 def open_client(
     folder: str | os.PathLike[str], *, mapped: bool = False, check: bool = True
 ) -> Graph:

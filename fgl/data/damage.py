@@ -13,6 +13,7 @@ from torch import Tensor
 from ..checks import check_share, check_weight
 from ..graph import Graph
 from ..graph.arguments import check_graphs, takes_graph
+from ..kinds import typed
 from ..seeds import fold_in
 from ..sparse import SparseMatrix
 from .damaged_labels import Draws, lose_labels, share_nodes, wrong_labels, wrong_nodes
@@ -78,6 +79,7 @@ class Damage:
         return graph
 
 
+@typed
 def damaged(
     graphs: Sequence[Graph], how: Damage, *, seed: int = 0, features: Features = None
 ) -> list[Graph]:

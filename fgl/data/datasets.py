@@ -12,6 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import typed
 from ..sparse import SparseMatrix
 from . import catalogue
 from .catalogue import Content, Entry, Reader
@@ -22,6 +23,7 @@ from .readers.paths import there
 from .synthetic import csbm, small_graphs
 
 
+@typed
 def load(
     name: str,
     root: str | os.PathLike[str] | None = None,
@@ -96,6 +98,7 @@ def load(
     return graph
 
 
+@typed
 def load_graphs(
     name: str,
     root: str | os.PathLike[str] | None = None,
@@ -165,6 +168,7 @@ def load_graphs(
     return (collection.graphs, collection.y) if isinstance(collection, Molecules) else collection
 
 
+@typed
 def load_molecules(
     name: str,
     root: str | os.PathLike[str] | None = None,

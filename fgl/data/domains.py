@@ -8,9 +8,11 @@ from typing import Any
 import torch
 
 from ..graph import Graph
+from ..kinds import typed
 from ..sparse import Pattern, SparseMatrix
 
 
+@typed
 def one_space(graphs: Sequence[Graph]) -> list[Graph]:
     """Graphs of several datasets, so that one network can read and classify all of them.
 

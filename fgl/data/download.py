@@ -16,6 +16,7 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 from ..checks import check_disk
+from ..kinds import typed
 from ..progress import shown
 
 ELSEWHERE = "; FGL_DATA or XDG_CACHE_HOME may name another folder"
@@ -24,6 +25,7 @@ LIMIT = 2**28  # bytes, unpacked: three times the largest file of the catalogue
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError)
 
 
+@typed
 def download(
     url: str, path: str | os.PathLike[str], sha256: str, *, max_bytes: int = LIMIT
 ) -> Path:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..graph import MASKS, Graph
 from ..graph.pyg import one_split
+from ..kinds import typed
 from ..sparse import SparseMatrix
 from .typed import Relation, typed_graph
 
@@ -18,6 +19,7 @@ NODE_KEYS = ("x", "y", "num_nodes", *MASKS)
 EDGE_KEYS = ("edge_index", "edge_attr", "edge_time")
 
 
+@typed
 def from_hetero(
     data: Any, *, both: bool = False, split: int | None = None, ignore: Collection[str] = ()
 ) -> Graph:
@@ -73,6 +75,7 @@ def from_hetero(
     return typed_graph(nodes, edges, both=both, edge_attr=attr or None, **others)
 
 
+@typed
 def to_hetero(graph: Graph, like: Any) -> Any:
     """A typed graph as PyG's `HeteroData` again: the whole one, or a client's.
 

@@ -9,6 +9,7 @@ from torch import Generator, Tensor
 
 from ..checks import check_count, check_number, check_share, check_weight
 from ..graph import Graph
+from ..kinds import typed
 from .undirected import undirected
 
 SHIFT = 0.8  # of the Pareto weights, so that the smallest is 0.2 and many nodes have few edges
@@ -31,6 +32,7 @@ LIKE: dict[
 }
 
 
+@typed
 def large_graph(
     num_nodes: int,
     num_edges: int,

@@ -6,9 +6,11 @@ import torch
 from torch import Tensor
 
 from ..graph import Graph
+from ..kinds import typed
 from .typed import typed_graph
 
 
+@typed
 def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Graph:
     """People who rate each other in the course of time: directed edges, from -10 to 10.
 
@@ -51,6 +53,7 @@ def ratings(num_nodes: int = 200, num_edges: int = 4000, *, seed: int = 0) -> Gr
     )
 
 
+@typed
 def bibliography(num_papers: int = 400, *, seed: int = 0) -> Graph:
     """Papers, authors and conferences of four areas, as a typed graph like DBLP's.
 

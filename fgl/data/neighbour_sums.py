@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..checks import check_choice
 from ..graph import Graph
+from ..kinds import typed
 from ..sparse import SparseMatrix, rows_of
 from .asked_rows import Total, asked_rows, dense
 from .borders import Borders, borders
@@ -35,6 +36,7 @@ class NeighbourSums(NamedTuple):
     num_bytes: int
 
 
+@typed
 def neighbour_sums(
     graph: Graph, parts: Sequence[Tensor], *, hops: int, total: Total | None = None
 ) -> NeighbourSums:

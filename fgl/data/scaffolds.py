@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 
 from ..checks import install
+from ..kinds import typed
 
 
+@typed
 def murcko_scaffolds(smiles: Sequence[str]) -> list[str]:
     """The Bemis-Murcko scaffold of every molecule: its rings and the chains between them.
 

@@ -8,12 +8,14 @@ import torch
 from torch import Generator, Tensor
 
 from ..graph import Graph
+from ..kinds import typed
 from ..sparse import SparseMatrix
 from .undirected import undirected
 
 CORA_CLASSES = (351, 217, 418, 818, 426, 298, 180)
 
 
+@typed
 def csbm(
     *,
     num_nodes: int = 2708,
@@ -196,6 +198,7 @@ def _words(
     return torch.where(kind < 2, special, (chance[1].square() * num_features).long())
 
 
+@typed
 def small_graphs(
     num_graphs: int = 240, *, num_features: int = 5, seed: int = 0
 ) -> tuple[list[Graph], Tensor]:
@@ -234,6 +237,7 @@ def small_graphs(
     return graphs, y
 
 
+@typed
 def small_molecules(
     num_graphs: int = 120, *, seed: int = 0
 ) -> tuple[list[Graph], Tensor, list[str]]:

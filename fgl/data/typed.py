@@ -12,11 +12,13 @@ from torch import Tensor
 from ..graph import Graph
 from ..graph.arguments import takes_graph
 from ..graph.checks import check_features, check_index
+from ..kinds import typed
 from ..sparse import SparseMatrix
 
 Relation = tuple[str, str, str]  # type of the source, name, type of the target
 
 
+@typed
 def typed_graph(
     nodes: Mapping[str, Tensor | SparseMatrix | int],
     relations: Mapping[Relation, Tensor],

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from ..checks import check_choice, check_count, check_number
 from ..federation import Callback, Method, Result, Round, run
+from ..kinds import typed
 from ..progress import shown
 from ..tasks import Task
 from .callbacks import early_stop
@@ -94,6 +95,7 @@ class Comparison:
         return {"metric": self.metric, "at": self.at, "lines": each, "reports": reports}
 
 
+@typed
 def compare(
     methods: Mapping[str, Build],
     setting: Setting | Callable[[int], Task],
@@ -227,7 +229,15 @@ SAME = ", whose data are the same for every seed: lambda seed: task says that th
 def _made(name: str, build: Build, task: Task) -> tuple[Method, Task]:
     """A method, and the task that it runs on."""
     first = next(iter(inspect.signature(build).parameters), "")
-    made = build(task if first == "task" else task.fedavg)
+    try:
+        made = build(task if first == "task" else task.fedavg)
+    except AttributeError as error:
+        if error.obj is task.fedavg and hasattr(task, str(error.name)):
+            raise TypeError(
+                f"Expected {name} to make a method of FedAvg, or of a task if its parameter is "
+                f"called task, but got one that asks FedAvg for {error.name!r}: lambda task: ..."
+            ) from error
+        raise
     if isinstance(made, Task):
         return made.fedavg, made
     if not isinstance(made, Method):

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from ..graph import Graph
+from ..kinds import typed
 from ..metrics import on_host
 from ..predict import predict, standing_in
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone
@@ -149,6 +150,7 @@ def scored(
     return {key: numbers[id(params), id(graph)] for key, (params, graph) in pairs.items()}
 
 
+@typed
 def evaluate_on(
     method: Method,
     graph: Graph | Sequence[Graph],

@@ -1,4 +1,4 @@
-"""Settings of the process during a run: its memory allocator and its garbage collector."""
+"""Settings of the process during a run: its memory allocator and garbage collector."""
 
 from __future__ import annotations
 

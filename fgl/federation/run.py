@@ -15,6 +15,7 @@ import torch
 
 from ..checks import check_number, check_share
 from ..graph import Graph
+from ..seeds import one_thread
 from .callbacks import Callback, heard
 from .carried import carried, counted_on
 from .evaluate import running
@@ -158,6 +159,7 @@ def run(
         values |= {"refuse_copies": True} if limits.refuse_copies else {}
         values |= {**place.identity(method), "start": start and digest(start)}
     with ExitStack() as stack:
+        stack.enter_context(one_thread())
         folder = stack.enter_context(opened(checkpoint, values))
         stack.enter_context(memory_kept())
         stack.enter_context(running(method))
@@ -175,7 +177,7 @@ def run(
         states = result.client_states
         executor = place(method, seed=seed, states=states, config=config or {})
         whys = [record.one_by_one for record in result.history if record.one_by_one]
-        executor.one_by_one = whys[0] if whys else ""
+        executor.one_by_one = whys[0] if whys else executor.one_by_one
         executor.limits = limits
         result.client_states = executor.states
         plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits)

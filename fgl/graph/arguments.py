@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable
+from typing import Any
 
 from torch import Tensor
 
+from ..kinds import typed
 from .facts import Facts
 
-P = ParamSpec("P")
-R = TypeVar("R")
+takes_graph = typed  # the name that functions of a graph use
 FROM = {
     "Data": ": fgl.Graph.from_pyg(data)",
     "Batch": ": fgl.Graph.from_pyg(batch)",
@@ -61,29 +59,3 @@ def check_graphs(clients: Iterable[Any]) -> None:
             raise TypeError(
                 f"Expected client {client} to be a Graph, but got {kind_of(graph)}{hint}"
             )
-
-
-def takes_graph(function: Callable[P, R]) -> Callable[P, R]:
-    """A function whose first argument is a graph, and says how PyG's data become one.
-
-    Raises:
-        TypeError: for anything else.
-
-    Example:
-        >>> @takes_graph
-        ... def size(graph):
-        ...     return graph.num_nodes
-        >>> size([1, 2])
-        Traceback (most recent call last):
-        TypeError: Expected graph to be a fgl.Graph, but got list
-    """
-    name = next(iter(inspect.signature(function).parameters))
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        graph = args[0] if args else kwargs.get(name)
-        if args or name in kwargs:
-            check_graph(name, graph)
-        return function(*args, **kwargs)
-
-    return checked

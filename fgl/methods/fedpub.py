@@ -24,6 +24,7 @@ from ..federation import (
     predict,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..nn.observe import gives_embeddings
 from ..predict import check_reads
 from .mix_models import mean_for_strangers, mix_models
@@ -192,6 +193,7 @@ def masked(params: Mapping[str, Tensor], *, bound: float = 0.0) -> Params:
     return out
 
 
+@typed
 def proxy_graph(
     like: Graph,
     *,

@@ -37,6 +37,7 @@ from ..federation import (
 )
 from ..graph import Graph
 from ..graph.neighbours import neighbour_features
+from ..kinds import typed
 from ..losses import nearest_features
 from ..nn import outputs
 from .own_models import own_models
@@ -47,6 +48,7 @@ UPLOADS = {OFFER: ("made", "count", "missing"), JUDGE: ("gradients",), STEP: ()}
 DRAWN = ("noise", "keep")
 
 
+@typed
 def random_neighbours(graph: Graph, count: int, width: int) -> tuple[Tensor, Tensor]:
     """The features of `width` random neighbours, with repeats, of each of `count` random nodes.
 

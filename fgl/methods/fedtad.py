@@ -30,6 +30,7 @@ from ..federation import (
     trainable,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import NodeGenerator
 from ..properties import walk_returns
 from ..sparse import sum_rows
@@ -207,6 +208,7 @@ def fedtad(
     return replace(fedavg, send=send, accept=accept, aggregate=aggregate)
 
 
+@typed
 def node_generator(like: Graph, *, seed: int = 0, **sizes: Any) -> NodeGenerator:
     """FedTAD's generator for a client's graph: its features and classes.
 

@@ -13,6 +13,7 @@ from ..aggregate import mix
 from ..checks import check_share
 from ..client_network import normalize_rows
 from ..federation import Inbox, Message, Method, State, check_averages, layer, pair
+from ..kinds import typed
 
 Network = Callable[[Inbox, Tensor], tuple[Tensor, Tensor]]
 
@@ -78,6 +79,7 @@ def _checked(made: Any, size: int) -> tuple[Tensor, Tensor]:
     return both
 
 
+@typed
 def uniform(inbox: Inbox, known: Tensor) -> tuple[Tensor, Tensor]:
     """Everybody learns from everybody: a network for `mix_updates`.
 

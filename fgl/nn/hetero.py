@@ -117,11 +117,28 @@ class Hetero(nn.Module):
             place[own] = torch.arange(len(own), device=x.device)
         local = place[edge_index]
         edges = {each: local[:, edge_type == k] for k, each in enumerate(self.relations)}
-        out = self.model(x_dict, edges, **self._attr(edge_type, edge_attr))
-        out = out[self.target] if isinstance(out, dict) else out
+        attr = self._attr(edge_type, edge_attr)
+        try:
+            out = self.model(x_dict, edges, **attr)
+            out = out[self.target] if isinstance(out, dict) else out
+        except KeyError as error:
+            self._check_ends(error)
+            raise
+        if out is None:
+            self._check_ends()
         rows = nodes[list(self.columns).index(self.target)]
         everybody: Tensor = out.new_zeros(x.shape[0], *out.shape[1:]).index_copy(0, rows, out)
         return everybody
+
+    def _check_ends(self, error: KeyError | None = None) -> None:
+        """Raise if the model has no row for a type at which no relation ends."""
+        lost = self.target if error is None else next(iter(error.args), None)
+        if lost in self.columns and all(lost != end for _, _, end in self.relations):
+            raise ValueError(
+                f"Expected a relation that ends at {lost!r}, since {type(self.model).__name__} "
+                f"gives no row to other types, but got {self.relations}: fgl.data.from_hetero("
+                "data, both=True), or PyG's ToUndirected, adds the reverse of each relation"
+            ) from error
 
     def _attr(self, edge_type: Tensor, edge_attr: Tensor | None) -> dict[str, Any]:
         """The features of edges by relation, if the model reads them and the graph has them."""

@@ -103,7 +103,15 @@ def relation_share(
         >>> relation_share(matrix, torch.tensor([0, 1, 1]), 2, torch.float32)
         tensor([1.0000, 0.5000, 0.5000])
     """
-    counts = matrix.incidence.astype(dtype) @ one_hot(edge_type, num_relations).to(dtype)
+    try:
+        kinds = one_hot(edge_type, num_relations).to(dtype)
+    except RuntimeError as error:
+        most = int(edge_type.max()) + 1
+        raise ValueError(
+            f"Expected num_relations to be at least the {most} of edge_type, but got "
+            f"{num_relations}"
+        ) from error
+    counts = matrix.incidence.astype(dtype) @ kinds
     place = matrix.pattern.row * num_relations + edge_type
     return 1 / gather_rows(counts.reshape(-1, 1), place).squeeze(1).clamp(min=1)
 

@@ -10,12 +10,14 @@ import torch
 
 from ..checks import check_number
 from ..federation import Result, Round, best_round, fedavg, run
+from ..kinds import typed
 from ..methods.adafgl import adafgl
 from ..nn import AdaFGL
 from .scores import evaluate_own, node_scores, validation
 from .task import Task, bounded
 
 
+@typed
 def adapted(
     task: Task,
     seed: int = 0,

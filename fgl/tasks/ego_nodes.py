@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -24,15 +24,18 @@ from ..federation import (
     training_examples,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
 from ..sparse import rows_of
+from .once import Once
 from .scores import evaluate_ego, node_scores, one_hot, validation
 from .settings import Setting, setting
 from .task import Local, Task, bounded, own_node_mask, weighed_equally
 
 
+@typed
 def ego_node_task(
     clients: Sequence[Graph],
     test: Graph,
@@ -70,8 +73,7 @@ def ego_node_task(
     _check(clients, test)
     for graph in clients:
         check_batch_size(batch_size, graph)
-    own = lru_cache(len(clients))  # copies, as an estimate makes them, do not stay
-    sampler = own(partial(EgoSampler, fanouts=model.fanouts))
+    sampler = Once(partial(EgoSampler, fanouts=model.fanouts), len(clients))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         nodes = int(own_node_mask(graph, context).sum())

@@ -25,11 +25,13 @@ from ..federation import (
     scored,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..metrics import hit_counts, hit_rows, on_host
 from ..sparse import Member
 from ..targets import CLASSES, Target, checked_y, scored_alone
 
 
+@typed
 def evaluate_graphs(
     method: Method, tests: Sequence[Graph], clients: Sequence[Graph], *, target: Target = CLASSES
 ) -> Evaluate:

@@ -14,6 +14,7 @@ from ..checks import check_choice, check_count, check_number
 from ..data import Skew
 from ..federation import Evaluate, Method, Training, fedavg, graph_minibatches
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
 from .graph_scores import evaluate_graphs, has_validation
@@ -25,6 +26,7 @@ from .task import Local, Task, bounded
 GRAPH_MODELS: dict[str, Any] = {"gin": GIN, "star": Star, "ssp": SSP}
 
 
+@typed
 def graph_task(
     clients: Sequence[Graph],
     tests: Sequence[Graph],

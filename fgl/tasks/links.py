@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor
@@ -17,13 +17,16 @@ from ..data.splits.edges import each_once
 from ..data.splits.free_pairs import FreePairs
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import VGAE
 from .disjoint import Disjoint, encoded, noise, task_of
+from .once import Once
 from .scores import link_scores
 from .settings import setting
 from .task import Local, Task
 
 
+@typed
 def link_task(
     splits: Sequence[EdgeSplit],
     model: VGAE,
@@ -89,10 +92,11 @@ def link_task(
         masks = {"mask": there.mask, "negative_mask": free, "node_mask": graph.node_mask}
         return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
 
-    @lru_cache(len(splits))  # copies, as an estimate makes them, do not stay
-    def pairs(graph: Graph) -> tuple[Tensor, FreePairs]:
+    def own_pairs(graph: Graph) -> tuple[Tensor, FreePairs]:
         own = trained(graph)
         return own, FreePairs(own, graph.num_nodes)
+
+    pairs = Once(own_pairs, len(splits))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         (own, free), n = pairs(graph), graph.num_nodes

@@ -32,6 +32,7 @@ from ..federation import (
     run,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..losses.weighted_mean import weighted_mean
 from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
@@ -40,6 +41,7 @@ from .scores import evaluate_own, validation
 from .task import Task, bounded, weighed_equally
 
 
+@typed
 def generator_task(
     clients: Sequence[Graph],
     model: NeighbourGenerator,
@@ -201,6 +203,7 @@ def _places(part: Graph, whole: Graph) -> Tensor:
     return order[torch.searchsorted(whole.node_id[order], part.node_id)]
 
 
+@typed
 def mended(
     task: Task,
     seed: int = 0,

@@ -13,6 +13,7 @@ from .. import data
 from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..graph.arguments import check_graph
+from ..kinds import typed
 from ..targets import CLASSES, Target
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
@@ -21,6 +22,7 @@ from .task import Task, bounded
 from .unseen import with_unseen
 
 
+@typed
 def node_task(
     whole: Graph | None,
     clients: Sequence[Graph],

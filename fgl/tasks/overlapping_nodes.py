@@ -20,6 +20,7 @@ from ..federation import (
     together,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import GCN
 from ..targets import CLASSES, Target
 from .scores import node_scores, validation
@@ -27,6 +28,7 @@ from .settings import Setting, setting
 from .task import Local, Task, bounded, weighed_by_nodes
 
 
+@typed
 def overlapping_node_task(
     union: Graph,
     clients: Sequence[Graph],

@@ -13,6 +13,7 @@ from .. import data, losses
 from ..checks import check_weight
 from ..federation import Params, Training, fold_in, num_steps
 from ..graph import Graph
+from ..kinds import typed
 from ..nn import VGAE
 from .disjoint import Disjoint, encoded, noise, task_of
 from .scores import node_scores
@@ -21,6 +22,7 @@ from .task import Task
 from .unseen import with_unseen
 
 
+@typed
 def own_node_task(
     clients: Sequence[Graph], model: VGAE, train: Training, *, kl: float = 1.0
 ) -> Task:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import torch
@@ -30,8 +29,10 @@ from ..federation import (
 from ..graph import Graph
 from ..graph.arguments import check_graphs
 from ..graph.facts import answered
+from ..kinds import typed
 from ..nn import PairNet
 from ..targets import ANSWERS, Target
+from .once import Once
 from .scores import node_scores, validation
 from .settings import Cut, setting
 from .task import Local, Task, bounded
@@ -39,6 +40,7 @@ from .task import Local, Task, bounded
 RATING = 10.0  # the largest rating, by which features of edges are divided
 
 
+@typed
 def pair_task(
     clients: Sequence[Graph],
     model: nn.Module,
@@ -142,10 +144,11 @@ def _can_be_tested(graph: Graph, target: Target) -> bool:
 def _drawn(train: Training, num_clients: int) -> Any:
     """The steps of a client: its graph, and fresh negatives in the context."""
 
-    @lru_cache(num_clients)
-    def window(graph: Graph) -> tuple[Window, Tensor]:
+    def own_window(graph: Graph) -> tuple[Window, Tensor]:
         there = graph.training_mask & (checked_answers(graph) == 1)
         return Window(graph, ["train_mask"]), there
+
+    window = Once(own_window, num_clients)
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         draw, there = window(graph)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, TypeVar
 
 from ..federation import Method
+from ..kinds import typed
 from ..nn import GCN, SAGE
 from .graphs import Graphs
 from .nodes import Nodes
@@ -37,6 +38,7 @@ NEEDS: dict[str, dict[type[Setting], dict[str, Any]]] = {
 }
 
 
+@typed
 def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     """A setting as a published method needs it.
 
@@ -61,6 +63,7 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
     return kind(**{**NEEDS.get(method, {}).get(kind, {}), **values})
 
 
+@typed
 def fedgcn(fedavg: Method, *, equal: bool = False) -> Method:
     """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
 
@@ -90,6 +93,7 @@ def fedgcn(fedavg: Method, *, equal: bool = False) -> Method:
     return weighed_equally(fitting) if equal else fitting
 
 
+@typed
 def fedsage(fedavg: Method, *, equal: bool = False) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 

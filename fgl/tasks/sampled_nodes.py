@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -24,16 +24,19 @@ from ..federation import (
     training_examples,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..sampler import NeighbourSampler, check_fanouts
 from ..targets import CLASSES, Target
 from ..transfer import to_device
 from .networks import MODELS
+from .once import Once
 from .scores import node_scores, validation
 from .settings import Cut, setting
 from .task import Local, Task, bounded
 from .unseen import with_unseen
 
 
+@typed
 def sampled_node_task(
     whole: Graph,
     clients: Sequence[Graph],
@@ -77,8 +80,7 @@ def sampled_node_task(
     """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
-    own = lru_cache(len(clients))  # copies, as an estimate makes them, do not stay
-    sampler = own(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
+    sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
 
     def batches(graph: Graph, context: Any) -> Steps:
         return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)

@@ -28,12 +28,14 @@ from ..federation import (
     scored,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..losses import pair_scores, soft_cross_entropy
 from ..metrics import auc_and_average_precision, hit_counts, on_host
 from ..targets import CLASSES, Target, checked_y, of_clients, scored_alone, selected
 from ..transfer import to_host
 
 
+@typed
 def node_scores(
     model: nn.Module,
     *,
@@ -79,6 +81,7 @@ def node_scores(
     return score
 
 
+@typed
 def link_scores(model: nn.Module, splits: Sequence[EdgeSplit], *, test: bool = True) -> Score:
     """A score of how well a model separates a client's held-out edges from pairs without an edge.
 
@@ -155,6 +158,7 @@ def validation(score: Score, select: str) -> Callable[[Params, Graph], float]:
     return validate
 
 
+@typed
 def evaluate_own(score: Score, method: Method, clients: Sequence[Graph]) -> Evaluate:
     """Score each client with the model that it deploys, and with the start of its last round.
 

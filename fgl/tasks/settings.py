@@ -16,6 +16,8 @@ from ..checks import check_choice, check_count, check_device, check_share
 from ..data import Damage, Skew
 from ..federation import fold_in
 from ..graph import Graph
+from ..kinds import typed
+from ..seeds import one_thread
 from .task import Local
 
 Kind = TypeVar("Kind")
@@ -52,7 +54,7 @@ def setting(kind: type[Kind]) -> type[Kind]:
     place = {name: index for index, name in enumerate(declared)}
     between = sorted(types.keys() - {*FIRST, *LAST}, key=lambda name: place[name])
     kind.__annotations__ = {n: types[n] for n in (*FIRST, *between, *LAST) if n in types}
-    return dataclass(frozen=True, kw_only=True)(kind)
+    return typed(dataclass(frozen=True, kw_only=True)(kind))
 
 
 @declares
@@ -91,7 +93,7 @@ class Setting:
 
     def seeded(self, seed: int, make: Callable[..., Network], *sizes: Any, **how: Any) -> Network:
         """A network on the device; `seed` decides its initial parameters."""
-        with torch.random.fork_rng([]):
+        with one_thread(), torch.random.fork_rng([]):
             torch.manual_seed(seed)
             return make(*sizes, **how).to(self.device)
 

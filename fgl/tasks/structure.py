@@ -7,10 +7,12 @@ from typing import Any
 import torch
 
 from ..graph import Graph
+from ..kinds import typed
 from ..properties import laplacian_spectrum, structure_encoding
 from ..sparse import SparseMatrix
 
 
+@typed
 def with_structure(graph: Graph) -> Graph:
     """The graph, or the collection, with its `structure_encoding` as 32 more columns of features.
 
@@ -35,6 +37,7 @@ def with_structure(graph: Graph) -> Graph:
     return graph.replace(x=torch.cat([x, structure_encoding(graph.edge_index, nodes).to(x)], dim=1))
 
 
+@typed
 def with_spectrum(graph: Graph, width: int | None = None) -> Graph:
     """The graph, or the collection, with its `laplacian_spectrum` as more columns of features.
 

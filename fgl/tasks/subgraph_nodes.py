@@ -13,6 +13,7 @@ from .. import data
 from ..checks import check_count, check_share
 from ..federation import Training, fedavg, fold_in
 from ..graph import Graph
+from ..kinds import typed
 from ..methods.own_models import own_models
 from ..sparse import SparseMatrix
 from .networks import Networks
@@ -22,6 +23,7 @@ from .task import Local, Task, bounded, weighed_equally
 from .unseen import with_unseen
 
 
+@typed
 def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Training) -> Task:
     """Classify a client's nodes; it keeps the model that it trained, and is scored on its own.
 

@@ -14,10 +14,12 @@ from ..checks import check_choice, check_number, check_weight
 from ..federation import Evaluate, Message, Method, Params, State, Training, accept_equally, layer
 from ..graph import Graph
 from ..graph.arguments import check_graphs
+from ..kinds import typed
 
 OPTIMIZERS = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam}
 
 
+@typed
 @dataclass(frozen=True)
 class Task:
     """A learning problem of a federation: its clients, its FedAvg and its scores.
@@ -54,6 +56,7 @@ class Task:
         return self.scores(method, self.clients)
 
 
+@typed
 def centralized(task: Task) -> Task:
     """Centralized training: the task with one client, which has the data of all.
 
@@ -117,6 +120,7 @@ def bounded(fedavg: Method, clients: Sequence[Graph]) -> Method:
     return replace(fedavg, max_examples=max((own.num_examples for own in clients), default=0))
 
 
+@typed
 @dataclass(frozen=True)
 class Local:
     """Local training: a client's optimizer and its steps in a round.

@@ -10,10 +10,12 @@ import torch
 from ..checks import check_number
 from ..federation import Evaluate, Message, Method, Params, State, means, scored, together
 from ..graph import Graph
+from ..kinds import typed
 from .scores import node_scores
 from .task import Task
 
 
+@typed
 def with_unseen(task: Task, count: int) -> Task:
     """The task whose last clients never train; ``unseen_accuracy`` is what they would have.
 

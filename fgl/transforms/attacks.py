@@ -21,6 +21,7 @@ from ..federation import (
     refuse,
 )
 from ..graph import Graph
+from ..kinds import typed
 
 Attack = Callable[[Inbox, list[int]], Mapping[int, Message]]
 
@@ -109,6 +110,7 @@ def each_model(forge: Callable[[Params, Params], Params]) -> Attack:
     return attack
 
 
+@typed
 def scaled_updates(factor: float = -10.0) -> Attack:
     """Every attacker's update times a factor: -1 turns its sign, -10 drives the model away.
 
@@ -130,6 +132,7 @@ def scaled_updates(factor: float = -10.0) -> Attack:
     return each_model(forge)
 
 
+@typed
 def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
     """Every attacker's model with the other sign.
 
@@ -145,6 +148,7 @@ def negated_models(inbox: Inbox, attackers: list[int]) -> dict[int, Message]:
     return dict(each_model(forge)(inbox, attackers))
 
 
+@typed
 def noise(scale: float = 1.0) -> Attack:
     """Gaussian noise on every attacker's model, from torch's global generator.
 
@@ -170,6 +174,7 @@ def noise(scale: float = 1.0) -> Attack:
     return each_model(forge)
 
 
+@typed
 def little_is_enough(z: float = 1.5) -> Attack:
     """All attackers send ``mean - z std`` of the honest models, entry by entry (ALIE).
 
@@ -200,6 +205,7 @@ def little_is_enough(z: float = 1.5) -> Attack:
     return attack
 
 
+@typed
 def heavy(num_examples: float = 1e9) -> Attack:
     """Every attacker claims to have `num_examples` examples.
 
@@ -225,6 +231,7 @@ def heavy(num_examples: float = 1e9) -> Attack:
     return attack
 
 
+@typed
 def flipped_labels(graph: Graph) -> Graph:
     """A client's data with every label turned around: ``num_classes - 1 - y``.
 

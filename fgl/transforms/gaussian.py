@@ -23,6 +23,7 @@ from ..federation import (
     trainable,
 )
 from ..graph import Graph
+from ..kinds import typed
 from ..privacy import clip, gaussian, on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
@@ -158,6 +159,7 @@ def _counted_once(inbox: Inbox, state: State) -> Mapping[int, float]:
     return Counter(inbox.clients)
 
 
+@typed
 def privacy_spent(state: State) -> dict[str, float]:
     """What a run has spent: ``fgl.run(..., watch=privacy_spent)`` writes it into every round.
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..checks import check_number
 from ..federation import Inbox, Message, Method, Params, State, Training, fedavg, layer, run
 from ..graph import Graph
+from ..kinds import typed
 from ..privacy import masks as parts
 from .secure_sum.transform import secure_sum
 
@@ -28,6 +29,7 @@ class AddsUp(Protocol):
     def __call__(self, graphs: Sequence[Graph], /) -> tuple[list[Tensor], int]: ...
 
 
+@typed
 def secure_rows(*, threshold: int, unprotected: bool = False) -> AddsUp:
     """How `fgl.data.neighbour_sums` adds up rows where nobody is told another's part.
 

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from ...checks import check_count, check_share
+from ...kinds import typed
 
 
+@typed
 def community_clients(
     communities: Sequence[Tensor], clients: int, *, share: float = 0.5, seed: int = 0
 ) -> list[Tensor]:

@@ -6,11 +6,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...kinds import typed
 from .checks import check_labels, check_num_clients
 
 RARE = 1e-4  # a class with a smaller share would be drawn too seldom to wait for it
 
 
+@typed
 def dirichlet_partition(
     y: Tensor, num_clients: int, *, alpha: float, cap: float = 0.95, seed: int = 0
 ) -> list[Tensor]:
@@ -72,6 +74,7 @@ def dirichlet_partition(
     return [torch.tensor(sorted(part), device=y.device) for part in parts]
 
 
+@typed
 def gpfl_partition(y: Tensor, num_clients: int, *, alpha: float) -> list[Tensor]:
     """Examples dealt as GPFL's public code deals them: its own draw, of seed 0.
 

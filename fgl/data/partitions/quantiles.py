@@ -6,8 +6,10 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
+from ...kinds import typed
 
 
+@typed
 def quantile_labels(y: Tensor, bins: int) -> Tensor:
     """Which of `bins` ranges a number lies in, ranges that hold equally many of the known numbers.
 

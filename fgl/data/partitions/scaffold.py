@@ -8,9 +8,11 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
+from ...kinds import typed
 from ..scaffolds import scaffold_groups
 
 
+@typed
 def scaffold_partition(scaffolds: Sequence[Hashable], num_clients: int) -> list[Tensor]:
     """Molecules that share a scaffold go to one client; nothing is drawn.
 

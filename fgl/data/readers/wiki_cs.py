@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from ...graph import Graph
+from ...kinds import typed
 from ..undirected import undirected
 from .matrices import checked_array, checked_edges, checked_labels, dense_features
 from .parsing import read_json
@@ -22,6 +23,7 @@ KNOWN = ("stopping_masks",)
 KEYS = ("features", "labels", "links", "train_masks", "val_masks", "test_mask")
 
 
+@typed
 def read_wiki_cs(
     folder: str | os.PathLike[str], *, split: int = 0, ignore: Collection[str] = ()
 ) -> Graph:

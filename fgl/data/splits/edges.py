@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
 from ...graph.arguments import takes_graph
+from ...kinds import typed
 from .free_pairs import (
     FreePairs,
     directed_keys,
@@ -154,6 +155,7 @@ def _without(graph: Graph, held: Tensor) -> Graph:
     return without
 
 
+@typed
 def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSplit:
     """A client's part of a split: what lies between its own nodes.
 
@@ -217,6 +219,7 @@ def each_once(edge_index: Tensor) -> Tensor:
     return pairs_of(keys_of(edge_index))
 
 
+@typed
 def negative_edges(
     edge_index: Tensor,
     num_nodes: int,

@@ -11,9 +11,11 @@ from ...checks import check_number
 from ...graph import Graph
 from ...graph.arguments import takes_graph
 from ...graph.checks import check_index
+from ...kinds import typed
 from ..partitions.checks import check_labels
 
 
+@typed
 def stratified_folds(y: Tensor, num_folds: int, *, seed: int = 0) -> Tensor:
     """The fold of every example: equal sizes, the classes spread evenly over the folds.
 
@@ -111,6 +113,7 @@ def fold_clients(
     return train, test
 
 
+@typed
 def balanced_classes(y: Tensor, *, seed: int = 0) -> Tensor:
     """As many examples of every class as the smallest class has, drawn at random.
 

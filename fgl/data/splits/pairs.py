@@ -12,6 +12,7 @@ from torch import Tensor
 from ...checks import check_length
 from ...graph import MASKS, Graph
 from ...graph.arguments import takes_graph
+from ...kinds import typed
 from ...transfer import to_device
 from .free_pairs import FreePairs
 
@@ -131,6 +132,7 @@ def _split(graph: Graph, y: Tensor | None, order: Tensor, starts: Sequence[int])
     return asked
 
 
+@typed
 def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
     """The graph with pairs that are no edge, to validate and test with; their answer is 0.
 

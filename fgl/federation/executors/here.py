@@ -172,7 +172,10 @@ class Here:
         method, graphs, number = checked(method), self.graphs, self.number_at_once(method)
         how: dict[str, Any] = {"seed": seed, "states": states, "score": self.score}
         if number == 1:
-            return Loop(method, graphs, **how)
+            loop = Loop(method, graphs, **how)
+            choice = choose(method, graphs) if self.at_once == "auto" else None
+            loop.one_by_one = choice.why if choice is not None and choice.refused else ""
+            return loop
         size = len(graphs) if number == "all" else number
         return Batch(method, graphs, size, or_alone=self.at_once == "auto", **how)
 

@@ -12,6 +12,7 @@ from typing import Any, ParamSpec, overload
 import torch
 from torch import Tensor
 
+from ...kinds import binder
 from .describe import described, short_name
 from .inbox import Inbox
 from .layers import FUNCTIONS, Layer, short
@@ -56,25 +57,14 @@ def layer(builder: Any = None, /, *, sealed: Collection[str] = ()) -> Any:
     return _noting(builder, sealed=frozenset())
 
 
-def _named(name: str, signature: inspect.Signature) -> str:
-    """How a builder is called, for an error."""
-    kinds = {key: parameter.kind for key, parameter in signature.parameters.items()}
-    settings = [k for k, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
-    first = [k for k in kinds if k not in settings]
-    call = ", ".join([*first, *(f"{k}=..." for k in settings)])
-    return f"its settings have names: {name}({call})"
-
-
 def _noting(builder: Callable[P, Method], sealed: frozenset[str]) -> Callable[P, Method]:
     signature = inspect.signature(builder)
     name = short_name(builder).rsplit(".", 1)[-1]
+    bind = binder(builder, fedavg=Method, method=Method)
 
     @functools.wraps(builder)
     def build(*args: P.args, **kwargs: P.kwargs) -> Method:
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError as error:
-            raise TypeError(f"{name}: {error}; {_named(name, signature)}") from None
+        given = bind(*args, **kwargs)
         methods = [(key, _method_of(value)) for key, value in given.items()]
         place, method = next((pair for pair in methods if pair[1]), ("", None))
         rest = {key: value for key, value in given.items() if key != place}

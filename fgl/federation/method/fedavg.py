@@ -130,11 +130,24 @@ def _check_output(model: nn.Module, output: Any, graph: Graph, target: Target) -
             "Expected a model whose forward reads edge_label_index, since the graph's examples are "
             f"pairs, but got {type(model).__name__}"
         )
+    name, y = type(model).__name__, graph.y
+    if y is not None and output.dim() and len(output) != len(y):
+        pool = ": pool them, as fgl.nn.GIN, or PyG's global_add_pool(x, batch), does"
+        raise ValueError(
+            f"Expected the model to give {len(y)} rows, one an example, but got {len(output)} "
+            f"rows of {name}{pool if graph.batch is not None else ''}"
+        )
+    if target == CLASSES and output.dim() != 2:
+        raise ValueError(
+            "Expected the model to give a row of numbers an example, one a class, but got shape "
+            f"{list(output.shape)} of {name}: y as float and target=fgl.targets.ANSWERS take one "
+            "number an example"
+        )
     wanted = graph.num_classes if target == CLASSES else None
     if wanted is not None and output.dim() == 2 and output.shape[1] < wanted:
         raise ValueError(
             f"Expected the model to give {wanted} numbers an example, one a class, "
-            f"but got {output.shape[1]} of {type(model).__name__}"
+            f"but got {output.shape[1]} of {name}"
         )
 
 

@@ -56,6 +56,13 @@ class Models:
         self._known: WeakKeyDictionary[Graph, _Own] = WeakKeyDictionary()
         self._kinds: dict[Hashable, list[_Own]] = {}
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a pickle holds; the models are made again."""
+        return {**vars(self), "_known": None, "_kinds": {}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _known=WeakKeyDictionary())
+
     def __call__(self, graph: Graph, name: str = "the client's model") -> nn.Module:
         """A client's model.
 

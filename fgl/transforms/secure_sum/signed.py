@@ -18,6 +18,7 @@ from torch import Tensor
 from ...checks import check_kind
 from ...federation import Message, leaves
 from ...graph import Graph
+from ...kinds import typed
 from ...privacy import masks as parts
 from ...privacy import signatures as ed25519
 
@@ -25,6 +26,7 @@ Key = bytes | Callable[[Graph], bytes] | None
 SIGNATURE = ed25519.SIGNATURE
 
 
+@typed
 class Signatures:
     """The public keys of all clients, and the private key of this one.
 

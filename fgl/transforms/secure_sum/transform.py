@@ -10,6 +10,7 @@ from typing import Any
 
 from ...checks import check_number
 from ...federation import Method, OfSums, Round, State, layer
+from ...kinds import typed
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
 from .needs_means import why_not_means
@@ -135,6 +136,7 @@ def _check_rest(equally: Collection[str], bits: int, bound: float, signed: Any) 
         raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")
 
 
+@typed
 def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Round]:
     """One `Round` for each exchange of a secure sum, as the history of the method alone has it.
 
@@ -167,6 +169,7 @@ def summed_rounds(history: Sequence[Round], exchange: int = ROUNDS) -> list[Roun
     return rounds
 
 
+@typed
 def clients_summed(state: State) -> dict[str, float]:
     """How many clients are in the newest sum: ``fgl.run(..., watch=clients_summed)``.
 

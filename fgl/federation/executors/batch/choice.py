@@ -27,7 +27,7 @@ FEWEST = 3  # clients that are worth a batch
 
 
 class Choice(NamedTuple):
-    """Number of clients that train as one batch, and the reason.
+    """Number of clients that train as one batch, the reason, and whether no batch can train them.
 
     Example:
         >>> print(Choice(8, "its clients fit the cache"))
@@ -36,6 +36,7 @@ class Choice(NamedTuple):
 
     clients_at_once: int
     why: str
+    refused: bool = False
 
     def __str__(self) -> str:
         return f"clients_at_once={self.clients_at_once}: {self.why}"
@@ -86,7 +87,7 @@ def choose(method: Method, clients: Sequence[Graph], *, cache: int | None = None
         return _choose_of_kinds(method, clients, cache)
     refused = _refused(method, clients)
     if refused:
-        return Choice(1, refused)
+        return Choice(1, refused, refused=len(clients) > 1)
     cache = CACHE.get(clients[0].device.type, CACHE["cpu"]) if cache is None else cache
     of_clients = [_data_bytes(method, each) for each in clients]
     data = max(of_clients)

@@ -15,6 +15,7 @@ import torch
 
 from ....checks import check_number
 from ....graph import Graph
+from ....predict import OtherWidth, predict
 from ...gate.guard import checked
 from ...method.message import Message, to
 from ...method.method import Method, State, without_noise
@@ -87,6 +88,32 @@ def agreement(method: Method, config: Mapping[str, Any] | None = None) -> dict[s
     return agreed
 
 
+@torch.no_grad()
+def check_width(method: Method, graph: Graph, client: int) -> None:
+    """Refuse a client whose number of features the model does not take.
+
+    Raises:
+        Refusal: with the number of features.
+
+    Example:
+        >>> graph = fgl.Graph(torch.eye(3), torch.tensor([[0], [1]]))
+        >>> check_width(fgl.fedavg(fgl.nn.GCN(2, 8, 2)), graph, 4)
+        Traceback (most recent call last):
+        fgl.federation.executors.remote.problems.Refusal: Expected client 4 to have as many ...
+    """
+    model = method.model_of(graph)
+    try:
+        with torch.random.fork_rng([]), in_mode(model, False):
+            predict(model, model.state_dict(), graph)
+    except OtherWidth as error:
+        raise Refusal(
+            f"Expected client {client} to have as many features as {type(model).__name__} takes, "
+            f"but got {graph.num_features}"
+        ) from error
+    except Exception:  # a model that is called otherwise: training says what is wrong
+        return
+
+
 def check_agreement(client: int, got: Mapping[str, Any], want: Mapping[str, Any]) -> None:
     """Raise a ValueError that names the first difference between a client and its server.
 
@@ -156,9 +183,10 @@ def answer(
     """Play a client's round as `Loop` does; also says whether the client keeps a state.
 
     The reply is kept: the same question in the same round gets the same bits again and costs
-    nothing, also where another process of the site answers it at the same moment. The answer's
-    `paid` is what the ledger charged for the question; 0 for a first answer. The new state is stored beside the state that counts. Its `onward` entries are written
-    to disk before the reply is sent, in place of the old ones.
+    nothing, also if another process of the site answers it at the same moment. The answer's `paid`
+    is the number of answers to this question that the ledger charged; 0 for a first answer. The new
+    state is stored beside the state that counts. Its `onward` entries are written to disk before
+    the reply is sent, in place of the old ones.
 
     Raises:
         ValueError: if the state that counts is not on the shelf, the ledger's budget does not

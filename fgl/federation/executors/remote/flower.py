@@ -26,6 +26,7 @@ from .client import (
     answer,
     check_agreement,
     check_approved,
+    check_width,
     joined,
     plan,
     scores,
@@ -76,7 +77,8 @@ def client_app(
     """
 
     def query(message: Message, context: Context) -> Message:
-        method, _, client, config = _built(build, context)
+        method, graph, client, config = _built(build, context)
+        check_width(method, graph, client)
         said = {"client": client, "agreement": json.dumps(agreement(method, config))}
         scores = score is not None and "epsilon" not in context.node_config  # they have no noise
         return Message(_records({**said, "scores": scores}), reply_to=message)

@@ -1,0 +1,83 @@
+"""Runs in other threads, which are refused, and in other processes; tasks and methods are pickled."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+import torch
+from conformance import ROWS, TASKS
+from federations import fedavg, graphs, model, same
+
+import fgl
+
+cloudpickle = pytest.importorskip("cloudpickle")  # what loky and Ray use
+
+
+def run_of(seed: int) -> float:
+    """A run whose task is made in the process that runs it."""
+    task = fgl.tasks.Nodes(clients=2, hidden=4).load(seed=seed)
+    result = fgl.run(task.fedavg, task, num_rounds=1, seed=seed)
+    return float(result.history[-1].metrics["test_accuracy"])
+
+
+@pytest.mark.parametrize("what", ["a run", "a task"])
+def test_a_second_thread_is_refused_while_a_run_goes_on(what: str) -> None:
+    """Torch's generator is the process's, so both would draw other numbers."""
+    second: list[BaseException | None] = []
+
+    def callback(record: Any, result: Any) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            another = {
+                "a run": lambda: fgl.run(fedavg(model()), graphs(), num_rounds=1),
+                "a task": lambda: fgl.tasks.Nodes(clients=2, hidden=4).load(seed=0),
+            }[what]
+            second.append(pool.submit(another).exception())
+
+    fgl.run(fedavg(model()), graphs(), num_rounds=1, callbacks=[callback])
+    assert isinstance(second[0], RuntimeError)
+    assert "ProcessPoolExecutor" in str(second[0])
+
+
+def test_threads_run_one_after_the_other_and_a_run_runs_inside_a_run() -> None:
+    def callback(record: Any, result: Any) -> None:
+        fgl.run(fedavg(model()), graphs(), num_rounds=1)
+
+    for _ in range(2):
+        thread = threading.Thread(
+            target=fgl.run,
+            args=(fedavg(model()), graphs()),
+            kwargs={"num_rounds": 1, "callbacks": [callback]},
+        )
+        thread.start()
+        thread.join()
+
+
+@pytest.mark.slow
+def test_processes_are_the_way_out() -> None:
+    with ProcessPoolExecutor(2) as pool:
+        assert list(pool.map(run_of, range(2))) == [run_of(0), run_of(1)]
+
+
+def test_a_task_is_pickled_for_another_process() -> None:
+    """By cloudpickle, since a task's functions are closures; the copy trains to the same bits."""
+    for name, make in TASKS.items():
+        task = make(0.5, torch.float32)
+        copy = pickle.loads(cloudpickle.dumps(task))
+        if name in ("nodes", "sampled", "ego", "links", "next edges", "clients that differ"):
+            here, there = (fgl.run(each.fedavg, each, num_rounds=1) for each in (task, copy))
+            assert same(here.server_state, there.server_state), name
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.slow
+def test_every_method_is_pickled_for_another_process() -> None:
+    tasks: dict[str, fgl.tasks.Task] = {}
+    for name, row in ROWS.items():
+        first = row.tasks[0]
+        tasks.setdefault(first, TASKS[first](0.0, torch.float32))
+        copy = pickle.loads(cloudpickle.dumps(row.build(tasks[first])))
+        assert isinstance(copy, fgl.Method), name

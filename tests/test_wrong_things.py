@@ -1,0 +1,311 @@
+"""Wrong kinds of things, given to every public builder: one sentence names what was expected."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from federations import CLASSES, FEATURES, fedavg, graph, graphs, model
+from torch import nn
+from torch_geometric import nn as pyg
+from torch_geometric.data import HeteroData
+
+import fgl
+
+CLIENTS = graphs()
+TASK = fgl.tasks.node_task(graph(), CLIENTS, model(), fgl.Training(num_steps=1))
+METHOD, TRAIN = TASK.fedavg, fgl.Training(num_steps=1)
+WRONG: dict[str, Any] = {
+    "task": TASK,
+    "setting": fgl.tasks.Nodes(clients=3),
+    "method": METHOD,
+    "model": METHOD.model,
+    "class": fgl.nn.GCN,
+    "name": "fedprox",
+    "graph": graph(),
+    "graphs": CLIENTS,
+    "builder": fgl.methods.fedprox,
+    "tensor": torch.ones(2),
+    "dict": {},
+    "None": None,
+}
+# Annotations to what belongs there; what is not listed is not asked.
+BELONGS = {
+    "Method": {"method"},
+    "Task": {"task"},
+    "Graph": {"graph"},
+    "Graph | None": {"graph", "None"},
+    "Sequence[Graph]": {"graphs"},
+    "Sequence[EdgeSplit]": set(),
+    "nn.Module": {"model"},
+    "VGAE": set(),
+    "EgoSAGE": set(),
+    "NeighbourGenerator": set(),
+    "NodeGenerator": set(),
+    "Training": set(),
+    "Target": set(),
+    "Tensor": {"tensor"},
+    "float": set(),
+    "float | None": {"None"},
+    "int": set(),
+    "int | None": {"None"},
+    "bool": set(),
+    "str": {"name"},
+}
+RIGHT: dict[str, Any] = {
+    "Method": METHOD,
+    "Task": TASK,
+    "Graph": graph(),
+    "Graph | None": graph(),
+    "Sequence[Graph]": CLIENTS,
+    "Sequence[EdgeSplit]": [fgl.data.edge_split(graph(40))],
+    "Graph | Sequence[Graph]": graph(),
+    "EdgeSplit": fgl.data.edge_split(graph(40)),
+    "nn.Module": METHOD.model,
+    "VGAE": fgl.nn.VGAE(FEATURES, 8, 4),
+    "EgoSAGE": fgl.nn.EgoSAGE(FEATURES, 8, CLASSES),
+    "NeighbourGenerator": fgl.nn.NeighbourGenerator(FEATURES, 8, CLASSES),
+    "NodeGenerator": fgl.methods.node_generator(graph()),
+    "Training": TRAIN,
+    "Tensor": torch.zeros(4),
+    "float": 0.5,
+    "int": 2,
+    "str": "a",
+    "Sequence[Tensor]": [torch.arange(4)],
+    "Sequence[str]": ["a"],
+    "Mapping[int, bytes]": {},
+    "Inbox": fgl.federation.Inbox({}, 3),
+    "OptimizerFactory": torch.optim.SGD,
+    "Damage": fgl.data.Damage(),
+    "Sequence[Round]": [],
+    "str | os.PathLike[str]": "a",
+}
+PUBLIC = [
+    getattr(room, name)
+    for room in (fgl.methods, fgl.transforms, fgl.tasks, fgl.data)
+    for name in room.__all__
+    if name not in ("EdgeSplit", "HiddenNodes")  # what functions return
+] + [fgl.fedavg, fgl.evaluate_on, fgl.run, fgl.predict]
+
+
+def parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    own = inspect.signature(function).parameters
+    return {name: each for name, each in own.items() if each.kind not in kinds}
+
+
+def right(annotation: str) -> Any:
+    empty = annotation.startswith(("Sequence", "Iterable", "Collection"))
+    empty_dict = annotation.startswith("Mapping")
+    return RIGHT.get(annotation, {} if empty_dict else [] if empty else print)
+
+
+def call_with(function: Callable[..., Any], name: str, value: Any) -> Any:
+    """A call that is right but for one argument."""
+    own = parameters(function)
+    needed = {key: each for key, each in own.items() if each.default is each.empty}
+    given = {key: right(str(each.annotation)) for key, each in needed.items()}
+    return function(**{**given, name: value})
+
+
+def test_whatever_is_given_in_the_place_of_something_else_is_named() -> None:
+    """For each argument of everything public, each wrong thing."""
+    asked = 0
+    for function in dict.fromkeys(filter(callable, PUBLIC)):
+        for name, parameter in parameters(function).items():
+            belongs = BELONGS.get(str(parameter.annotation))
+            for kind, value in WRONG.items() if belongs is not None else ():
+                if kind in belongs:
+                    continue
+                where = f"{getattr(function, '__name__', function)}({name}={kind})"
+                try:
+                    call_with(function, name, value)
+                except (TypeError, ValueError) as error:
+                    text = str(error)
+                    assert text.startswith("Expected ") and name in text, f"{where}: {text}"
+                    assert ", but got " in text, f"{where}: {text}"
+                    asked += 1
+                except Exception as error:
+                    pytest.fail(f"{where}: {type(error).__name__}: {error}")
+                else:
+                    pytest.fail(f"{where} was taken")
+    assert asked > 5000
+
+
+# What was given, and the call that its error names.
+WAYS: dict[str, tuple[Callable[[], Any], str]] = {
+    "task": (lambda: fgl.methods.fedprox(TASK, mu=0.1), "fedprox(task.fedavg, mu=...)"),
+    "setting": (
+        lambda: fgl.methods.scaffold(WRONG["setting"]),
+        "scaffold(setting.load(seed=0).fedavg)",
+    ),
+    "model": (lambda: fgl.methods.local(model()), "local(fgl.fedavg(model))"),
+    "class": (lambda: fgl.methods.local(fgl.nn.GCN), "local(fgl.fedavg(GCN(...)))"),
+    "name": (lambda: fgl.methods.local("moon"), "local(fgl.methods.moon(task.fedavg))"),
+    "builder": (lambda: fgl.methods.local(fgl.methods.ring), "local(ring(task.fedavg))"),
+    "None": (lambda: fgl.methods.local(None), "local(task.fedavg)"),
+    "graph": (lambda: fgl.tasks.node_task(None, graph(), model(), TRAIN), "[graph]"),
+    "clients": (lambda: fgl.tasks.node_task(None, TASK, model(), TRAIN), "task.clients"),
+    "parts": (
+        lambda: fgl.tasks.node_task(None, [torch.arange(3)], model(), TRAIN),
+        "fgl.data.partition_graph(graph, parts)",
+    ),
+    "a class of model": (
+        lambda: fgl.tasks.node_task(None, CLIENTS, fgl.nn.GCN, TRAIN),
+        "GCN(...)",
+    ),
+    "an encoder": (
+        lambda: fgl.tasks.link_task(RIGHT["Sequence[EdgeSplit]"], model(), TRAIN),
+        "fgl.tasks.pair_task",
+    ),
+    "no split": (
+        lambda: fgl.tasks.link_task(CLIENTS, RIGHT["VGAE"], TRAIN),
+        "fgl.data.edge_split(graph)",
+    ),
+    "setting as task": (lambda: fgl.tasks.centralized(WRONG["setting"]), "setting.load(seed=0)"),
+    "fedavg as task": (
+        lambda: fgl.compare({"a": lambda t: t.fedavg}, lambda seed: TASK, num_rounds=1),
+        "lambda task:",
+    ),
+}
+
+
+def test_an_error_names_the_call_that_works() -> None:
+    for kind, (call, way) in WAYS.items():
+        with pytest.raises(TypeError, match="Expected .*, but got .*: .*" + re.escape(way)):
+            call()
+            pytest.fail(kind)
+
+
+def collections() -> list[fgl.Graph]:
+    small, y = fgl.data.small_graphs(12, num_features=FEATURES)
+    return [fgl.data.random_split(fgl.Graph.join(small, y))]
+
+
+def typed(target: str, both: bool = False) -> fgl.Graph:
+    data = HeteroData()
+    data["user"].x, data["item"].x = torch.rand(9, 3), torch.rand(9, 5)
+    data[target].y = torch.arange(9) % 2
+    for k, mask in enumerate(("train_mask", "val_mask", "test_mask")):
+        data[target][mask] = torch.arange(9) % 3 == k
+    data["user", "buys", "item"].edge_index = torch.arange(9).repeat(2, 1)
+    own = fgl.data.from_hetero(data, both=both)
+    return own.replace(x=own.x.to_dense() if isinstance(own.x, fgl.SparseMatrix) else own.x)
+
+
+RELATIONS = [("user", "buys", "item"), ("item", "rev_buys", "user")]
+WIDTHS = {"user": 3, "item": 5}
+
+
+def hgt(relations: list[tuple[str, str, str]]) -> nn.Module:
+    layer = pyg.HGTConv(WIDTHS, 2, (list(WIDTHS), relations))
+    return fgl.nn.Hetero(layer, WIDTHS, relations, "user")
+
+
+class Squeezed(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lin = nn.Linear(FEATURES, 1)
+
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.lin(adj @ x).squeeze(1)
+
+
+class Broken(Squeezed):
+    def forward(self, x: Any, adj: Any) -> Any:
+        return {"item": x}["user"]
+
+
+class Attribute(Squeezed):
+    def forward(self, x: Any, adj: Any) -> Any:
+        return self.convolution(x)
+
+
+def run(net: nn.Module, clients: list[fgl.Graph], make: Any = fgl.tasks.node_task) -> None:
+    first = (clients, clients) if make is fgl.tasks.graph_task else (None, clients)
+    task = make(*first, net, TRAIN)
+    fgl.run(task.fedavg, task, num_rounds=1)
+
+
+GRAPHS = fgl.tasks.graph_task
+MODELS: dict[str, tuple[Callable[[], Any], list[str]]] = {
+    "nodes' model for graphs": (lambda: run(model(), collections(), GRAPHS), ["GCN", "pooled"]),
+    "PyG's nodes' model for graphs": (
+        lambda: run(pyg.GCN(FEATURES, 8, 2, 2), collections(), GRAPHS),
+        ["12 rows", "GCN", "pool"],
+    ),
+    "graphs' model for nodes": (
+        lambda: run(fgl.nn.GIN(FEATURES, 8, CLASSES), CLIENTS),
+        ["GIN"],
+    ),
+    "no embeddings": (
+        lambda: fgl.methods.moon(fgl.fedavg(Squeezed())),
+        ["Squeezed", "return_embedding"],
+    ),
+    "no embeddings in a prediction": (
+        lambda: fgl.predict(net := Squeezed(), net.state_dict(), graph(), return_embedding=True),
+        ["Squeezed", "return_embedding=True", "fgl.nn.Embedded"],
+    ),
+    "one logit": (lambda: run(Squeezed(), CLIENTS), ["Squeezed", "ANSWERS"]),
+    "no relation to the target": (
+        lambda: run(hgt(RELATIONS[:1]), [typed("user")]),
+        ["'user'", "both=True"],
+    ),
+    "fewer relations": (
+        lambda: run(fgl.nn.RGCN(8, 8, 2, num_relations=1, num_bases=1), [typed("user", both=True)]),
+        ["relation"],
+    ),
+    "a type left out": (
+        lambda: run(
+            fgl.nn.Hetero(pyg.HGTConv({"item": 5}, 2, (["item"], [])), {"item": 5}, [], "item"),
+            [typed("item")],
+        ),
+        ["5"],
+    ),
+    "a key of the model's own": (lambda: run(Broken(), CLIENTS), ["Broken", "KeyError", "'user'"]),
+    "an attribute of the model's own": (
+        lambda: run(Attribute(), CLIENTS),
+        ["Attribute", "convolution"],
+    ),
+    "another width": (
+        lambda: run(fgl.nn.GCN(FEATURES + 1, 8, CLASSES), CLIENTS),
+        [f"{FEATURES} features", "GCN"],
+    ),
+    "masks of another length": (
+        lambda: graph(20, train_mask=torch.ones(7, dtype=torch.bool)),
+        ["train_mask", "[20]", "[7]"],
+    ),
+}
+
+
+def test_a_model_that_does_not_fit_is_named_with_what_it_was_given() -> None:
+    for name, (call, words) in MODELS.items():
+        with warnings.catch_warnings(), pytest.raises((TypeError, ValueError)) as caught:
+            warnings.simplefilter("ignore")
+            call()
+            pytest.fail(name)
+        for word in words:
+            assert word in str(caught.value), f"{name}: {caught.value}"
+
+
+def test_reverses_help_a_type_that_no_relation_ends_at() -> None:
+    """The way out that the error names."""
+    with pytest.warns(UserWarning, match="Hetero takes one client at a time"):
+        own = typed("user", both=True)
+        fgl.run(fgl.fedavg(hgt(RELATIONS)), [own, own], num_rounds=1)
+
+
+def test_batch_norm_trains_one_client_after_the_other_and_says_so() -> None:
+    net = pyg.GCN(FEATURES, 8, 2, CLASSES, norm="batch_norm")
+    with pytest.warns(UserWarning, match="BatchNorm1d would mix padded nodes"):
+        result = fgl.run(fgl.fedavg(net), CLIENTS, num_rounds=2)
+    assert all("BatchNorm1d" in record.one_by_one for record in result.history)
+    alone = fgl.run(fgl.fedavg(net), CLIENTS[:1], num_rounds=1)
+    assert alone.history[0].one_by_one == ""
+    plain = fgl.run(fedavg(model()), CLIENTS, num_rounds=1)
+    assert plain.history[0].one_by_one == ""
