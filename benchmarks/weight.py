@@ -83,7 +83,9 @@ def num_lines(paths: Iterable[Path]) -> int:
 def branches_of_functions(paths: Iterable[Path]) -> list[int]:
     """The branches of each function in these files."""
     trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
-    return [branches(node) for tree in trees for node in ast.walk(tree) if isinstance(node, FUNCTIONS)]
+    return [
+        branches(node) for tree in trees for node in ast.walk(tree) if isinstance(node, FUNCTIONS)
+    ]
 
 
 def traced_round() -> set[CodeType]:
