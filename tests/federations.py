@@ -20,6 +20,7 @@ from torch import nn
 import fgl
 from fgl import augment, methods
 from fgl.federation import (
+    Here,
     Inbox,
     Method,
     Result,
@@ -142,6 +143,15 @@ def fgssl(net: nn.Module, train: Training = SGD, **options: Any) -> Method:
         "global_view": lambda x, adj: VIEWS["weak"](x, adj),
     }
     return script("examples/fgssl.py").fgssl(fedavg(net, train), **{**views, **options})
+
+
+class Elsewhere(Here):
+    """Clients of this process that the server takes for clients elsewhere."""
+
+    def __call__(self, *given: Any, **how: Any) -> Any:
+        executor = super().__call__(*given, **how)
+        executor.elsewhere = True
+        return executor
 
 
 # Every method of the library is a row; a new one is added here and goes through all of them.

@@ -455,5 +455,4 @@ def test_one_client_does_not_decide_the_loss_of_a_history(name: str, reached: An
     for record, want in zip(result.history, honest.history, strict=True):
         near = 0.5 * want.loss < record.loss < 2 * want.loss
         reached("losses moved more than twofold", not near, 1)
-        assert not record.dropped and not want.odd_losses and near
-        assert list(record.odd_losses) == ([] if name == "many" else [2])
+        assert not record.dropped and near

@@ -1,4 +1,4 @@
-"""Runs in other threads, which are refused, and in other processes; tasks and methods are pickled."""
+"""Runs in other threads are refused, and tasks and methods are pickled for other processes."""
 
 from __future__ import annotations
 

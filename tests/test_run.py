@@ -972,7 +972,7 @@ def test_parameters_themselves_are_no_message() -> None:
         upload = {"model": dict(own.named_parameters()), "num_examples": torch.tensor(1)}
         return upload, state
 
-    want = r"Round 0, client 0, send: Expected message's 'model/convs.0.bias' to be detached"
+    want = r"Round 0, client 0, send: Expected the upload's 'model/convs.0.bias' to be detached"
     with pytest.raises(ValueError, match=want):
         fgl.run(replace(fedavg(model()), send=send), graphs(), num_rounds=1)
 

@@ -438,7 +438,7 @@ def test_what_stands_beside_a_message(name: str, at_once: Any, reached: Any) -> 
     else:
         steps = made.fedavg.train.num_steps
         assert told == [(steps, own.num_train) for own in clients] and told[-1] == (steps, 0)
-    forms = [fgl.federation.gate.forms.form_of(answer.message, frozenset()) for answer in answers]
+    forms = [fgl.federation.gate.uploads.form_of(answer.message) for answer in answers]
     assert all(form == forms[0] for form in forms)
     if name not in ("secure", "summed"):  # which say their keys first
         assert [int(answer.message["num_examples"]) for answer in answers] == [1] * len(clients)

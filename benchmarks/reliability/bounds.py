@@ -4,7 +4,7 @@
 
 Short runs of every method of the conformance table, and of methods on real data. For each: the
 largest change of an upload over the round's median (`change`; only those above their own size are
-compared with 300), the same of entries of which nothing was sent (`other`, with 90,000), the
+compared with 300), the same of entries of which nothing was sent (`other`), the
 largest change over what was sent, or over 1 (`own`), the largest growth of the server's outbox or
 state (`growth`), and how many uploads were refused (`refused`).
 """

@@ -50,7 +50,7 @@ from fgl.federation.round import Plan, play
 LIAR = 2
 AHEAD = 4  # honest rounds after one that was changed
 # What training that fails sends.
-SPOILED = re.compile("is not finite|changed by .* over [0-9.e+]+ times")
+SPOILED = re.compile("this client's fault|is not finite|changed by .* over [0-9.e+]+ times")
 Message = dict[str, Any]
 
 
@@ -59,7 +59,7 @@ class Mutated:
 
     def __init__(self, inner: Loop) -> None:
         self.inner, self.num_clients = inner, inner.num_clients
-        self.padding, self.one_by_one, self.elsewhere = 0.0, "", False
+        self.padding, self.one_by_one, self.elsewhere = 0.0, "", True
         self.answers: dict[int, Answer] = {}
         self.upload: Any = None
         self.states: dict[int, Any] = {}

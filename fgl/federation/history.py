@@ -31,13 +31,9 @@ class Round:
         participants: clients to which a message was sent.
         dropped: clients whose message did not count, with the reason.
         zero_weight: participants without training examples, or of whose answers none is known.
-        copies: clients whose upload is visibly a copy, and of what: the model that was sent,
-            another client's upload, or one number repeated. Such uploads count, unless `Limits`
-            refuses them.
         loss: mean of the clients' mean local losses, over the clients that counted and have
-            training examples, without the `odd_losses`.
-        odd_losses: clients whose losses are left out of `loss`, with the reason: they are not
-            finite, or at least 300 times the median client's.
+            training examples. Means that are not finite, or over 300 times the median client's,
+            are left out.
         padding: share of padded nodes among all nodes of the batches.
         one_by_one: the reason why clients could not train as a batch, if there was one. They
             trained one at a time, and so do all clients of later rounds. Empty if `clients_at_once`
@@ -56,9 +52,7 @@ class Round:
     participants: list[int]
     dropped: dict[int, str] = field(default_factory=dict)
     zero_weight: list[int] = field(default_factory=list)
-    copies: dict[int, str] = field(default_factory=dict)
     loss: float = math.nan
-    odd_losses: dict[int, str] = field(default_factory=dict)
     padding: float = 0.0
     one_by_one: str = ""
     bytes_down: int = 0
@@ -105,8 +99,10 @@ class Result:
         server_state: the server's state.
         client_states: each client's state.
         history: one `Round` per round.
-        form: names, dtypes and shapes of most clients' uploads so far; later uploads must have the
-            same.
+        form: names, dtypes and shapes of uploads on which clients have agreed; later uploads must
+            have the same. Empty if too few clients have shared one.
+        older: outboxes and server states of earlier rounds, the oldest first, if the run was asked
+            to `go_back`.
         config: the config of the run, and under ``"layers"`` the arguments of each builder of its
             method, from inside to outside.
         method: the method that was run; None for a result that was made by hand or unpickled.
@@ -127,6 +123,7 @@ class Result:
     client_states: dict[int, State]
     history: list[Round]
     form: dict[str, Any] = field(default_factory=dict)
+    older: list[tuple[Mapping[int, Message], State]] = field(default_factory=list, repr=False)
     config: dict[str, Any] = field(default_factory=dict)
     method: Method | None = field(default=None, compare=False)
     clients: Sequence[Graph] = field(default=(), compare=False)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import statistics
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +13,9 @@ from typing import Any
 
 from ..seeds import fold_in
 from .executors import Answer, Executor
-from .gate.distances import Diverged
-from .gate.forms import NoMajority
+from .gate.distances import Diverged, farthest
 from .gate.guard import ChangedInPlace
 from .gate.limits import Limits
-from .gate.losses import mean_loss
 from .gate.uploads import NO_MORE, Absent, of_whom, reason, sift
 from .history import Result, Round
 from .method.fedavg import accept_all
@@ -26,8 +26,18 @@ from .participants import participants
 from .seeds import stage
 
 Dropouts = float | Callable[[int, int], bool]
+FARTHEST_LOSS = 300.0  # times the median client's
 DROPPED = "dropped out"  # by the run itself: this client was not asked
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
+
+
+class BadModel(Diverged):
+    """A client whose upload diverged because the model that it received was already bad.
+
+    Example:
+        >>> issubclass(BadModel, ValueError)
+        True
+    """
 
 
 @dataclass(frozen=True)
@@ -41,12 +51,13 @@ class Plan:
     watch: Watch | None = None
     strict: bool = False
     limits: Limits = NO_MORE
+    go_back: int = 0
 
 
 def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
     """Play the next round; it updates the outbox and states of `result` and of the executor.
 
-    What it made was not shown to anybody yet: `score_round` does that.
+    The round has no metrics yet; `score_round` adds them.
 
     Args:
         method: the method, after `checked`.
@@ -73,17 +84,21 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
     ready = [client for client in who if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
-    alone = len(uploads) == 1 and executor.elsewhere
     asked = [client for client in ready for _ in range(answers[client].paid)]
     inbox = Inbox(uploads, executor.num_clients, result.outbox, index, asked)
-    new, blamed = _aggregated(method, inbox, result, plan, alone)
-    for client, error in sorted({**refused, **blamed}.items()):
+    bad_model = any(isinstance(error, BadModel) for error in refused.values())
+    new, left_out = (
+        _went_back(inbox, result)
+        if bad_model and result.older
+        else _aggregated(method, inbox, result, plan, executor.elsewhere)
+    )
+    for client, error in sorted({**refused, **left_out}.items()):
         record.dropped[client] = reason(error)
         warnings.warn(f"Round {index}, client {client}: {reason(error)}", stacklevel=3)
-    counted = [client for client in uploads if client not in blamed]
+    counted = [client for client in uploads if client not in left_out]
     executor.keep(index, counted)
     if not counted:
-        cause = next((error.__cause__ for error in blamed.values()), None)
+        cause = next((error.__cause__ for error in left_out.values()), None)
         check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
         check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
     record.padding, record.one_by_one = executor.padding, executor.one_by_one
@@ -97,10 +112,11 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         nobody = Inbox({}, executor.num_clients, result.outbox, index, asked)
         new = _of_nobody(method, nobody, result.server_state, plan)
     if new is not None:
+        if plan.go_back and counted:
+            result.older = [*result.older, (result.outbox, result.server_state)][-plan.go_back :]
         outbox, result.server_state = new
         result.outbox = _merged(result.outbox, outbox)
-        losses = {k: answers[k].losses for k in counted if answers[k].num_examples}
-        record.loss, record.odd_losses = mean_loss(losses)
+        record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
     return record
 
@@ -137,76 +153,101 @@ def _uploads(
     plan: Plan,
     elsewhere: bool,
 ) -> tuple[dict[int, Message], dict[int, Exception]]:
-    """The messages that count so far, and why others do not."""
-    came: dict[int, Any] = {}
+    """The messages that count so far, and the errors of the others.
+
+    A malformed upload raises if clients are in this process: it is a mistake in the method.
+    """
+    uploads: dict[int, Any] = {}
     for client, answer in sorted(answers.items()):
-        if answer.message is None:
+        if answer.message is None and answer.problem:
             record.dropped[client] = answer.problem
             continue
-        came[client] = answer.message
+        uploads[client] = answer.message
         if not answer.num_examples:
             record.zero_weight.append(client)
-    votes = _most_counted(result)
-    sifted = sift(method, came, result.outbox, result.server_state, result.form, votes, plan.limits)
-    result.form, record.copies = sifted.form, sifted.copied
-    record.bytes_up += sum(num_bytes(came[k]) for k in came if k not in sifted.malformed)
-    own = not votes and not elsewhere
-    mistaken = own or len(sifted.malformed) > 1  # one alone can be hostile
-    fails = not sifted.taken and all(
-        k in sifted.malformed or not (votes or isinstance(error, (Diverged, NoMajority)))
-        for k, error in sifted.refused.items()
+    sifted = sift(method, uploads, result.outbox, result.server_state, result.form, plan.limits)
+    result.form, refused = sifted.form, sifted.refused
+    record.bytes_up += sum(num_bytes(uploads[k]) for k in uploads if k not in sifted.malformed)
+    for client, error in refused.items():
+        fatal = plan.strict or (client in sifted.malformed and not elsewhere)
+        if fatal and not isinstance(error, Absent):
+            with stage(plan.seed, record.round, client, "send"):
+                raise error
+    return sifted.taken, _of_bad_model(refused, len(uploads))
+
+
+def _of_bad_model(refused: dict[int, Exception], num_uploads: int) -> dict[int, Exception]:
+    """The errors; where most clients diverged, what the server had sent them is the cause."""
+    diverged = {k: error for k, error in refused.items() if isinstance(error, Diverged)}
+    if len(diverged) < 2 or 2 * len(diverged) <= num_uploads:
+        return refused
+    event = (
+        f"{len(diverged)} of {num_uploads} clients diverged from the model that they received, "
+        "so it is not this client's fault"
     )
-    faults = [error for error in sifted.refused.values() if not isinstance(error, Absent)]
-    if (plan.strict and faults) or (sifted.refused and fails and mistaken):
-        error = next(iter(faults or sifted.refused.values()))
-        alike = [k for k, other in sifted.refused.items() if fails or other is error]
-        with stage(plan.seed, record.round, alike, "send"):
-            raise error
-    return sifted.taken, sifted.refused
+    return refused | {k: BadModel(f"{event}: {reason(e)}") for k, e in diverged.items()}
 
 
-def _most_counted(result: Result) -> int:
-    """How many clients counted in one round, at most; where some did, the method has worked."""
-    counted = (len(each.participants) - len(each.dropped) for each in result.history)
-    return max(counted, default=0)
+def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
+    """The oldest outbox and state that the run still has; nobody's upload counts."""
+    (outbox, state), back = result.older[0], len(result.older)
+    result.older = []
+    event = f"the server goes back to its model of {back} rounds ago"
+    return (outbox, state), {client: BadModel(event) for client in inbox}
 
 
 def _aggregated(
-    method: Method, uploads: Inbox, result: Result, plan: Plan, may_lie: bool
+    method: Method, inbox: Inbox, result: Result, plan: Plan, elsewhere: bool
 ) -> tuple[Made | None, dict[int, Exception]]:
-    """What the server makes of the uploads, without the one that alone spoils it.
+    """The server's new outbox and state, and the errors of the clients that it left out.
 
-    Where several spoil it together, nothing, once the method has worked, or for one that `may_lie`.
-
-    Returns:
-        The outbox and the state, if any, and who is refused for what.
+    An error of `aggregate` raises if clients are in this process. Otherwise, and wherever its
+    result is far too large, the server tries again without the one, two, four, ... up to half of
+    the uploads that moved farthest. If nothing helps, there is no result: the old model stays.
     """
 
     def attempt(some: Mapping[int, Message]) -> Made:
         with stage(plan.seed, len(result.history), None, "aggregate"):
-            sent, asked = uploads.sent, uploads.asked
-            inbox = Inbox(some, uploads.num_clients, sent, uploads.round, asked)
-            return method.aggregate(inbox, result.server_state)
+            sent, asked = inbox.sent, inbox.asked
+            own = Inbox(some, inbox.num_clients, sent, inbox.round, asked)
+            return method.aggregate(own, result.server_state)
 
-    if not uploads:
+    if not inbox:
         return None, {}
     try:
-        return attempt(uploads), {}
+        return attempt(inbox), {}
     except Exception as error:
-        if plan.strict or isinstance(error, ChangedInPlace):
+        hostile = isinstance(error, Diverged) or elsewhere
+        if plan.strict or not hostile or isinstance(error, ChangedInPlace):
             raise
-        without: dict[int, Made] = {}
-        for client in uploads if len(uploads) > 1 else ():
-            with suppress(Exception):
-                without[client] = attempt({k: uploads[k] for k in uploads if k != client})
-        why = error.__cause__ if isinstance(error.__cause__, type(error)) else error
-        if len(without) == 1:
-            ((client, new),) = without.items()
-            return new, {client: why}
-        worked = _most_counted(result) and len(result.history) >= method.exchange
-        if not isinstance(error, Diverged) and not worked and not may_lie:
-            raise
-        return None, dict.fromkeys(uploads, _old_model_stays(why))  # nobody alone is the cause
+        cause = error.__cause__ if isinstance(error.__cause__, type(error)) else error
+    order, count = farthest(inbox, inbox.sent), 1
+    while 2 * count <= len(order):
+        left_out = order[:count]
+        with suppress(Exception):
+            new = attempt({k: message for k, message in inbox.items() if k not in left_out})
+            return new, dict.fromkeys(left_out, _because("the server left this upload out", cause))
+        count *= 2
+    return None, dict.fromkeys(inbox, _because("the server keeps the old model", cause))
+
+
+def _because(event: str, cause: Exception) -> Exception:
+    error = RuntimeError(f"{event}: {reason(cause)}")
+    error.__cause__ = cause
+    return error
+
+
+def _mean_loss(losses: Sequence[Sequence[float]]) -> float:
+    """The mean over clients of their mean losses.
+
+    Let m be the size of the upper median client's mean. Means that are not finite, or larger than
+    300 m and than 300, are left out: one client in three cannot decide what a history shows.
+    """
+    means = [sum(value / len(each) for value in each) for each in losses if each]
+    finite = [mean for mean in means if math.isfinite(mean)]
+    most = FARTHEST_LOSS * max(1.0, statistics.median_high(map(abs, finite))) if finite else 0.0
+    usual = [mean for mean in finite if abs(mean) <= most]
+    return sum(usual) / len(usual) if usual else math.nan
 
 
 def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made | None:
@@ -221,12 +262,6 @@ def _of_nobody(method: Method, nobody: Inbox, state: State, plan: Plan) -> Made 
         return None
     with stage(plan.seed, nobody.round or 0, None, "account"):
         return {}, method.account(nobody, state)
-
-
-def _old_model_stays(why: Exception) -> Exception:
-    error = RuntimeError(f"the server keeps the old model: {reason(why)}")
-    error.__cause__ = why
-    return error
 
 
 def check_goes_on(

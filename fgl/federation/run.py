@@ -28,7 +28,7 @@ from .history import Result, Round
 from .method.inbox import Broadcast
 from .method.layers import short
 from .method.message import Message
-from .method.method import Evaluate, Method, Watch
+from .method.method import Evaluate, Method, Watch, without_noise
 from .participants import num_participants
 from .process import memory_kept, young_only
 from .round import (
@@ -64,6 +64,7 @@ def run(
     start: Result | None = None,
     strict: bool = False,
     limits: Limits = NO_MORE,
+    go_back: int = 0,
 ) -> Result:
     """Run a method on a federation.
 
@@ -107,8 +108,10 @@ def run(
         start: the result of another run; this run starts from its outbox and states, with rounds
             from 0. Default the initial model.
         strict: whether to raise at the first refused upload, for development.
-        limits: bounds on what a client sends, and on consecutive rounds in which no upload counts;
-            see `fgl.federation.Limits`.
+        limits: bounds on uploads, and on rounds without any; see `fgl.federation.Limits`.
+        go_back: number of rounds by which the server goes back if most uploads of a round diverged
+            from the model that it had sent; default never. It keeps as many older outboxes and
+            states, also in checkpoints. The clients' own states stay as they are.
 
     Returns:
         The `Result`.
@@ -121,15 +124,14 @@ def run(
         TypeError: for features of another floating type than the model, a model in the place of the
             method, and the like.
         RuntimeError: if no upload counted in three rounds in a row, in a round of three exchanges
-            in a row, or in the whole run, with each client's reason. These rounds are not saved:
-            the run goes on before them.
+            in a row, or in the whole run, with each client's reason. These rounds are not saved.
         OSError: if a round cannot be saved; what can be known is said before the first round.
 
-    An upload that is malformed, not finite, far out or refused by `accept` costs its client the
-    round: it is counted in ``Round.dropped`` with the reason, and warned of. When none is left the
-    round keeps the old model; so it does where no form of upload has a majority, and where
-    `aggregate` raises after a round has counted. Where all are malformed it raises: a mistake in
-    the method looks like that.
+    An upload that is not finite, far out or refused by `accept` costs its client the round:
+    ``Round.dropped`` has the reason, and a warning is given. A malformed upload and an error of
+    `aggregate` raise if clients are in this process. If they are elsewhere, a malformed upload
+    costs its client the round; if `aggregate` raises, the server tries again without the uploads
+    that moved farthest, up to half of them. A round without an upload keeps the old model.
 
     Example:
         >>> graph = fgl.data.split(fgl.data.load("synthetic"), "random")
@@ -149,6 +151,7 @@ def run(
     evaluate = evaluate or place.evaluate(method)
     check_numbers(num_rounds, participation, dropouts, config)
     _check_participants(method, place.num_clients, participation)
+    _check_go_back(method, go_back)
     if not isinstance(limits, Limits):
         raise TypeError(f"Expected limits to be fgl.federation.Limits(...), but got {limits!r}")
     guarded = checked(method)
@@ -156,8 +159,8 @@ def run(
     values: dict[str, Any] = {}
     if checkpoint is not None:
         values = identity(method, seed, participation, dropouts, config)
-        values |= {"refuse_copies": True} if limits.refuse_copies else {}
         values |= {**place.identity(method), "start": start and digest(start)}
+        values |= {"go_back": go_back} if go_back else {}
     with ExitStack() as stack:
         stack.enter_context(one_thread())
         folder = stack.enter_context(opened(checkpoint, values))
@@ -180,7 +183,7 @@ def run(
         executor.one_by_one = whys[0] if whys else executor.one_by_one
         executor.limits = limits
         result.client_states = executor.states
-        plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits)
+        plan = Plan(seed, participation, dropouts, evaluate, watch, strict, limits, go_back)
         cuda = [device for device in place.devices if device.type == "cuda"]
         stack.enter_context(heard(callbacks, result))
         while len(result.history) < num_rounds:
@@ -226,6 +229,14 @@ def _check_participants(method: Method, num_clients: int, participation: float) 
             f"{method.layers[-1].name if method.layers else 'the method'} needs them, but got "
             f"{count} of {num_clients} clients"
         )
+
+
+def _check_go_back(method: Method, go_back: int) -> None:
+    check_number("go_back", go_back, at_least=0, integer=True)
+    noisy = method.account is not None or method.costs is not without_noise
+    if go_back and (noisy or method.exchange > 1):
+        cause = "counts noise in its state" if noisy else "has exchanges of several rounds"
+        raise ValueError(f"Expected go_back to be 0, since {method} {cause}, but got {go_back}")
 
 
 def _check_history(result: Result, rounds: Sequence[Round]) -> None:
@@ -293,7 +304,7 @@ def _first(method: Method, num_clients: int, start: Result | None) -> Result:
             f"Expected start to be a run of {num_clients} clients, but got {len(start.outbox)}"
         )
     state = carried(method, start, start.server_state)
-    return replace(start, server_state=state, history=[], form={})
+    return replace(start, server_state=state, history=[], form={}, older=[])
 
 
 def _goes_on(folder: Folder, result: Result, num_rounds: int) -> bool:

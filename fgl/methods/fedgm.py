@@ -144,6 +144,11 @@ def fedgm(
         if known:
             return
         x, y, adjacency = (message[key] for key in KEYS[0])
+        if x.dtype != adjacency.dtype or y.dtype != torch.int64 or (y < 0).any():
+            raise ValueError(
+                "Expected y to be labels, and x and adjacency to be of one dtype, but got "
+                f"{y.dtype}, {x.dtype} and {adjacency.dtype}, with a smallest y of {y.min()}"
+            )
         if x.dim() != 2 or y.shape != x.shape[:1] or adjacency.shape != (len(x), len(x)):
             raise ValueError("Expected x, y and adjacency to be of the same nodes, but got others")
         if len(x) > fedavg.max_examples:

@@ -11,7 +11,7 @@ import torch
 from ...graph import Graph
 from ...progress import shown
 from ...seeds import fold_in
-from ..gate.guard import OwnTensors, unchanged
+from ..gate.guard import check_own, unchanged
 from ..gate.limits import Limits
 from ..method.checks import as_number, check_names
 from ..method.message import Message, Params, compact
@@ -75,11 +75,11 @@ class Loop:
     def train(
         self, index: int, outbox: Mapping[int, Message], who: Sequence[int]
     ) -> list[tuple[int, Answer]]:
-        given = OwnTensors()
+        seen: dict[int, Any] = {}
         answers: list[tuple[int, Answer]] = []
         with shown(f"round {index}", len(who), unit="clients") as advance:
             for group in self.groups(who):
-                answers += self._answers(index, outbox, group, given)
+                answers += self._answers(index, outbox, group, seen)
                 advance(len(group))
         return answers
 
@@ -114,7 +114,7 @@ class Loop:
         index: int,
         outbox: Mapping[int, Message],
         group: tuple[int, ...],
-        given: OwnTensors,
+        seen: dict[int, Any],
     ) -> list[tuple[int, Answer]]:
         """What the clients of a group make of their messages; their new states are held back."""
         ready = with_start([self._received(index, outbox[client], client) for client in group])
@@ -124,7 +124,8 @@ class Loop:
             with stage(self.seed, index, one.client, "send"):
                 context = with_training(one.context, done)
                 message, new = self.method.send(done.params, context, one.state, one.graph)
-                given.add(one.client, message, new)
+                check_own(one.client, message, seen)
+                check_own(one.client, new, seen)
             if self.method.train.keep_optimizer:
                 new = {**new, "optimizer": done.optimizer}
             self._new[one.client] = new

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..method.checks import first_not_finite
-from ..method.message import Message, Params
+from ..method.message import Message, Params, leaves
 
 NOTHING: Message = {}
 FEW = 2**17  # entries of what is compared in one call
@@ -99,6 +101,52 @@ def changes(
     return by_client, wrong
 
 
+def farthest(uploads: Mapping[int, Message], sent: Mapping[int, Message]) -> list[int]:
+    """The clients, the one that moved farthest first.
+
+    Each tensor is measured by the root mean square of its change, beside the round's median of that
+    tensor; whole numbers count too. A tensor is infinitely far if most clients have another dtype
+    or shape there. A client's distance is the largest of its tensors'.
+
+    Args:
+        uploads: client to message.
+        sent: the server's messages by client; a tensor that they lack counts as 0.
+
+    Example:
+        >>> came = {k: {"n": torch.tensor(n)} for k, n in enumerate((3, 2, 10**9, 4))}
+        >>> farthest(came, {})
+        [2, 3, 0, 1]
+    """
+    moved: dict[str, dict[int, float]] = {}
+    kinds: dict[tuple[str, str], dict[int, Any]] = {}
+    for client, message in uploads.items():
+        before = dict(leaves(sent.get(client, {})))
+        for path, tensor in leaves(message):
+            change, old = _in_double(tensor), before.get(path)
+            if old is not None and _in_double(old).shape == change.shape:
+                change = change - _in_double(old)
+            size = float(change.abs().square().mean().sqrt()) if change.numel() else 0.0
+            moved.setdefault(path, {})[client] = size
+            kinds.setdefault((path, "dtype"), {})[client] = tensor.dtype
+            kinds.setdefault((path, "shape"), {})[client] = tensor.shape
+    distance = dict.fromkeys(uploads, 0.0)
+    for sizes in moved.values():
+        positive = [size for size in sizes.values() if size > 0]
+        median = statistics.median_low(positive) if positive else 1.0
+        for client, size in sizes.items():
+            distance[client] = max(distance[client], size / median)
+    for kind in kinds.values():
+        usual, count = Counter(kind.values()).most_common(1)[0]
+        odd = [client for client, own in kind.items() if own != usual and 2 * count > len(kind)]
+        distance |= dict.fromkeys(odd, float("inf"))
+    return sorted(uploads, key=lambda client: (-distance[client], client))
+
+
+def _in_double(tensor: Tensor) -> Tensor:
+    """The numbers of a tensor of any dtype, in double."""
+    return values_of(tensor).to(torch.complex128)
+
+
 def root_mean_square(tensors: Iterable[Tensor]) -> float:
     """``sqrt(sum_i x_i^2 / n)`` over all entries of the tensors; 0 if there are none.
 
@@ -152,14 +200,18 @@ def floats(value: Any) -> Params:
         {'w': tensor([1.])}
     """
     inner = value if isinstance(value, Mapping) else {"": value}
-    return {
-        name: tensor if tensor.layout == torch.strided else _values(tensor)
-        for name, tensor in inner.items()
-        if tensor.is_floating_point()
-    }
+    return {name: values_of(tensor) for name, tensor in inner.items() if tensor.is_floating_point()}
 
 
-def _values(tensor: Tensor) -> Tensor:
+def values_of(tensor: Tensor) -> Tensor:
+    """The entries of a tensor that are in memory: of a sparse one its values.
+
+    Example:
+        >>> values_of(torch.eye(2).to_sparse())
+        tensor([1., 1.])
+    """
+    if tensor.layout == torch.strided:
+        return tensor
     return tensor._values() if tensor.layout == torch.sparse_coo else tensor.values()
 
 

@@ -15,7 +15,7 @@ from ...graph import Graph
 from ..method.checks import check_message, check_model
 from ..method.compose import check_seals
 from ..method.inbox import Inbox
-from ..method.message import Message, Params, leaves
+from ..method.message import Message, Params
 from ..method.method import Method, State
 from ..method.models import is_under
 from ..method.ragged import Ragged
@@ -35,9 +35,9 @@ def checked(method: Method) -> Method:
     """The same method; its functions raise if they return or change something wrong.
 
     - `receive` returns a complete model with the personal tensors, and a context; it changes
-    neither message nor state; - `send` returns a message and a state, dicts of detached tensors,
-    and changes neither its
-      context nor its state;
+      neither message nor state;
+    - `send` returns a message, which the server checks, and a state, a dict of detached tensors;
+      it changes neither its context nor its state;
     - `aggregate` returns an outbox of known clients, its models of the right names and shapes, and
       a state, both finite and not far larger than before (else `Diverged`), and changes neither
       the uploads nor its old state;
@@ -45,7 +45,7 @@ def checked(method: Method) -> Method:
     - `account` returns a state and changes nothing;
     - `joining` says a message, and makes an outbox and a state of all of them.
 
-    `unchanged` notices changes during local training, and `OwnTensors` a client that overwrites
+    `unchanged` notices changes during local training, and `check_own` a client that overwrites
     another's tensors. Only changes that torch counts are noticed, not those through ``.data`` or
     numpy.
 
@@ -73,7 +73,6 @@ def checked(method: Method) -> Method:
         with unchanged(context, state), method.at(graph):
             received = method.send(params, context, state, graph)
         message, new = pair(received, "send", "message, state")
-        check_message(message)
         check_message(new, name="state")
         return message, new
 
@@ -272,30 +271,32 @@ def _versions(tensors: Sequence[tuple[Place, Tensor]]) -> list[tuple[Place, int,
     ]
 
 
-class OwnTensors:
-    """The tensors that clients of a round sent or keep, to notice if one overwrites another's.
+def check_own(client: int, message: Any, seen: dict[int, tuple[int, Tensor, int]]) -> None:
+    """Raise if a client sends a tensor that another client sent, and that changed since.
 
     A method that sends a network's ``state_dict()`` sends the network's own tensors. If all clients
     share one network, the next client overwrites them.
+
+    Args:
+        client: the client.
+        message: its message or state.
+        seen: place in memory to client, tensor and version, of the clients before; it is updated.
+
+    Example:
+        >>> tensor, seen = torch.zeros(1), {}
+        >>> check_own(0, {"w": tensor}, seen)
+        >>> check_own(1, {"w": tensor.add_(1)}, seen)
+        Traceback (most recent call last):
+        ValueError: Expected clients 0 and 1 to have tensors of their own, but got one 'w' ...
     """
-
-    def __init__(self) -> None:
-        self._last: dict[int, tuple[int, Tensor, int]] = {}  # the tensor keeps its place taken
-
-    def add(self, client: int, *parts: Message) -> None:
-        """Add the tensors of a client.
-
-        Raises:
-            ValueError: if a tensor is one that another client gave, and changed since.
-        """
-        for path, tensor in (leaf for part in parts for leaf in leaves(part)):
-            if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
-                continue
-            place = tensor.data_ptr()
-            other, given, version = self._last.get(place, (client, tensor, tensor._version))
-            if other != client and given._version != version:
-                raise ValueError(
-                    f"Expected clients {other} and {client} to have tensors of their own, but got "
-                    f"one {path!r} for both, changed in between: give a copy"
-                )
-            self._last[place] = client, tensor, tensor._version
+    for path, tensor in _tensors(message) if isinstance(message, Mapping) else ():
+        if tensor.layout != torch.strided or not tensor.numel() or tensor.is_inference():
+            continue
+        own = client, tensor, tensor._version
+        other, same, version = seen.setdefault(tensor.data_ptr(), own)
+        if other != client and same._version != version:
+            raise ValueError(
+                f"Expected clients {other} and {client} to have tensors of their own, but got one "
+                f"{'/'.join(path)!r} for both, changed in between: give a copy"
+            )
+        seen[tensor.data_ptr()] = own

@@ -32,7 +32,6 @@ class Limits:
         empty_rounds: the run raises after this number of consecutive rounds in which no upload
             counts, and at its end if no upload counted in any round. An exchange with such a round,
             as of a secure sum, counts as one. None for no limit.
-        refuse_copies: whether to refuse the uploads that `Round.copies` lists.
 
     Raises:
         TypeError, ValueError: for a number that is no whole number, or out of range.
@@ -48,7 +47,6 @@ class Limits:
     metrics: int = 100
     metric_length: int = 100
     empty_rounds: int | None = 3
-    refuse_copies: bool = False
 
     def __post_init__(self) -> None:
         for name in ("metrics", "metric_length"):
@@ -57,10 +55,6 @@ class Limits:
             value = getattr(self, name)
             if value is not None:
                 check_number(name, value, at_least=1, integer=True)
-        if not isinstance(self.refuse_copies, bool):
-            raise TypeError(
-                f"Expected refuse_copies to be True or False, but got {self.refuse_copies!r}"
-            )
 
     def of_upload(self, method: Method) -> int:
         """The largest size of an upload in bytes."""

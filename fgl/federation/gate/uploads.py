@@ -1,24 +1,33 @@
-"""Uploads: the messages of a round that the server accepts, and why it refuses the others."""
+"""Uploads: what a server lets in, and why not the rest: form, size, `accept`, distance."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
+import json
+import statistics
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import Parameter
 
 from ..method.checks import check_message
 from ..method.message import Message, num_bytes
 from ..method.method import Method, State
-from .copies import copies
 from .distances import Change, Diverged, changes
-from .forms import Form, NoMajority, all_differ, check_form, form_of, in_order, most_common
 from .limits import Limits
 
 LONGEST = 300  # characters of a reason that a history keeps
 NO_MORE = Limits()
+AGREED = 3  # clients whose common form is that of all later rounds
+LAYOUTS = (torch.strided, torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+DTYPES = {
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+    *(torch.complex128, torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+}
+Form = dict[str, Any]  # key to "torch.float32 [8, 6]", or to a dict of these
 
 
 class Absent(ValueError):
@@ -36,16 +45,14 @@ class Sifted(NamedTuple):
     Args:
         taken: the messages that count.
         refused: the errors of the other messages.
-        malformed: refused clients whose message has another form than most clients'.
-        form: the form of this run's uploads.
-        copied: clients whose upload is visibly a copy, and of what.
+        malformed: clients of `refused` whose message is no upload of this method.
+        form: the form of this run's uploads; empty as long as too few clients have shared one.
     """
 
     taken: dict[int, Message]
     refused: dict[int, Exception]
-    malformed: set[int]
+    malformed: list[int]
     form: Form
-    copied: dict[int, str]
 
 
 def sift(
@@ -54,24 +61,21 @@ def sift(
     sent: Mapping[int, Message],
     state: State,
     form: Form,
-    votes: int = 0,
     limits: Limits = NO_MORE,
 ) -> Sifted:
-    """Check the uploads of a round: which count, why others do not, and the form of this run.
+    """Check the uploads of a round: which count, and why others do not.
 
-    The form of a round is the one that most clients have. The form of earlier rounds has `votes`
-    votes too, or the number of clients that have it now if this is larger. So a form stays until
-    more clients share another one. A form that a single client set is replaced as soon as two
-    clients share another. If two forms tie, no client counts and none is called wrong.
+    The form of ``"model"`` is the model's. The rest has the form that most clients of the round
+    have, of those whose upload `accept` takes. Once three clients have agreed on a form, or all
+    clients where there are fewer, later rounds ask for that one.
 
     Args:
         method: the method with the model and `accept`.
         uploads: the uploads by client, which may be anything.
-        sent: the server's message to each client.
+        sent: the server's message to each client of the federation.
         state: the server's state.
-        form: the form of earlier rounds; empty if no upload has counted yet.
-        votes: largest number of clients that counted in an earlier round.
-        limits: the largest upload, and whether copies are refused.
+        form: the form on which clients agreed in an earlier round, or an empty one.
+        limits: the largest upload.
 
     Example:
         >>> method = fgl.fedavg(torch.nn.Linear(1, 1, bias=False))
@@ -86,76 +90,186 @@ def sift(
     """
     template = method.common()
     forms: dict[int, Form] = {}
-    whole: dict[int, Message] = {}
+    malformed: dict[int, Exception] = {}
     refused: dict[int, Exception] = {}
     last: Form | None = None
     for client in sorted(uploads):
         try:
             own = form_of(uploads[client], method.ragged)
-            if own != last or "model" in method.ragged:  # else as the one before, which was whole
+            if own != last or method.ragged:  # else as the one before, which was checked
                 check_message(uploads[client], model=template, name="the upload")
-            if own != last or method.ragged:
                 limits.check_bytes(method, num_bytes(uploads[client]))
             forms[client] = last = own
         except Exception as error:  # whatever it is that somebody else sent
-            refused[client] = error
-    try:
-        common = most_common(_voters(method, forms, uploads, state), form, votes)
-    except NoMajority as error:
-        malformed = set(refused) | (set(forms) if all_differ(forms) else set())
-        refused |= dict.fromkeys(forms, error)
-        return Sifted({}, dict(sorted(refused.items())), malformed, form, {})
-    for client, own in forms.items():
+            malformed[client] = error
+    moved, infinite = changes({client: uploads[client] for client in forms}, sent)
+    refused |= infinite
+    for client in sorted(forms.keys() - infinite):
         try:
-            check_form(own, common)
-            whole[client] = in_order(uploads[client], common)
-        except (TypeError, ValueError) as error:
-            refused[client] = error
-    malformed = set(refused)
-    taken: dict[int, Message] = {}
-    moved, wrong = _changes(whole, sent)
-    refused |= wrong
-    counts = _counts(whole)
-    for client, message in whole.items():
-        if client in wrong:
-            continue
-        try:
-            _check_count(message, counts.get(client), method.max_examples)
-            method.accept(message, client, state)
-            taken[client] = message
+            method.accept(uploads[client], client, state)
         except Exception as error:
             refused[client] = error
-    alike = {key for key, value in common.items() if _is_update(value, template)}
-    refused |= _too_far({client: moved[client] for client in taken}, method.max_change, alike)
-    taken = {client: message for client, message in taken.items() if client not in refused}
-    copied = copies(taken, moved, counts)
-    if limits.refuse_copies:
-        refused |= {
-            k: ValueError(f"Expected a work of its own, but got {copied[k]}") for k in copied
-        }
-        taken = {client: message for client, message in taken.items() if client not in copied}
-    form = common if taken else form
-    return Sifted(taken, dict(sorted(refused.items())), malformed, form, copied)
+    # Hostile clients cannot agree on a form that `accept` refuses.
+    voters = {client: own for client, own in forms.items() if client not in refused}
+    usual = form or _most_common(voters)
+    alike: dict[int, Message] = {}
+    for client, own in voters.items():
+        try:
+            _check_form(own, usual)
+            alike[client] = _in_order(uploads[client], usual)
+            _check_count(alike[client], method.max_examples)
+        except Exception as error:
+            (refused if client in alike else malformed)[client] = error
+    counted = {client: moved[client] for client in alike if client not in refused}
+    refused |= malformed | _too_far(counted, method.max_change)
+    taken = {client: message for client, message in alike.items() if client not in refused}
+    agreed = len(alike) >= min(AGREED, len(sent))
+    refused = dict(sorted(refused.items()))
+    return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
 
 
-def _voters(
-    method: Method, forms: Mapping[int, Form], uploads: Mapping[int, Any], state: Message
-) -> Mapping[int, Form]:
-    """The forms of uploads that the method accepts: others may agree on what no client sends."""
-    each = list(forms.values())
-    if all(form == each[0] for form in each):
-        return forms
-    accepted = {}
-    for client, form in forms.items():
-        with suppress(Exception):  # whatever it is that somebody else sent
-            method.accept(uploads[client], client, state)
-            accepted[client] = form
-    return accepted or forms
+def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
+    """Form of an upload, which all uploads of a run share: names, shapes, dtypes and layouts.
+
+    Args:
+        message: the upload; it must be a dict of tensors, at most one dict deep.
+        ragged: keys that may differ between clients, which are left out.
+
+    Raises:
+        TypeError: for something else, and for a tensor that is no memory of numbers.
+        ValueError: for a tensor that requires a gradient, and for one whose rows are one and the
+            same memory.
+
+    Example:
+        >>> form_of({"n": torch.tensor(3), "rows": torch.zeros(7, 2)}, ragged={"rows"})
+        {'n': 'torch.int64 []'}
+    """
+    if not isinstance(message, Mapping):
+        check_message(message, name="the upload")  # raises
+    form: Form = {key: {} for key in message}  # in its order; an empty dict counts too
+    for path, tensor in _entries(message):
+        names = all(type(name) is str for name in path)
+        if not names or not isinstance(tensor, Tensor) or tensor.requires_grad:
+            check_message(message, name="the upload")  # raises, and says what is wrong
+        _check_numbers(path, tensor, path[0] in ragged)
+        inner = form[path[0]] if len(path) > 1 else form
+        inner[path[-1]] = _described(tensor.dtype, tensor.shape, tensor.layout)
+    return {key: value for key, value in form.items() if key not in ragged}
 
 
-def _is_update(form: Any, template: Mapping[str, Tensor]) -> bool:
-    """Whether an entry has the model's names, as SCAFFOLD's shift and codes of changes have."""
-    return isinstance(form, Mapping) and all(name in template for name in form)
+def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
+    """The tensors of a message by their paths; a path is a tuple, since a key may contain "/"."""
+    for key, value in message.items():
+        if isinstance(value, Mapping):
+            yield from (((key, name), tensor) for name, tensor in value.items())
+        else:
+            yield (key,), value
+
+
+def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
+    """Refuse subclasses of Tensor, which can redefine addition, and entries that share memory."""
+    plain = type(tensor) in (Tensor, Parameter) and tensor.dtype in DTYPES
+    strided = tensor.layout == torch.strided and not tensor.is_nested
+    if plain and strided and not tensor.is_meta and tensor.is_contiguous():
+        return
+    name = "/".join(path)
+    if not plain or tensor.is_meta or tensor.is_nested or tensor.layout not in LAYOUTS:
+        kind = "meta" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
+        got = f"a {type(tensor).__name__}, {kind}"
+        raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
+    if not strided and ragged:
+        raise ValueError(f"Expected {name!r} to be dense, but got {tensor.layout}")
+    if strided and any(
+        n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
+    ):
+        raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
+
+
+@lru_cache(maxsize=1024)
+def _described(dtype: torch.dtype, shape: torch.Size, layout: torch.layout = torch.strided) -> str:
+    return f"{dtype} {list(shape)}" + ("" if layout == torch.strided else f" {layout}")
+
+
+def _most_common(forms: Mapping[int, Form]) -> Form:
+    """The form that most clients have, its keys in their order; empty if two forms tie."""
+    texts = [json.dumps(form, sort_keys=True) for form in forms.values()]
+    best = Counter(texts).most_common(2)
+    if not best or (len(best) > 1 and best[0][1] == best[1][1]):
+        return {}
+    same = [form for form, text in zip(forms.values(), texts, strict=True) if text == best[0][0]]
+    most: Form = json.loads(Counter(map(json.dumps, same)).most_common(1)[0][0])
+    return most
+
+
+def _check_form(form: Form, usual: Form) -> None:
+    """Raise an error that names the first difference between an upload and the others."""
+    if form == usual:
+        return
+    if not usual:
+        raise ValueError(
+            "Expected one form of upload to have more clients than any other, but got no majority"
+        )
+    got, want = _flat(form), _flat(usual)
+    for word, paths in (("missing", want.keys() - got), ("extra", got.keys() - want)):
+        if paths:
+            raise ValueError(
+                "Expected the upload to have the entries that those of most clients have, "
+                f"but got {word} {['/'.join(path) for path in sorted(paths)]}"
+            )
+    path = next(path for path in want if got[path] != want[path])
+    name = "/".join(path)
+    raise ValueError(f"Expected {name} to be {want[path]} as most clients', but got {got[path]}")
+
+
+def _flat(form: Form) -> dict[tuple[str, ...], str]:
+    """The entries by path; a dict has an entry of its own."""
+    dicts = {(key,): "a dict" for key, value in form.items() if isinstance(value, dict)}
+    return dicts | dict(_entries(form))
+
+
+def _in_order(message: Message, form: Form) -> Message:
+    """The message with its entries in the order that most clients use."""
+    inner = [key for key, value in form.items() if isinstance(value, dict)]
+    if list(message) == list(form) and all(list(message[k]) == list(form[k]) for k in inner):
+        return message
+    keys = [*form, *(key for key in message if key not in form)]
+    return {k: {n: message[k][n] for n in form[k]} if k in inner else message[k] for k in keys}
+
+
+def _check_count(message: Message, most: float) -> None:
+    """Raise unless `num_examples` is a weight that a client can have."""
+    if "num_examples" not in message:
+        return
+    for value in message["num_examples"].flatten().tolist():
+        if not 0 <= value <= most:
+            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
+
+
+def _too_far(moved: Mapping[int, Mapping[str, Change]], most: float) -> dict[int, Diverged]:
+    """Clients with a change of over `most` times the round's median, or the size of what was sent.
+
+    A change over the median counts only if it is larger than the entry that was sent, or than 1
+    where none was sent. For an even number of clients the upper median is used, so that half of the
+    clients cannot get the others refused by changing almost nothing. The second bound is `most`
+    times the sent entry, or `most` if that is smaller than 1, since the server may not grow by more
+    either.
+    """
+    diverged: dict[int, Diverged] = {}
+    for key in dict.fromkeys(key for each in moved.values() for key in each):
+        far = {client: each[key] for client, each in moved.items() if key in each}
+        positive = [change.moved for change in far.values() if change.moved > 0]
+        median = statistics.median_high(positive) if positive else 0.0
+        for client, (value, size) in far.items():
+            why = ""
+            if value > most * median and value > (1.0 if size is None else size):
+                why = f"over {most:g} times the median, {median:.4g}"
+            elif size is not None and value > most * max(size, 1.0):
+                why = f"over {most:g} times what was sent, {size:.4g}: try a lower learning rate"
+            if why:
+                diverged.setdefault(
+                    client, Diverged(f"{key} changed by {value:.4g}, which is {why}")
+                )
+    return diverged
 
 
 def reason(error: Exception) -> str:
@@ -207,82 +321,3 @@ def _spans(numbers: Sequence[int]) -> str:
         else:
             ends.append([number, number])
     return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in ends)
-
-
-def _changes(
-    uploads: Mapping[int, Message], sent: Mapping[int, Message]
-) -> tuple[dict[int, dict[str, Change]], dict[int, Exception]]:
-    """How far each upload is from what was sent, and which are not finite or cannot be compared."""
-    wrong: dict[int, Exception] = {}
-    try:
-        moved, diverged = changes(uploads, sent)
-        return moved, {**diverged}
-    except Exception as error:  # of one of them: which?
-        if len(uploads) == 1:
-            return {}, dict.fromkeys(uploads, error)
-    moved = {}
-    for client, message in uploads.items():
-        own, other = _changes({client: message}, sent)
-        moved |= own
-        wrong |= other
-    return moved, wrong
-
-
-def _counts(uploads: Mapping[int, Message]) -> dict[int, list[float]]:
-    """The numbers in each client's `num_examples`, read at once; of nobody where that fails."""
-    counts: dict[int, Any] = {
-        client: message["num_examples"]
-        for client, message in uploads.items()
-        if "num_examples" in message
-    }
-    try:
-        rows = torch.stack(list(counts.values())).flatten(1).tolist() if counts else []
-    except Exception:  # of one of them, which then is refused alone
-        return {}
-    return dict(zip(counts, rows, strict=True))
-
-
-def _check_count(message: Message, counts: list[float] | None, most: float) -> None:
-    """`num_examples` is a weight."""
-    count = message.get("num_examples")
-    if not isinstance(count, Tensor):
-        return
-    for value in count.flatten().tolist() if counts is None else counts:
-        if not 0 <= value <= most:
-            raise ValueError(f"Expected num_examples to be from 0 to {most:g}, but got {value:g}")
-
-
-def _too_far(
-    moved: Mapping[int, Mapping[str, Change]],
-    most: float,
-    alike: Collection[str],
-) -> dict[int, Diverged]:
-    """Clients whose change is over `most` times the round's median and larger than the sent entry.
-
-    For an even number of clients the upper median is used, so that half of the clients cannot get
-    the others refused by changing almost nothing. In any case a change may not be over `most` times
-    the sent entry, or `most` if that is smaller than 1, since the server may not grow by more
-    either. For an entry that was not sent, such as a network's output, the first bound is `most`
-    squared times the median, and at least 1, since several layers multiply a change; there is no
-    second bound. For an entry that is `alike` the model, the bound stays `most`.
-    """
-    diverged: dict[int, Diverged] = {}
-    for key in dict.fromkeys(key for each in moved.values() for key in each):
-        far = {client: each[key].moved for client, each in moved.items() if key in each}
-        some = sorted(value for value in far.values() if value > 0)
-        if not some:
-            continue
-        median = some[len(some) // 2]
-        for client, value in far.items():
-            was = moved[client][key].size
-            times = most if was is not None or key in alike else most**2
-            why = ""
-            if value > times * median and value > (1.0 if was is None else was):
-                why = f"over {times:g} times the median, {median:.4g}"
-            elif was is not None and value > most * max(was, 1.0):
-                why = f"over {most:g} times what was sent, {was:.4g}: try a lower learning rate"
-            if why:
-                diverged.setdefault(
-                    client, Diverged(f"{key} changed by {value:.4g}, which is {why}")
-                )
-    return diverged

@@ -176,15 +176,14 @@ class Method:
             `deploy`.
         ragged: keys of an upload whose shapes, inner names or presence may differ between clients
             or rounds; `accept` checks them. All other keys must have the names, shapes and dtypes
-            that most clients' uploads have.
+            on which most clients agree.
         max_examples: largest ``"num_examples"`` that a client can have; an upload with a larger one
             is refused. Tasks set it; default no bound.
         max_change: let c be this number, and the size of a change its root mean square. The server
             refuses an upload if an entry's change is larger than c times the round's median change
-            and larger than what was sent, or larger than c times what was sent. For an entry that
-            was not sent, the first bound is c squared times the median, unless its tensors have
-            the model's names, as SCAFFOLD's. The server's outbox and state may grow by the factor c
-            at most. ``math.inf`` for no bound.
+            and larger than what was sent, or than 1 if nothing was sent; or if it is larger than c
+            times what was sent. The server's outbox and state may grow by the factor c at most.
+            ``math.inf`` for no bound.
         layers: the builders that made this method, from inside to outside, with their arguments;
             see `fgl.federation.layer`.
         own: names of modules of the model, such as an input layer or a head, that each client has

@@ -16,7 +16,7 @@ import shutil
 import warnings
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ HEAD = f"fgl-ckpt {FORMAT}\n".encode()
 HISTORY_HEAD = f'{{"format": "fgl-history {FORMAT}"}}\n'.encode()
 SUM = hashlib.sha256().digest_size
 KEEP = 2
-PARTS = ("outbox", "server_state", "client_states")
+PARTS = ("outbox", "server_state", "client_states", "older")
 OURS = re.compile(r"round-(\d{6}|[1-9]\d{6,})\.ckpt(\.partial)?", re.ASCII)
 HINTS = {
     "threads": ": torch.set_num_threads sets them, and sums of other bits come of other threads",
@@ -222,10 +222,10 @@ def _name(rounds: int) -> str:
 
 
 def _round(line: str | bytes) -> Round:
-    """A round from its line; keys of JSON are strings, and older files lack some entries."""
-    record = json.loads(line)
-    for name in ("dropped", "copies", "odd_losses"):
-        record[name] = {int(k): why for k, why in record.get(name, {}).items()}
+    """A round from its line; JSON has strings for keys, and older files have other entries."""
+    saved = json.loads(line)
+    record = {each.name: saved[each.name] for each in fields(Round) if each.name in saved}
+    record["dropped"] = {int(client): why for client, why in saved.get("dropped", {}).items()}
     return Round(**record)
 
 
@@ -251,6 +251,10 @@ def _pack(
         "outbox": result.outbox[0] if shared else dict(result.outbox),
         "server_state": dict(result.server_state),
         "client_states": result.client_states,
+        "older": {
+            number: {"outbox": _plain(outbox), "server_state": dict(state)}
+            for number, (outbox, state) in enumerate(result.older)
+        },
         "form": json.dumps(result.form),
     }
     content |= {} if unscored is None else {"unscored": _line(unscored)}
@@ -327,11 +331,24 @@ def _check_identity(path: Path, theirs: dict[str, Any], ours: Mapping[str, Any])
 
 def _unpack(content: dict[str, Any], history: list[Round], device: torch.device) -> Result:
     stays = set(json.loads(content.get("on_processor", "[]")))  # older files: all go along
-    outbox, server, states = (_placed(content[part], device, stays, part) for part in PARTS)
+    parts = (_placed(content.get(part, {}), device, stays, part) for part in PARTS)
+    outbox, server, states, older = parts  # older files lack some
+    size = content["num_clients"]
     if content["shared"]:
-        outbox = Broadcast(outbox, content["num_clients"])
-    form = json.loads(content.get("form", "{}"))  # older files: the next round fixes it
-    return Result(outbox, server, states, history, form)
+        outbox = Broadcast(outbox, size)
+    before = [(_outbox(each["outbox"], size), each["server_state"]) for each in older.values()]
+    form = json.loads(content.get("form", "{}"))
+    return Result(outbox, server, states, history, form, before)
+
+
+def _plain(outbox: Mapping[int, Any]) -> dict[Any, Any]:
+    """An outbox as a dict, which says once what everybody is sent."""
+    return {"everybody": outbox[0]} if isinstance(outbox, Broadcast) else dict(outbox)
+
+
+def _outbox(plain: Mapping[Any, Any], size: int) -> Mapping[int, Any]:
+    """The outbox that `_plain` made a dict of."""
+    return Broadcast(plain["everybody"], size) if "everybody" in plain else plain
 
 
 def _on_processor(content: Mapping[str, Any]) -> list[str]:
@@ -339,7 +356,7 @@ def _on_processor(content: Mapping[str, Any]) -> list[str]:
 
     None of a run on the processor: gone on with elsewhere, all of it goes along.
     """
-    pairs = [pair for part in PARTS for pair in _tensors(content[part], part)]
+    pairs = [pair for part in PARTS for pair in _tensors(content.get(part, {}), part)]
     here = [path for path, tensor in pairs if tensor.device.type == "cpu"]
     return here if len(here) < len(pairs) else []
 

@@ -17,9 +17,11 @@ from ....checks import check_number
 from ....graph import Graph
 from ....predict import OtherWidth, predict
 from ...gate.guard import checked
+from ...method.checks import check_message
 from ...method.message import Message, to
 from ...method.method import Method, State, without_noise
 from ...saved.identity import identity
+from ...seeds import stage
 from ...training.train import in_mode
 from .. import Answer, Value
 from ..loop import Loop, Score
@@ -218,6 +220,8 @@ def answer(
     ledger.check(costs)
     with _loop(method, graph, note, shelf) as loop:
         ((_, client_answer),) = loop.train(note.round, {note.client: message}, [note.client])
+        with stage(note.seed, note.round, note.client, "send"):
+            check_message(client_answer.message, name="the upload")
         loop.keep(note.round, [note.client])
     state = loop.states[note.client]
     onward = {name: state.pop(name) for name in method.onward if name in state}
