@@ -14,6 +14,7 @@ from ..federation import Evaluate, Method, Training, evaluate_on, fedavg
 from ..graph import Graph
 from ..graph.arguments import check_graph
 from ..targets import CLASSES, Target
+from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
 from .settings import setting
@@ -30,6 +31,8 @@ def node_task(
     target: Target = CLASSES,
 ) -> Task:
     """Classify the nodes of clients, or predict another target; scored on the whole graph.
+
+    A warning says if nodes are scored that train.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
@@ -50,6 +53,7 @@ def node_task(
 
     if whole is not None:
         check_graph("whole", whole)
+    warn_of_trained(clients, whole)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         if whole is None:

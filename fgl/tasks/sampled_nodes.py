@@ -27,6 +27,7 @@ from ..graph import Graph
 from ..sampler import NeighbourSampler, check_fanouts
 from ..targets import CLASSES, Target
 from ..transfer import to_device
+from .apart import warn_of_trained
 from .networks import MODELS
 from .scores import node_scores, validation
 from .settings import Cut, setting
@@ -77,6 +78,7 @@ def sampled_node_task(
     """
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
+    warn_of_trained(clients, whole)
     own = lru_cache(len(clients))  # copies, as an estimate makes them, do not stay
     sampler = own(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)))
 
