@@ -16,7 +16,8 @@ from torch.func import functional_call
 from .graph import EDGE_FIELDS, Graph
 from .kinds import check_kind
 
-OF_NODES = ("node_type", "edge_label_index", "node_mask", "train_mask", "train_labels")
+OF_PAIRS = ("edge_label_index", "edge_label_type")
+OF_NODES = ("node_type", *OF_PAIRS, "node_mask", "train_mask", "train_labels")
 FIELDS = (*EDGE_FIELDS, *OF_NODES)
 WITH_EDGE_INDEX = ("x", "edge_index", "batch", "num_nodes", "batch_size", "num_graphs")
 
@@ -149,11 +150,11 @@ def predict(
 
     The forward gets the fields that its parameters name. With ``edge_index`` it is called as PyG's
     models are: `x`, `edge_index`, and whichever of `edge_weight`, `edge_attr`, `edge_type`,
-    `edge_time`, `node_type`, `edge_label_index`, `node_mask`, `train_mask`, `train_labels`,
-    `batch`, `num_nodes`, `num_graphs` it names. Any other gets `Graph.inputs` and the fields of
-    edges and nodes that it names, in the order of the entries of `adj`. Fields with a default may
-    be missing in the graph. A model that relates all nodes with each other names `node_mask`: in a
-    batch of clients, padding is no node.
+    `edge_time`, `node_type`, `edge_label_index`, `edge_label_type`, `node_mask`, `train_mask`,
+    `train_labels`, `batch`, `num_nodes`, `num_graphs` it names. Any other gets `Graph.inputs` and
+    the fields of edges and nodes that it names, in the order of the entries of `adj`. Fields with a
+    default may be missing in the graph. A model that relates all nodes with each other names
+    `node_mask`: in a batch of clients, padding is no node.
 
     Args:
         model: the architecture, see also `standing_in`.

@@ -332,6 +332,7 @@ def twin_split(scaffolds: list[Any], train: float, val: float) -> list[set[int]]
     return roles
 
 
+@pytest.mark.filterwarnings("ignore:Expected the shares to leave")
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize(("n", "kinds"), [(1, 1), (30, 5), (100, 60), (57, 57)])
 def test_scaffold_split_is_its_twin(n: int, kinds: int, seed: int) -> None:

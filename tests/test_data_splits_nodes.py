@@ -60,6 +60,7 @@ def test_class_capped_counts_on_public_data(name: str) -> None:
         assert counts(class_capped_split(graph, seed=seed)) == COUNTS[name][1]
 
 
+@pytest.mark.filterwarnings("ignore:Expected the shares to leave")
 @given(data=st.data())
 def test_class_capped_in_loops(data: st.DataObject) -> None:
     sizes = data.draw(st.lists(st.integers(0, 20), min_size=1, max_size=5).filter(sum))
@@ -74,6 +75,7 @@ def test_class_capped_in_loops(data: st.DataObject) -> None:
         class_capped_split(graph, train_per_class=cap, num_val=rest + 1)
 
 
+@pytest.mark.filterwarnings("ignore:Expected the shares to leave")
 @given(
     n=st.integers(1, 200),
     train=st.floats(0, 1),

@@ -13,8 +13,8 @@ from torch import Tensor
 import fgl
 from fgl import tasks
 from fgl.data import pair_split, split_by_time, with_negatives
-from fgl.data.splits.free_pairs import FreePairs, directed_keys, directed_pairs
-from fgl.data.splits.pairs import Window
+from fgl.data.splits.free_pairs import FreeCells, FreePairs, directed_keys, directed_pairs
+from fgl.data.splits.negatives import Window
 
 ADAM = fgl.Training(lambda tensors: torch.optim.Adam(tensors, lr=0.01), num_steps=3)
 
@@ -74,12 +74,14 @@ def test_a_random_split_has_the_shares_and_another_seed_another_one() -> None:
     graph = temporal()
     split = pair_split(graph, graph.edge_attr[:, 0], seed=1)
     counts = [int(mask.sum()) for mask in (split.train_mask, split.val_mask, split.test_mask)]
-    assert (split.num_edges, counts) == (30, [15, 6, 9])
+    want = (30, 15, 6, 9)  # a few less or more, since copies of an edge stay together
+    assert all(abs(a - b) <= 3 for a, b in zip((split.num_edges, *counts), want, strict=True))
     own = split.edge_attr.flatten().tolist()
     assert own == sorted(own) and sorted(own + split.y.tolist()) == list(range(60))
     assert torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=1).y)
     assert not torch.equal(split.y, pair_split(graph, graph.edge_attr[:, 0], seed=2).y)
-    assert pair_split(graph).y.tolist() == [1.0] * 30
+    once = {(u, v) for u, v in rows(graph.edge_index) if u != v}
+    assert pair_split(graph).y.tolist() == [1.0] * (len(once) - round(len(once) / 2))
 
 
 def test_splits_refuse_what_they_cannot_split() -> None:
@@ -98,15 +100,16 @@ def test_splits_refuse_what_they_cannot_split() -> None:
 
 def test_times_that_do_not_tell_the_windows_apart_are_refused() -> None:
     graph = temporal()
+    y = torch.arange(60.0)
     same = graph.replace(edge_time=torch.zeros_like(graph.edge_time))
     with pytest.raises(ValueError, match="leave 30 of 60 edges to messages, but got 0, .* 1 times"):
-        split_by_time(same)
+        split_by_time(same, y)
     two = graph.replace(edge_time=(torch.arange(60) >= 45).long())
     with pytest.raises(ValueError, match="leave 30 of 60 edges to messages, but got 0, .* 2 times"):
-        split_by_time(two)
+        split_by_time(two, y)
     with pytest.raises(ValueError, match="leave 6 of 60 edges to val_mask, but got 0"):
-        split_by_time(two, shares=(0.0, 0.75, 0.1, 0.15))
-    split = split_by_time(two, shares=(0.75, 0.0, 0.0, 0.25))
+        split_by_time(two, y, shares=(0.0, 0.75, 0.1, 0.15))
+    split = split_by_time(two, y, shares=(0.75, 0.0, 0.0, 0.25))
     assert (split.num_edges, int(split.test_mask.sum())) == (45, 15)
 
 
@@ -138,17 +141,17 @@ def test_directed_free_pairs_are_drawn_alike_and_are_no_edge(replacement: bool) 
     assert max(counts) < 1.15 * min(counts) if replacement else counts == [1] * len(want)
 
 
-def test_targets_of_a_source_are_drawn_alike_and_none_where_all_are_joined() -> None:
-    edges = torch.tensor([[0, 1, 1, 1], [2, 0, 2, 3]])
-    free = FreePairs(edges, 4, directed=True)
-    source = torch.tensor([0, 1, 3]).repeat(3000)
-    drawn = rows(free.to_targets(source, generator=torch.Generator().manual_seed(0)))
-    assert set(drawn) == {(0, 1), (0, 3), (3, 0), (3, 1), (3, 2)}
-    for pair, share in {(0, 1): 1 / 2, (3, 0): 1 / 3}.items():
-        assert drawn.count(pair) / 3000 == pytest.approx(share, abs=0.03)
-    assert len(drawn) == 6000
-    with pytest.raises(ValueError, match="Expected directed pairs"):
-        FreePairs(edges, 4).to_targets(source)
+def test_columns_of_a_row_are_drawn_alike_and_none_where_all_are_taken() -> None:
+    taken = torch.tensor([[0, 1, 1, 1, 1, 0], [2, 0, 2, 3, 1, 0]])
+    free = FreeCells(taken, 3, 4)
+    rng = torch.Generator().manual_seed(0)
+    columns, has = free.of_rows(torch.tensor([0, 1, 2]).repeat(3000), generator=rng)
+    assert has.tolist() == [True, False, True] * 3000
+    drawn = list(zip([0, 2] * 3000, columns.tolist(), strict=True))
+    for cell, share in {(0, 1): 1 / 2, (0, 3): 1 / 2, (2, 0): 1 / 4, (2, 2): 1 / 4}.items():
+        assert drawn.count(cell) / 3000 == pytest.approx(share, abs=0.03)
+    assert set(drawn) == {(0, 1), (0, 3), *((2, column) for column in range(4))}
+    assert set(rows(free(6))) == set(drawn) and free.count == 6
 
 
 def test_negatives_know_no_node_and_no_edge_of_later() -> None:
@@ -170,7 +173,7 @@ def test_negatives_know_no_node_and_no_edge_of_later() -> None:
         assert [u for u, _ in new] == (sources if name != "train_mask" else [])
         for u, v in new:
             assert {u, v} <= nodes and (u, v) not in known and u != v
-    free = Window(split, ["train_mask"])(split.train_mask)
+    free, _ = Window(split, ["train_mask"])(split.train_mask)
     early = rows(split.edge_index) + [p for p, own in zip(pairs, split.train_mask) if own]  # noqa: B905
     assert {node for pair in rows(free) for node in pair} <= {node for p in early for node in p}
     assert not set(rows(free)) & set(early)

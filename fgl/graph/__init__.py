@@ -22,7 +22,7 @@ from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
 from .fields import NODE_FIELDS as NODE_FIELDS
-from .fields import check_edge_field, check_y, inside, present, taken
+from .fields import check_edge_field, check_pair_type, check_y, inside, present, taken
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
 
@@ -56,6 +56,7 @@ class Graph(Facts):
         node_type: int64 ``[num_nodes]``, at least 0.
         edge_label_index: int64 ``[2, num_examples]``, pairs of nodes, of which `y` and the masks
             speak.
+        edge_label_type: int64 ``[num_examples]``, the relation that each pair is asked about.
 
     Raises:
         TypeError: for a wrong type or dtype.
@@ -85,6 +86,7 @@ class Graph(Facts):
     edge_time: Tensor | None = None
     node_type: Tensor | None = None
     edge_label_index: Tensor | None = None
+    edge_label_type: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_features(self.x)
@@ -104,6 +106,8 @@ class Graph(Facts):
             check_index("edge_label_index", self.edge_label_index, (2, None), n)
             if self.batch is not None:
                 raise ValueError("Expected edge_label_index or batch, but got both")
+        if self.edge_label_type is not None:
+            check_pair_type(self.edge_label_type, self.edge_label_index)
         for name, mask in present(self, MASKS).items():
             check_mask(name, mask, self.num_examples)
         if self.num_classes is not None:

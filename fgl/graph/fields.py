@@ -16,7 +16,7 @@ from .checks import MASKS, check_index
 
 NODE_FIELDS = ("node_id", "node_type")  # beside the features
 EDGE_FIELDS = ("edge_weight", "edge_attr", "edge_type", "edge_time")
-EXAMPLE_FIELDS = ("y", *MASKS)
+EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
 DERIVED = ("pool", "ptr", "edges_of", "in_order", "entry_order", "reading")  # kept, of other edges
 
 
@@ -67,6 +67,13 @@ def check_edge_field(name: str, value: Any, num_edges: int) -> None:
         raise ValueError(f"Expected edge_attr to have shape [{num_edges}, *], but got {got}")
     if not torch.isfinite(value).all():
         raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
+
+
+def check_pair_type(value: Any, pairs: Tensor | None) -> None:
+    """Raise unless each pair has one relation."""
+    if pairs is None:
+        raise ValueError("Expected edge_label_index beside edge_label_type, but got none")
+    check_index("edge_label_type", value, (pairs.shape[1],), None)
 
 
 def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:

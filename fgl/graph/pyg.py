@@ -11,7 +11,8 @@ from ..sparse import SparseMatrix
 from .checks import MASKS
 from .fields import EDGE_FIELDS, NODE_FIELDS
 
-READ = ("x", "edge_index", *EDGE_FIELDS, *NODE_FIELDS, "edge_label_index", "batch", "y", *MASKS)
+PAIR_FIELDS = ("edge_label_index", "edge_label_type")
+READ = ("x", "edge_index", *EDGE_FIELDS, *NODE_FIELDS, *PAIR_FIELDS, "batch", "y", *MASKS)
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
 
 

@@ -29,6 +29,7 @@ from ..losses import soft_cross_entropy
 from ..methods.own_models import own_models
 from ..nn import EgoSAGE
 from ..sparse import rows_of
+from .apart import warn_of_trained
 from .once import Once
 from .scores import evaluate_ego, node_scores, one_hot, validation
 from .settings import Setting, setting
@@ -71,6 +72,7 @@ def ego_node_task(
     Source: Zhang et al., FedEgo, https://arxiv.org/abs/2208.13685
     """
     _check(clients, test)
+    warn_of_trained(clients)
     for graph in clients:
         check_batch_size(batch_size, graph)
     sampler = Once(partial(EgoSampler, fanouts=model.fanouts), len(clients))

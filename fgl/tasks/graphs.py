@@ -17,6 +17,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..nn import GIN, SSP, Star
 from ..targets import CLASSES, Target
+from .apart import warn_of_copies, warn_of_trained
 from .graph_scores import evaluate_graphs, has_validation
 from .scores import node_scores, validation
 from .settings import Setting, setting
@@ -39,6 +40,7 @@ def graph_task(
     """Classify graphs; each client is scored on its own test graphs with the model that it deploys.
 
     Of another target than class labels, the graphs in clients' validation masks select the round.
+    A warning says if graphs are tested that train, or copies of them.
 
     Args:
         clients: the clients' training graphs, collections with labels.
@@ -53,10 +55,14 @@ def graph_task(
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
         >>> y, batch = torch.tensor([0, 0, 1]), torch.arange(3)
-        >>> own = fgl.Graph(torch.ones(3, 4), none, y=y, batch=batch)
-        >>> graph_task([own], [own], fgl.nn.GIN(4, 8, 2), fgl.Training()).select
+        >>> own = fgl.Graph(torch.eye(3), none, y=y, batch=batch)
+        >>> own = fgl.data.random_split(own, train=0.4, val=0.3)
+        >>> graph_task([own], [own], fgl.nn.GIN(3, 8, 2), fgl.Training()).select
         ''
     """
+
+    warn_of_trained(clients)
+    warn_of_copies(clients, tests)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         return evaluate_graphs(method, tests, trained, target=target)

@@ -14,11 +14,12 @@ from .. import data, losses
 from ..checks import check_choice, check_weight
 from ..data import EdgeSplit
 from ..data.splits.edges import each_once
-from ..data.splits.free_pairs import FreePairs
+from ..data.splits.free_pairs import FreePairsLike, sides_of
 from ..federation import Params, Ragged, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from .apart import warn_of_known_edges
 from .disjoint import Disjoint, encoded, noise, task_of
 from .once import Once
 from .scores import link_scores
@@ -45,9 +46,11 @@ def link_task(
     once. Kipf and Welling's public code has the same two divisions.
 
     Args:
-        splits: one per client; its graph has the training edges only.
+        splits: one per client; its graph has the training edges only. A warning says if it has
+            others.
         model: without a classifier.
-        train: local training; each step draws new noise and new negative edges.
+        train: local training; each step draws new noise and new negative edges, which join nodes
+            of the types that the edges join, where nodes have types.
         kl: weight of the divergence, at least 0.
         recon: which pairs are reconstructed.
 
@@ -69,6 +72,7 @@ def link_task(
             "Expected splits without directions, since inner products have none, but got directed "
             "ones: see fgl.tasks.pair_task"
         )
+    warn_of_known_edges(splits)
     idle = [client for client, own in enumerate(splits) if own.trains_only]
     if len(idle) == len(splits):
         raise ValueError(
@@ -92,19 +96,18 @@ def link_task(
         masks = {"mask": there.mask, "negative_mask": free, "node_mask": graph.node_mask}
         return total + losses.reconstruction_loss(z, edge, none, kind=recon, **masks)
 
-    def own_pairs(graph: Graph) -> tuple[Tensor, FreePairs]:
-        own = trained(graph)
-        return own, FreePairs(own, graph.num_nodes)
+    def own_pairs(graph: Graph) -> tuple[Tensor, FreePairsLike]:
+        own, n = trained(graph), graph.num_nodes
+        return own, FreePairsLike(own, n, own, side=sides_of(graph.node_type, graph.edge_index, n))
 
     pairs = Once(own_pairs, len(splits))
 
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
-        (own, free), n = pairs(graph), graph.num_nodes
-        count = own.shape[1] if own.shape[1] < n * (n - 1) // 2 else 0  # all joined: no pair
+        own, free = pairs(graph)
         edges = Ragged(own.t())
         for _ in range(num_steps(train)):
             fresh = {"noise": noise(model, graph), "edges": edges}
-            negatives = Ragged(free(count, replacement=True).t())
+            negatives = Ragged(free(replacement=True).t())
             yield graph, {**context, **fresh, "negatives": negatives}
 
     drawing = replace(train, num_steps=None, batches=batches, epochs=num_steps(train))

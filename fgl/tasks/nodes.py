@@ -15,6 +15,7 @@ from ..graph import Graph
 from ..graph.arguments import check_graph
 from ..kinds import typed
 from ..targets import CLASSES, Target
+from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
 from .settings import setting
@@ -32,6 +33,8 @@ def node_task(
     target: Target = CLASSES,
 ) -> Task:
     """Classify the nodes of clients, or predict another target; scored on the whole graph.
+
+    A warning says if nodes are scored that train.
 
     Args:
         whole: the graph with all edges, labels, a validation and a test mask. None if nobody
@@ -52,6 +55,7 @@ def node_task(
 
     if whole is not None:
         check_graph("whole", whole)
+    warn_of_trained(clients, whole)
 
     def scores(method: Method, trained: Sequence[Graph]) -> Evaluate:
         if whole is None:

@@ -23,6 +23,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..nn import GCN
 from ..targets import CLASSES, Target
+from .apart import warn_of_trained
 from .scores import node_scores, validation
 from .settings import Setting, setting
 from .task import Local, Task, bounded, weighed_by_nodes
@@ -61,6 +62,7 @@ def overlapping_node_task(
         2
     """
     check_weight(l2=l2)
+    warn_of_trained(clients, union)
     of_target = supervised(model, target)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:

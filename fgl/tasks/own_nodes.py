@@ -15,6 +15,7 @@ from ..federation import Params, Training, fold_in, num_steps
 from ..graph import Graph
 from ..kinds import typed
 from ..nn import VGAE
+from .apart import warn_of_trained
 from .disjoint import Disjoint, encoded, noise, task_of
 from .scores import node_scores
 from .settings import setting
@@ -49,6 +50,7 @@ def own_node_task(
     """
 
     check_weight(kl=kl)
+    warn_of_trained(clients)
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         logits, total = encoded(model, params, graph, context, kl)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from .. import data
 from ..checks import check_choice
-from ..data.splits.pairs import Window, checked_answers
+from ..data.splits.negatives import Window, checked_answers
 from ..federation import (
     Evaluate,
     Loss,
@@ -31,7 +31,9 @@ from ..graph.arguments import check_graphs
 from ..graph.facts import answered
 from ..kinds import typed
 from ..nn import PairNet
+from ..predict import reads
 from ..targets import ANSWERS, Target
+from .apart import warn_of_known_pairs, warn_of_trained
 from .once import Once
 from .scores import node_scores, validation
 from .settings import Cut, setting
@@ -57,8 +59,8 @@ def pair_task(
 
     With `negatives` the model learns to predict edges. In each local step, for each training pair
     that is an edge, a pair with the same source that is not an edge is drawn. For validation and
-    test pairs this is done once (`fgl.data.with_negatives`). Targets are drawn among the nodes that
-    are known in the pair's time window; later edges are not used.
+    test pairs this is done once (`fgl.data.with_negatives`). Targets have the type of the pair's
+    target and are known in the pair's time window. No pair that is asked about is ever drawn.
 
     Args:
         clients: graphs with `edge_label_index`, `y` and masks of pairs.
@@ -90,6 +92,8 @@ def pair_task(
             f"Expected clients to have edge_label_index and y, but got none in {lacking}: see "
             "fgl.data.split_by_time"
         )
+    warn_of_trained(clients)
+    warn_of_known_pairs(clients)
     if negatives:
         if target is not ANSWERS or train.batches is not None:
             got = "another" if target is not ANSWERS else "batches of its own"
@@ -153,7 +157,10 @@ def _drawn(train: Training, num_clients: int) -> Any:
     def batches(graph: Graph, context: Any) -> Iterator[tuple[Graph, Any]]:
         draw, there = window(graph)
         for _ in range(num_steps(train)):
-            yield graph, {**context, "negatives": Ragged(draw(there).T)}
+            pairs, like = draw(there)
+            if graph.edge_label_type is not None:
+                pairs = torch.cat([pairs, graph.edge_label_type[like][None]])
+            yield graph, {**context, "negatives": Ragged(pairs.T)}
 
     return batches
 
@@ -164,8 +171,11 @@ def _among_negatives(model: nn.Module) -> Loss:
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         drawn = context["negatives"]
         pairs: Any = graph.edge_label_index
-        asked = torch.cat([pairs, drawn.values.mT], 1)
-        output = predict(model, params, graph, edge_label_index=asked)
+        asked: dict[str, Any] = {"edge_label_index": torch.cat([pairs, drawn.values.mT[:2]], 1)}
+        if graph.has("edge_label_type") and "edge_label_type" in reads(model).names:
+            relation: Any = graph.edge_label_type
+            asked["edge_label_type"] = torch.cat([relation, drawn.values.mT[2]])
+        output = predict(model, params, graph, **asked)
         y: Any = graph.y
         answers = torch.cat([y, torch.zeros_like(drawn.mask, dtype=y.dtype)])
         return ANSWERS.loss(output, answers, torch.cat([graph.training_mask, drawn.mask]))
@@ -231,5 +241,6 @@ class Pairs(Cut):
         y = positive if self.asked == "sign" else None
         split = data.split_by_time(graph, y)
         if self.order == "random":
-            split = data.pair_split(graph, y, seed=fold_in(seed, "split"))
+            drawn = fold_in(seed, "split")  # a rating has a direction
+            split = data.pair_split(graph, y, seed=drawn, is_undirected=False)
         return split.replace(backend=self.sparse).to(self.device)

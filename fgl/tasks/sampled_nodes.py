@@ -28,6 +28,7 @@ from ..kinds import typed
 from ..sampler import NeighbourSampler, check_fanouts
 from ..targets import CLASSES, Target
 from ..transfer import to_device
+from .apart import warn_of_trained
 from .networks import MODELS
 from .once import Once
 from .scores import node_scores, validation
@@ -81,6 +82,7 @@ def sampled_node_task(
     check_number("epochs", epochs, at_least=0, integer=True)
     check_count(batch_size=batch_size, block_size=block_size)
     sampler = Once(partial(NeighbourSampler, fanouts=check_fanouts(fanouts)), len(clients))
+    warn_of_trained(clients, whole)
 
     def batches(graph: Graph, context: Any) -> Steps:
         return sampled_steps(sampler(graph), context, epochs=epochs, batch_size=batch_size)

@@ -16,6 +16,7 @@ from ..graph import Graph
 from ..kinds import typed
 from ..methods.own_models import own_models
 from ..sparse import SparseMatrix
+from .apart import warn_of_trained
 from .networks import Networks
 from .scores import evaluate_own, node_scores, validation
 from .settings import PARTITIONS, setting
@@ -43,6 +44,7 @@ def subgraph_node_task(clients: Sequence[Graph], model: nn.Module, train: Traini
 
     Source: Baek et al. 2023, https://arxiv.org/abs/2206.10206
     """
+    warn_of_trained(clients)
     method = weighed_equally(fedavg(model, train=train))
     method = bounded(own_models(method, before=True), clients)
     scores = partial(evaluate_own, node_scores(model))

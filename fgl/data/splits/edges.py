@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,12 +14,16 @@ from ...graph.arguments import takes_graph
 from ...kinds import typed
 from .free_pairs import (
     FreePairs,
+    FreePairsLike,
     directed_keys,
     directed_pairs,
     key_of_each,
     keys_of,
     pairs_of,
+    sides_of,
 )
+from .relations import turned_round
+from .reverses import reversed_share, symmetric, turned_relations
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +37,7 @@ class EdgeSplit:
             (source, target).
         val_edges, test_edges: int64 ``[2, *]``, likewise.
         val_negatives, test_negatives: int64 ``[2, *]``, as many pairs that are no edge of the whole
-            graph, all different.
+            graph, all different, between nodes of the same types.
 
     Example:
         >>> empty = torch.zeros(2, 0, dtype=torch.int64)
@@ -73,14 +78,17 @@ def edge_split(
 
     The graph that is returned has the other edges only, so that message passing never sees an edge
     that is asked for, by default in either direction. The pairs without an edge are drawn here,
-    once.
+    once. Where nodes have types, they join the types that the kept edges join. Where none is the
+    source of an edge and the target of another one, as users and items, they join a source and a
+    target.
 
     Args:
         graph: taken as undirected, its self-loops and weights dropped, unless `directed`.
         val, test: shares of the edges, rounded to whole edges; 0 keeps none for that.
         seed: of edges and pairs.
         directed: whether an edge and its reverse are two. Then weights, fields and self-loops of
-            the edges stay, and edges of the same two ends are kept or stay together.
+            the edges stay, and edges of the same two ends are kept or stay together. The reverse of
+            a kept edge stays too, so a graph in which every edge has its reverse is refused.
 
     Returns:
         The split; one with training edges only where a share above 0 comes to no edge, where none
@@ -89,7 +97,8 @@ def edge_split(
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum below 1; for pairs, and for
-            fields of edges unless `directed`.
+            fields of edges unless `directed`; if `directed` and every edge has its reverse, or a
+            relation is another one turned round.
 
     Example:
         >>> graph = fgl.data.load("synthetic")
@@ -104,16 +113,19 @@ def edge_split(
             f"Expected val and test to be at least 0 and their sum below 1, but got {val} and "
             f"{test}"
         )
-    given = [name for name in EDGE_FIELDS[1:] if graph.has(name) and not directed]
-    if given or graph.edge_label_index is not None:
-        got = given or ["edge_label_index"]
+    if graph.edge_label_index is not None:
+        raise ValueError("Expected a graph whose edges have no fields, but got edge_label_index")
+    fields = [name for name in EDGE_FIELDS[1:] if graph.has(name)]
+    if fields and not directed:
         raise ValueError(
-            f"Expected a graph whose edges have no fields, but got {got}"
-            + (": directed=True keeps them" if given else "")
+            f"Expected a graph whose edges have no fields, but got {fields}: "
+            f"{_keeps_fields(graph)} keeps them"
         )
     generator = torch.Generator().manual_seed(seed)
     n, edges = graph.num_nodes, graph.edge_index.cpu()
     pairs = _each(edges, n, directed)
+    if directed:
+        _check_directed(graph, pairs, plain=not fields and graph.edge_weight is None)
     m = pairs.shape[1]
     num_val, num_test = round(val * m), round(test * m)
     num_held = num_val + num_test
@@ -121,13 +133,67 @@ def edge_split(
     if few or num_held > _all_pairs(n, directed) - m:
         num_val = num_test = num_held = 0
     order = torch.randperm(m, generator=generator)
-    own = pairs[:, order[num_held:].sort().values]
     held = pairs[:, order[:num_held]]
-    negatives = negative_edges(pairs, n, num_held, directed=directed, generator=generator)
+    side = _sides(graph, edges)
+    free = FreePairsLike(pairs, n, held, side=side, directed=directed)
+    if not free.enough:
+        num_val = num_test = num_held = 0
+        held = held[:, :0]
+        free = FreePairsLike(pairs, n, held, directed=directed)
+    own = pairs[:, order[num_held:].sort().values]
+    negatives = free(generator=generator)
     split = [held[:, :num_val], negatives[:, :num_val], held[:, num_val:], negatives[:, num_val:]]
     training = _without(graph, held) if directed else _both_ways(graph, own)
     moved = (part.to(graph.device) for part in (own, *split))
     return (DirectedSplit if directed else EdgeSplit)(training, *moved)
+
+
+def _sides(graph: Graph, edges: Tensor) -> Tensor | None:
+    """The side of each node, see `sides_of`, on the CPU."""
+    types = None if graph.node_type is None else graph.node_type.cpu()
+    return sides_of(types, edges, graph.num_nodes)
+
+
+def _keeps_fields(graph: Graph) -> str:
+    """The call that splits a graph whose edges have fields."""
+    turned = {} if graph.edge_type is None else _turned(graph)
+    across = [pair for pair in turned if pair[0] != pair[1]]
+    if across:
+        return "pair_split(graph, edge_type={}, rev_edge_type={})".format(*across[0])
+    if symmetric(graph.edge_index, graph.num_nodes):
+        return "pair_split(graph, is_undirected=True)"
+    return "directed=True"
+
+
+def _turned(graph: Graph) -> dict[tuple[int, int], float]:
+    return turned_relations(graph.edge_index, graph.edge_type, graph.num_nodes)
+
+
+def _check_directed(graph: Graph, pairs: Tensor, *, plain: bool) -> None:
+    """Raise if every edge has its reverse, which would stay; warn if most have.
+
+    Args:
+        graph: the graph.
+        pairs: its different edges, sorted.
+        plain: whether the edges have neither weights nor fields.
+    """
+    turned = {} if graph.edge_type is None else _turned(graph)
+    across = {pair: share for pair, share in turned.items() if pair[0] != pair[1]}
+    if across:
+        raise ValueError(turned_round(across))
+    share = reversed_share(pairs[0] * graph.num_nodes + pairs[1], graph.num_nodes)
+    call = "directed=False" if plain else "pair_split(graph, is_undirected=True)"
+    if share == 1:
+        raise ValueError(
+            "Expected directed edges, but got the reverse of every edge, which would stay and tell "
+            f"which pairs are edges: {call} keeps both out together"
+        )
+    if share:
+        warnings.warn(
+            f"Expected directed edges, but {share:.0%} have their reverse, which stays where they "
+            f"are kept out and tells which pairs are edges: {call} keeps both out together",
+            stacklevel=4,
+        )
 
 
 def _each(edges: Tensor, num_nodes: int, directed: bool) -> Tensor:
@@ -193,9 +259,14 @@ def subgraph_split(split: EdgeSplit, nodes: Tensor, *, seed: int = 0) -> EdgeSpl
     train, val, test = (inside(e) for e in (split.train_edges, split.val_edges, split.test_edges))
     edges, kept = torch.cat([train, val, test], 1), val.shape[1] + test.shape[1]
     if kept > _all_pairs(n, split.directed) - edges.shape[1]:
-        val, test, kept = val[:, :0], test[:, :0], 0
+        val, test = val[:, :0], test[:, :0]
     generator = torch.Generator().manual_seed(seed)
-    negatives = negative_edges(edges, n, kept, directed=split.directed, generator=generator)
+    held, side = torch.cat([val, test], 1), _sides(graph, edges)
+    free = FreePairsLike(edges, n, held, side=side, directed=split.directed)
+    if not free.enough:
+        val, test, held = val[:, :0], test[:, :0], held[:, :0]
+        free = FreePairsLike(edges, n, held, directed=split.directed)
+    negatives = free(generator=generator)
     val_negatives, test_negatives = negatives.split([val.shape[1], test.shape[1]], 1)
     parts = (train, val, val_negatives, test, test_negatives)
     moved = (part.to(graph.device) for part in parts)

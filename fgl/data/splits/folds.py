@@ -76,8 +76,8 @@ def fold_clients(
 
     Raises:
         TypeError, ValueError: if `graph` has no labels, `fold` is out of range, a part names a
-            graph that is not there or one twice, or a client has fewer graphs than folds, naming
-            it.
+            graph that is not there, one twice or one of another part, or a client has fewer graphs
+            than folds, naming it.
 
     Example:
         >>> none = torch.zeros(2, 0, dtype=torch.int64)
@@ -98,10 +98,17 @@ def fold_clients(
         raise ValueError(f"Expected fold to be in [0, {num_folds}), but got {fold}")
     graph = graph.replace(train_mask=None, val_mask=None, test_mask=None)
     train, test = [], []
+    owner = torch.full((graph.num_examples,), -1, device=graph.device)
     for client, part in enumerate(parts):
         check_index(f"parts[{client}]", part, (None,), graph.num_examples)
         if part.unique().numel() < part.numel():  # it would train on what it is tested with
             raise ValueError(f"Expected parts[{client}] to name graphs once, but got repeats")
+        if (owner[part] >= 0).any():  # one client would be tested on what the other trains on
+            other = int(owner[part].max())
+            raise ValueError(
+                f"Expected parts to be disjoint, but got a graph in those of {other} and {client}"
+            )
+        owner[part] = client
         if part.numel() < num_folds:
             raise ValueError(
                 f"Expected client {client} to have at least {num_folds} graphs, one per fold, "

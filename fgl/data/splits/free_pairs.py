@@ -1,6 +1,12 @@
-"""Pairs of nodes as numbers, and those without an edge, to be drawn from."""
+"""Pairs of nodes as numbers, and those without an edge, to be drawn from.
+
+Where nodes have sides (types, or sources apart from targets), an edge joins certain sides alone. A
+pair of other sides could never be an edge, and tells a model nothing but that.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -46,41 +52,166 @@ class FreePairs:
             )
         return self._ranked(_ranks(self.count, num, replacement, generator))
 
-    def to_targets(self, source: Tensor, *, generator: torch.Generator | None = None) -> Tensor:
-        """For each source a target that it has no edge to, each such node equally likely.
-
-        Args:
-            source: int64 ``[p]``, nodes, also repeated.
-            generator: of the draws, on the CPU; default torch's global one.
-
-        Returns:
-            int64 ``[2, *]``, a pair for every source but those that have an edge to all others.
-
-        Raises:
-            ValueError: if the pairs have no direction.
-
-        Example:
-            >>> FreePairs(torch.tensor([[0], [1]]), 3, directed=True).to_targets(torch.tensor([0]))
-            tensor([[0],
-                    [2]])
-        """
-        if not self.directed:
-            raise ValueError("Expected directed pairs, but got undirected ones")
-        first = source * (self.num_nodes - 1)  # the number of the first pair of a source
-        ends = torch.stack([first, first + self.num_nodes - 1])
-        skipped = ends - torch.searchsorted(self._keys, ends)  # free pairs before
-        free = skipped[1] - skipped[0]
-        drawn = to_device(
-            torch.rand(source.numel(), dtype=torch.float64, generator=generator), source.device
-        )
-        rank = skipped[0] + (drawn * free).long()
-        return self._ranked(rank[free > 0])
-
     def _ranked(self, rank: Tensor) -> Tensor:
         """The free pairs of these ranks."""
         rank = to_device(rank, self._before.device)
         keys = rank + torch.searchsorted(self._before, rank, right=True)
         return directed_pairs(keys, self.num_nodes) if self.directed else pairs_of(keys)
+
+
+class FreeCells:
+    """The empty cells of a table, to be drawn from more than once.
+
+    Args:
+        taken: int64 ``[2, *]``, rows and columns of the other cells, also more than once.
+        num_rows, num_columns: size of the table.
+
+    Example:
+        >>> free = FreeCells(torch.tensor([[0, 0, 1], [0, 2, 1]]), 2, 3)
+        >>> free.count, free.of_rows(torch.tensor([0, 0]))
+        (3, (tensor([1, 1]), tensor([True, True])))
+    """
+
+    def __init__(self, taken: Tensor, num_rows: int, num_columns: int) -> None:
+        self.num_columns = num_columns
+        self._keys: Tensor = (taken[0] * num_columns + taken[1]).unique()
+        self._before = self._keys - torch.arange(self._keys.numel(), device=taken.device)
+        self.count = num_rows * num_columns - self._keys.numel()
+
+    def __call__(
+        self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Cells ``[2, num]``, each equally likely; the table must have as many."""
+        key = self._key(_ranks(self.count, num, replacement, generator))
+        columns = max(self.num_columns, 1)
+        return torch.stack([key // columns, key % columns])
+
+    def of_rows(
+        self, rows: Tensor, *, generator: torch.Generator | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """A column for each row that has an empty cell, each such cell equally likely.
+
+        Args:
+            rows: int64 ``[p]``, also repeated.
+            generator: of the draws, on the CPU; default torch's global one.
+
+        Returns:
+            int64 ``[*]``, the columns; bool ``[p]``, which of the rows have one.
+        """
+        first = rows * self.num_columns
+        ends = torch.stack([first, first + self.num_columns])
+        skipped = ends - torch.searchsorted(self._keys, ends)  # empty cells before
+        free = skipped[1] - skipped[0]
+        drawn = to_device(
+            torch.rand(rows.numel(), dtype=torch.float64, generator=generator), rows.device
+        )
+        rank = (skipped[0] + (drawn * free).long())[free > 0]
+        return self._key(rank) % max(self.num_columns, 1), free > 0
+
+    def _key(self, rank: Tensor) -> Tensor:
+        rank = to_device(rank, self._before.device)
+        return rank + torch.searchsorted(self._before, rank, right=True)
+
+
+class FreePairsLike:
+    """Pairs without an edge that join the sides of given pairs, to be drawn more than once.
+
+    Args:
+        edge_index, num_nodes, directed: as for `FreePairs`.
+        like: int64 ``[2, p]``; of each one a pair is drawn that joins nodes of the same sides.
+        side: int64 ``[num_nodes]``, at least 0; None if every node may join every other one.
+
+    Example:
+        >>> edges, side = torch.tensor([[0, 1], [2, 3]]), torch.tensor([0, 0, 1, 1])
+        >>> FreePairsLike(edges, 4, edges, side=side)().sort(1).values
+        tensor([[0, 1],
+                [2, 3]])
+    """
+
+    def __init__(
+        self,
+        edge_index: Tensor,
+        num_nodes: int,
+        like: Tensor,
+        *,
+        side: Tensor | None = None,
+        directed: bool = False,
+    ) -> None:
+        self.size, self.directed = like.shape[1], directed
+        self.parts: list[tuple[Any, Tensor, Tensor, Tensor]] = []  # pairs, their nodes, of which
+        if side is None:
+            free = FreePairs(edge_index, num_nodes, directed=directed)
+            nodes = torch.arange(num_nodes, device=like.device)
+            self.parts = [(free, nodes, nodes, torch.arange(self.size, device=like.device))]
+            return
+        of_edges, of_like = (_by_side(each, side, directed) for each in (edge_index, like))
+        kinds, which = side[of_like].unique(dim=1, return_inverse=True)
+        for number, (one, two) in enumerate(kinds.T.tolist()):
+            own = ((side[of_edges[0]] == one) & (side[of_edges[1]] == two)).nonzero().squeeze(1)
+            part = _free_between(of_edges[:, own], side == one, side == two, directed)
+            self.parts.append((*part, (which == number).nonzero().squeeze(1)))
+
+    @property
+    def enough(self) -> bool:
+        """Whether as many different pairs can be drawn as there are given ones."""
+        return all(free.count >= len(own) for free, _, _, own in self.parts)
+
+    def __call__(
+        self, *, replacement: bool = False, generator: torch.Generator | None = None
+    ) -> Tensor:
+        """Pairs ``[2, p]`` in the order of the given ones; without those that have no free pair."""
+        drawn, places = [], []
+        for free, rows, columns, own in self.parts:
+            num = len(own) if free.count else 0
+            cells = free(num, replacement=replacement, generator=generator)
+            ends = torch.stack([rows[cells[0].to(rows.device)], columns[cells[1].to(rows.device)]])
+            drawn.append(ends if self.directed else ends.sort(0).values)
+            places.append(own[:num])
+        if len(drawn) == 1:
+            return drawn[0]
+        if not drawn:
+            return torch.zeros(2, 0, dtype=torch.int64)
+        pairs: Tensor = torch.cat(drawn, 1)[:, torch.cat(places).argsort()]
+        return pairs
+
+
+def _by_side(edges: Tensor, side: Tensor, directed: bool) -> Tensor:
+    """The edges, undirected ones with the end of the smaller side first."""
+    if directed:
+        return edges
+    turned = side[edges[0]] > side[edges[1]]
+    return torch.where(turned, edges.flip(0), edges)
+
+
+def _free_between(
+    edges: Tensor, first: Tensor, second: Tensor, directed: bool
+) -> tuple[Any, Tensor, Tensor]:
+    """Pairs from the first nodes to the second ones without an edge, and these nodes."""
+    rows, columns = (mask.nonzero().squeeze(1) for mask in (first, second))
+    place = torch.stack([(mask.cumsum(0) - 1)[e] for mask, e in zip((first, second), edges)])  # noqa: B905
+    if torch.equal(first, second):
+        return FreePairs(place, len(rows), directed=directed), rows, columns
+    return FreeCells(place, len(rows), len(columns)), rows, columns
+
+
+def sides_of(node_type: Tensor | None, edges: Tensor, num_nodes: int) -> Tensor | None:
+    """The side of each node: its type; else 1 for targets where no node is source and target.
+
+    Returns:
+        int64 ``[num_nodes]``, 2 for a node without an edge; None where nodes have no types and some
+        node is the source of an edge and the target of another one.
+
+    Example:
+        >>> sides_of(None, torch.tensor([[0, 1], [3, 3]]), 4)
+        tensor([0, 0, 2, 1])
+    """
+    if node_type is not None:
+        return node_type
+    source, target = torch.zeros(2, num_nodes, dtype=torch.bool, device=edges.device)
+    source[edges[0]], target[edges[1]] = True, True
+    if edges.shape[1] == 0 or bool((source & target).any()):
+        return None
+    return torch.where(source | target, target.long(), 2)
 
 
 def _ranks(free: int, num: int, replacement: bool, generator: torch.Generator | None) -> Tensor:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Sequence
+from itertools import combinations
+
 import torch
 from torch import Tensor
 
@@ -9,6 +13,7 @@ from ...checks import check_number
 from ...graph import MASKS, Graph
 from ...graph.arguments import takes_graph
 from ...graph.checks import check_mask
+from .reverses import units_of
 
 # (train_per_class, num_val) of FGSSL: floor(0.6 n / num_classes) and round(0.2 n).
 CLASS_CAPPED = {"cora": (232, 542), "citeseer": (332, 665), "pubmed": (3943, 3943)}
@@ -66,10 +71,12 @@ def class_capped_split(
         seed: of the random choice.
 
     Returns:
-        The graph with its three masks replaced; every node is in one, unless `num_test` is given.
+        The graph with its three masks replaced; every node is in one, unless `num_test` is given. A
+        warning says if none is left for the test.
 
     Raises:
-        ValueError: without labels, for a negative number, or more validation nodes than are left.
+        ValueError: without labels, for a negative number, or more validation nodes than are left;
+            for pairs.
 
     Example:
         >>> y = torch.tensor([0, 0, 0, 0, 0, 1])
@@ -83,7 +90,12 @@ def class_capped_split(
     labels = None if graph.y is None else graph.labels
     if labels is None or not graph.num_classes:
         raise ValueError("Expected graph to have labels, but got none")
-    n = graph.num_nodes
+    if graph.edge_label_index is not None:
+        raise ValueError(
+            "Expected examples to be nodes or graphs, but got edge_label_index: "
+            "random_split(graph) keeps copies of a pair together"
+        )
+    n = graph.num_examples
     if train_per_class is None:
         train_per_class = int(0.6 * n / graph.num_classes)
     if num_val is None:
@@ -99,8 +111,10 @@ def class_capped_split(
         raise ValueError(f"Expected num_val to be in [0, {rest.numel()}], but got {num_val}")
     if num_test is not None:
         check_number("num_test", num_test, at_least=0, integer=True)
-    test = rest[num_val:]
-    return _with_masks(graph, order[train[order]], rest[:num_val], test[:num_test])
+    test = rest[num_val:][:num_test]
+    parts = order[train[order]], rest[:num_val], test
+    warn_of_empty((train_per_class, 0, num_test != 0), [len(part) for part in parts])
+    return _with_masks(graph, *parts)
 
 
 @takes_graph
@@ -115,7 +129,8 @@ def random_split(
     """A random share of the examples trains, another validates, the rest is for the test.
 
     Args:
-        graph: the graph; its examples are its nodes, or its graphs where it is a collection.
+        graph: the graph; its examples are its nodes, its graphs where it is a collection, or its
+            pairs. Copies of a pair, and its reverse, are in one part.
         train, val: shares of the n examples; ``round(train n)`` train, and
             ``round((train + val) n)`` train or validate.
         seed: of the permutation.
@@ -123,7 +138,7 @@ def random_split(
 
     Returns:
         The graph with its three masks replaced; every example, or every one of `among`, is in
-        exactly one.
+        exactly one. A warning says which of them got none of its share.
 
     Raises:
         ValueError: unless the shares are at least 0 and their sum at most 1.
@@ -135,16 +150,38 @@ def random_split(
         (5, 3, 2)
     """
     check_shares(train, val)
-    n = graph.num_examples
+    examples = torch.arange(graph.num_examples)
     if among is not None:
-        check_mask("among", among, n)
-        n = int(among.sum())
+        check_mask("among", among, graph.num_examples)
+        examples = among.cpu().nonzero().squeeze(1)
+    unit = None if graph.edge_label_index is None else _pairs_alike(graph, examples)
+    n = len(examples) if unit is None else int(unit.max()) + 1
     first = round(train * n)
     second = round((train + val) * n)
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    if among is not None:
-        order = among.cpu().nonzero().squeeze(1)[order]
-    return _with_masks(graph, order[:first], order[first:second], order[second:])
+    parts = [order[:first], order[first:second], order[second:]]
+    if unit is not None:
+        parts = [torch.isin(unit, part).nonzero().squeeze(1) for part in parts]
+    warn_of_empty((train, val, 1 - train - val > 1e-9), [len(part) for part in parts])
+    return _with_masks(graph, *(examples[part] for part in parts))
+
+
+def _pairs_alike(graph: Graph, examples: Tensor) -> Tensor | None:
+    """A number for each pair, the same for its copies and its reverse; None where all differ."""
+    low, high = graph.edge_label_index.cpu()[:, examples].sort(0).values  # type: ignore[union-attr]
+    key = low * graph.num_nodes + high
+    return units_of(key)[1]
+
+
+def warn_of_empty(wanted: Sequence[float | bool], sizes: Sequence[int]) -> None:
+    """Warn of a mask that has a share of the examples, of which there are some, and gets none."""
+    empty = [n for n, w, size in zip(MASKS, wanted, sizes, strict=True) if w and not size]
+    if empty and sum(sizes):
+        warnings.warn(
+            f"Expected the shares to leave examples to {empty[0]}, but got 0 of {sum(sizes)}: give "
+            "it a larger share, or 0",
+            stacklevel=4,
+        )
 
 
 def check_shares(train: float, val: float) -> None:
@@ -161,7 +198,7 @@ def public_split(graph: Graph) -> Graph:
     """The graph itself, if it came with the three masks.
 
     Raises:
-        ValueError: if a mask is missing.
+        ValueError: if a mask is missing, or two masks have an example in common.
 
     Example:
         >>> mask = torch.tensor([True])
@@ -173,6 +210,13 @@ def public_split(graph: Graph) -> Graph:
     missing = [name for name in MASKS if getattr(graph, name) is None]
     if missing:
         raise ValueError(f"Expected graph to have a public split, but got no {missing[0]}")
+    for one, two in combinations(MASKS, 2):
+        both = int((getattr(graph, one) & getattr(graph, two)).sum())
+        if both:
+            raise ValueError(
+                f"Expected masks to have no example in common, but got {both} in {one} and {two}: "
+                f"graph.replace({two}=graph.{two} & ~graph.{one})"
+            )
     return graph
 
 

@@ -1,22 +1,25 @@
-"""Splits of directed edges into messages and pairs to answer, by time or at random."""
+"""Splits of edges into messages and pairs to answer, by time or at random."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...checks import check_length
-from ...graph import MASKS, Graph
+from ...graph import EDGE_FIELDS, MASKS, Graph
 from ...graph.arguments import takes_graph
-from ...kinds import typed
+from ...graph.fields import taken
 from ...transfer import to_device
-from .free_pairs import FreePairs
+from .relations import check_relations, check_reverses
+from .reverses import all_reversed, heads_of, lacking_reverse, units_of
 
 SHARES = (0.5, 0.25, 0.1, 0.15)  # messages, then pairs that train, validate and test
+PARTS = ("messages", *MASKS)
 
 
 @takes_graph
@@ -29,6 +32,11 @@ def split_by_time(
     validation pairs, and these earlier than test pairs. No edge is both: a pair whose answer is
     read as a feature of an edge could be copied. Edges of one time are not torn apart; they are in
     the later window.
+
+    Without `y` the question is when two nodes are joined for the first time. A later edge of the
+    same two ends is not asked about, since the earlier one tells of it, nor is a self-loop; both
+    are messages where they are early enough. Where every edge has its reverse, the two directions
+    count as the same two ends, and both are asked about if they are of one window.
 
     Args:
         graph: whose edges have times.
@@ -55,57 +63,160 @@ def split_by_time(
     """
     if not graph.has("edge_time"):
         raise ValueError("Expected the graph to have edge_time, but got none")
+    _check_split(graph, y, shares)
     order = graph.edge_time.argsort(stable=True)  # type: ignore[union-attr]  # checked
     times: Any = graph.edge_time[order]  # type: ignore[index]
-    bounds = _bounds(graph, y, shares)
-    starts = [int(torch.searchsorted(times, times[b])) if b < len(times) else b for b in bounds]
-    wanted, given = ([*pairwise([0, *each, len(times)])] for each in (bounds, starts))
-    for name, (a, b), (first, end) in zip(("messages", *MASKS), wanted, given, strict=True):
-        if a < b and first == end:
+    head, asked = _first_of_ends(graph.edge_index[:, order], graph.num_nodes, y is None)
+    place = torch.arange(len(times), device=graph.device)
+    units = times if head is None else times[(head == place) & asked]
+    bounds = _ends(shares, len(units))
+    starts = [
+        int(torch.searchsorted(times, units[b])) if b < len(units) else len(times) for b in bounds
+    ]
+    window: Any = sum((place >= start).long() for start in starts)
+    asked = asked & (window > 0)
+    if head is not None:
+        asked = asked & (window == window[head])
+    _check_windows(bounds, len(units), window, asked, len(times.unique()))
+    return _split(graph, y, order[window == 0].sort().values, order[asked], window[asked])
+
+
+def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> tuple[Tensor | None, Tensor]:
+    """The first edge between the ends of each, None where each is by itself; and which are asked.
+
+    Args:
+        edges: in order of time.
+        num_nodes: number of nodes.
+        presence: whether it is asked if there is an edge; each edge has an answer otherwise.
+    """
+    source, target = edges
+    asked = torch.ones_like(source, dtype=torch.bool)
+    known, unit = units_of(source * num_nodes + target)
+    both = len(known) > 0 and all_reversed(known, num_nodes)
+    if not presence and not both:
+        return None, asked
+    if presence:
+        if unit is not None:
+            asked = torch.zeros_like(asked)
+            asked[heads_of(unit, len(known))] = True
+        asked = asked & (source != target)
+    if both:
+        low, high = edges.sort(0).values
+        known, unit = units_of(low * num_nodes + high)
+    if unit is None:
+        return (None if asked.all() else torch.arange(len(source), device=source.device)), asked
+    return heads_of(unit, len(known))[unit], asked
+
+
+def _check_windows(
+    bounds: Sequence[int], total: int, window: Any, asked: Tensor, num_times: int
+) -> None:
+    """Raise if a window that has a share of the edges gets none."""
+    for which, (name, a, b) in enumerate(zip(PARTS, [0, *bounds], [*bounds, total], strict=True)):
+        own = window == which if which == 0 else asked & (window == which)
+        if a < b and not own.any():
             raise ValueError(
-                f"Expected edge_time to leave {b - a} of {len(times)} edges to {name}, but got 0, "
-                f"since edges of one time are not torn apart and {len(times.unique())} times "
+                f"Expected edge_time to leave {b - a} of {total} edges to {name}, but got 0, "
+                f"since edges of one time are not torn apart and {num_times} times "
                 "differ: give other shares, or split at random by pair_split"
             )
-    return _split(graph, y, order, starts)
 
 
 @takes_graph
 def pair_split(
-    graph: Graph, y: Tensor | None = None, *, shares: Sequence[float] = SHARES, seed: int = 0
+    graph: Graph,
+    y: Tensor | None = None,
+    *,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    edge_type: int | None = None,
+    rev_edge_type: int | None = None,
+    is_undirected: bool | None = None,
 ) -> Graph:
     """Some edges as messages, others as pairs that a model is asked about, at random.
 
     As `split_by_time`, which asks about the future. Here a model may read edges that are later than
-    the pairs it answers.
+    the pairs it answers. Edges of the same two ends are kept out together, so that no copy of a
+    pair is a message or in another part. Without `y` they are asked about once, and a self-loop is
+    always a message.
 
     Args:
         graph: with or without times.
         y, shares: as for `split_by_time`.
         seed: of the order.
+        edge_type: the relation that is asked about; the edges of others stay messages. By default
+            all edges are asked about, whatever their relation.
+        rev_edge_type: the relation that has the same edges turned round; the reverse of each pair
+            is left out of the messages.
+        is_undirected: True takes the graph, or the relation, as undirected. An edge and its reverse
+            are kept out together and asked about once, in a random direction; a message without its
+            reverse gets it. False asks about each edge, and its reverse may be a message. None, the
+            default, is False, but refuses edges of which most have a reverse.
 
     Returns:
         The graph with the edges that are messages, in their order, the others as
-        `edge_label_index`, `y`, and three masks of them.
+        `edge_label_index`, `y`, and three masks of them; with `edge_type` also `edge_label_type`.
 
     Raises:
-        ValueError: as `split_by_time`.
+        ValueError: as `split_by_time`; if the reverses of most edges would be messages and no
+            argument says what they are; if `edge_type` has no edges, or `rev_edge_type` is not its
+            reverse; if an edge and its reverse have different answers and `is_undirected` is True.
 
     Example:
-        >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 2]])
-        >>> split = pair_split(fgl.Graph(torch.eye(3), edges))
+        >>> edges = torch.tensor([[0, 1, 2, 0], [1, 2, 0, 3]])
+        >>> split = pair_split(fgl.Graph(torch.eye(4), edges), shares=(0.5, 0.25, 0.0, 0.25))
         >>> split.num_edges, split.num_examples, split.num_train
         (2, 2, 1)
+        >>> both = fgl.Graph(torch.eye(4), torch.cat([edges, edges.flip(0)], 1))
+        >>> split = pair_split(both, shares=(0.5, 0.25, 0.0, 0.25), is_undirected=True)
+        >>> split.num_edges, split.num_examples
+        (4, 2)
+
+    Source: the last three arguments are those of PyG's `RandomLinkSplit`
     """
-    bounds = _bounds(graph, y, shares)
+    _check_split(graph, y, shares)
+    check_relations(graph, edge_type, rev_edge_type, is_undirected)
+    own = _own_edges(graph, y, edge_type)
+    if is_undirected:
+        graph, y, own = _with_reverses(graph, y, own)
+    n = graph.num_nodes
+    source, target = graph.edge_index[:, own]
+    known, unit = units_of(source * n + target)
+    check_reverses(graph, known, edge_type, rev_edge_type, is_undirected, y is None)
+    if is_undirected:  # each edge has its reverse here
+        known, unit = units_of(torch.minimum(source * n + target, target * n + source))
+    if is_undirected and y is not None and unit is not None:
+        _check_same_answers(y[own], unit, len(known))
     generator = torch.Generator().manual_seed(seed)
-    order = to_device(torch.randperm(graph.num_edges, generator=generator), graph.device)
-    first = order[: bounds[0]].sort().values
-    return _split(graph, y, torch.cat([first, order[bounds[0] :]]), bounds)
+    order = torch.randperm(len(known), generator=generator)
+    turned = torch.rand(len(known), generator=generator) < 0.5
+    order, turned = to_device(order, graph.device), to_device(turned, graph.device)
+    ends = _ends(shares, len(known))
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order), device=graph.device)
+    rank = rank if unit is None else rank[unit]
+    messages = torch.ones(graph.num_edges, dtype=torch.bool, device=graph.device)
+    messages[own[rank >= ends[0]]] = False
+    if rev_edge_type is not None:
+        messages &= ~_reverse_of(graph, own[rank >= ends[0]], rev_edge_type)
+    if unit is None:
+        asked = order[ends[0] :]
+    else:
+        once = is_undirected or y is None
+        first = heads_of(unit, len(known)) if once else torch.arange(len(own), device=graph.device)
+        asked = first[rank[first] >= ends[0]]
+        asked = asked[rank[asked].argsort(stable=True)]
+    window: Any = sum((rank[asked] >= end).long() for end in ends)
+    _warn_of_empty(shares, window, int(messages.sum()), len(known))
+    flipped = turned[asked if unit is None else unit[asked]] if is_undirected else None
+    split = _split(graph, y, messages.nonzero().squeeze(1), own[asked], window, flipped)
+    if edge_type is None:
+        return split
+    return split.replace(edge_label_type=torch.full_like(window, edge_type))
 
 
-def _bounds(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> list[int]:
-    """Where the pairs that train, validate and test begin."""
+def _check_split(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> None:
+    """Raise unless the graph's edges can be split in these shares."""
     if graph.edge_label_index is not None or graph.batch is not None:
         got = "a batch" if graph.edge_label_index is None else "edge_label_index"
         raise ValueError(f"Expected a graph whose examples are nodes, but got {got}")
@@ -115,107 +226,83 @@ def _bounds(graph: Graph, y: Tensor | None, shares: Sequence[float]) -> list[int
         raise ValueError(
             f"Expected shares to be four numbers of sum 1, none below 0, but got {shares}"
         )
-    return [round(share * graph.num_edges) for share in accumulate(shares)][:3]
 
 
-def _split(graph: Graph, y: Tensor | None, order: Tensor, starts: Sequence[int]) -> Graph:
-    """Edges in this order: up to the first start messages, then pairs."""
-    messages, pairs = order[: starts[0]], order[starts[0] :]
-    place = torch.arange(starts[0], len(order), device=graph.device)
-    window = sum((place >= start).long() for start in starts)  # 1, 2, 3
+def _ends(shares: Sequence[float], total: int) -> list[int]:
+    """Where the pairs that train, validate and test begin."""
+    return [round(share * total) for share in accumulate(shares)][:3]
+
+
+def _own_edges(graph: Graph, y: Tensor | None, edge_type: int | None) -> Tensor:
+    """The edges that can be asked about, by their ids."""
+    source, target = graph.edge_index
+    own = torch.ones_like(source, dtype=torch.bool) if y is not None else source != target
+    if edge_type is not None:
+        own = own & (graph.edge_type == edge_type)
+    return own.nonzero().squeeze(1)
+
+
+def _with_reverses(
+    graph: Graph, y: Tensor | None, own: Tensor
+) -> tuple[Graph, Tensor | None, Tensor]:
+    """The graph in which each of these edges has its reverse, with the same fields and answer."""
+    lacking = own[lacking_reverse(graph.edge_index[:, own], graph.num_nodes)]
+    if lacking.numel() == 0:
+        return graph, y, own
+    every = torch.arange(graph.num_edges + lacking.numel(), device=graph.device)
+    new = every[graph.num_edges :]
+    which = torch.cat([every[: graph.num_edges], lacking])
+    edges = torch.cat([graph.edge_index, graph.edge_index[:, lacking].flip(0)], 1)
+    longer = graph.replace(edge_index=edges, **taken(graph, EDGE_FIELDS, which))
+    return longer, None if y is None else y[which.to(y.device)], torch.cat([own, new])
+
+
+def _check_same_answers(y: Tensor, unit: Tensor, count: int) -> None:
+    """Raise unless edges of one unit have the same answer."""
+    first = y[heads_of(unit, count).to(y.device)][unit.to(y.device)]
+    same = (first == y) | (first != first) & (y != y)
+    if not same.all():
+        edge = int((~same).nonzero()[0, 0])
+        raise ValueError(
+            "Expected y to be the same for an edge and its reverse, since is_undirected=True asks "
+            f"about both as one, but got {y[edge].tolist()} and {first[edge].tolist()}: "
+            "is_undirected=False asks about each"
+        )
+
+
+def _reverse_of(graph: Graph, edges: Tensor, relation: int) -> Tensor:
+    """Which edges are of a relation and the reverses of some edges."""
+    n, own = graph.num_nodes, graph.edge_type == relation
+    source, target = graph.edge_index
+    return own & torch.isin(source * n + target, (target * n + source)[edges])
+
+
+def _warn_of_empty(shares: Sequence[float], window: Any, num_messages: int, total: int) -> None:
+    counts = [num_messages, *((window == which).sum() for which in (1, 2, 3))]
+    empty = [name for name, s, c in zip(PARTS, shares, counts, strict=True) if s > 0 and not c]
+    if empty:
+        warnings.warn(
+            f"Expected shares to leave edges to {empty[0]}, but got 0 of {total}: give it a larger "
+            "share, or 0",
+            stacklevel=4,
+        )
+
+
+def _split(
+    graph: Graph,
+    y: Tensor | None,
+    messages: Tensor,
+    pairs: Tensor,
+    window: Any,
+    flipped: Tensor | None = None,
+) -> Graph:
+    """Some edges as messages, others as pairs of the windows 1, 2 and 3, by their ids."""
     masks = {name: window == which for which, name in enumerate(MASKS, 1)}
     there = torch.ones(len(pairs), dtype=graph.x.dtype, device=graph.device)
     answers = there if y is None else y.to(graph.device)[pairs]
-    asked: Graph = graph.with_edges(messages.sort().values).replace(
-        edge_label_index=graph.edge_index[:, pairs], y=answers, num_classes=None, **masks
+    ends = graph.edge_index[:, pairs]
+    ends = ends if flipped is None else torch.where(flipped, ends.flip(0), ends)
+    asked: Graph = graph.with_edges(messages).replace(
+        edge_label_index=ends, y=answers, num_classes=None, **masks
     )
     return asked
-
-
-@typed
-def with_negatives(graph: Graph, *, seed: int = 0) -> Graph:
-    """The graph with pairs that are no edge, to validate and test with; their answer is 0.
-
-    For each pair that validates or tests and whose answer is 1 there is another one with the same
-    source, whose target is any node that it has no edge to, of the edges up to this pair's window.
-    Both nodes have an edge or a pair up to then: a node that nobody knows yet is never drawn, and
-    nothing is said of edges that come later.
-
-    Args:
-        graph: with pairs and masks, as `split_by_time` makes it.
-        seed: of the draw.
-
-    Returns:
-        The graph with more pairs at the end, in the masks of the pairs that they are drawn for.
-
-    Raises:
-        ValueError: if `y` of its pairs is not 0 or 1.
-
-    Example:
-        >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]])
-        >>> graph = fgl.Graph(torch.eye(4), edges, edge_time=torch.tensor([9, 7, 6, 8]))
-        >>> split = split_by_time(graph, shares=(0.75, 0.0, 0.0, 0.25))
-        >>> with_negatives(split).y, with_negatives(split).edge_label_index[0]
-        (tensor([1., 0.]), tensor([0, 0]))
-    """
-    generator = torch.Generator().manual_seed(seed)
-    y, masks = checked_answers(graph), {name: getattr(graph, name) for name in MASKS}
-    drawn, owner = [], []
-    for which, name in enumerate(MASKS[1:], 1):
-        if masks[name] is None:
-            continue
-        wanted = masks[name] & (y == 1)
-        new = Window(graph, MASKS[: which + 1])(wanted, generator)
-        drawn.append(new)
-        owner.append(torch.full((new.shape[1],), which, device=graph.device))
-    if not drawn:
-        return graph
-    new, which_mask = torch.cat(drawn, 1), torch.cat(owner)
-    longer = {
-        name: torch.cat([mask, which_mask == which])
-        for which, (name, mask) in enumerate(masks.items())
-        if mask is not None
-    }
-    return graph.replace(
-        edge_label_index=torch.cat([graph.edge_label_index, new], 1),  # type: ignore[list-item]
-        y=torch.cat([y, y.new_zeros(new.shape[1])]),
-        **longer,
-    )
-
-
-def checked_answers(graph: Graph) -> Tensor:
-    """`y` of pairs: 1 for pairs that are an edge, 0 for other pairs."""
-    y = graph.y
-    if graph.edge_label_index is None or y is None:
-        raise ValueError("Expected a graph with pairs and their y, but got none: see split_by_time")
-    if not y.is_floating_point() or y.dim() != 1 or bool(((y != 0) & (y != 1)).any()):
-        raise ValueError(
-            "Expected y to be 1. for pairs that are an edge and 0. for others, but got other values"
-        )
-    return y
-
-
-class Window:
-    """Pairs without an edge among the nodes that are known in a window, to be drawn from.
-
-    Args:
-        graph: with pairs and masks.
-        names: of the masks of this window and of those before it.
-    """
-
-    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
-        pairs: Any = graph.edge_label_index
-        given = [mask for name in names if (mask := getattr(graph, name)) is not None]
-        seen = torch.stack(given).any(0) if given else graph.example_mask
-        edges = torch.cat([graph.edge_index, pairs[:, seen]], 1)
-        self.nodes, place = edges.unique(return_inverse=True)
-        self.position = self.nodes.new_zeros(graph.num_nodes)
-        self.position[self.nodes] = torch.arange(len(self.nodes), device=graph.device)
-        self.free = FreePairs(place, len(self.nodes), directed=True)
-        self.source = pairs[0]
-
-    def __call__(self, wanted: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """Pairs ``[2, *]`` for the pairs of a mask: the same source, another target."""
-        source = self.position[self.source[wanted]]
-        pairs: Tensor = self.nodes[self.free.to_targets(source, generator=generator)]
-        return pairs

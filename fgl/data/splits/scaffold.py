@@ -9,7 +9,7 @@ import torch
 from ...graph import MASKS, Graph
 from ...graph.arguments import takes_graph
 from ..scaffolds import scaffold_groups
-from .nodes import check_shares
+from .nodes import check_shares, warn_of_empty
 
 
 @takes_graph
@@ -28,7 +28,8 @@ def scaffold_split(
         train, val: shares of the molecules.
 
     Returns:
-        The collection with its three masks replaced; every molecule is in exactly one.
+        The collection with its three masks replaced; every molecule is in exactly one. A warning
+        says which of them got none of its share.
 
     Raises:
         ValueError: unless there is a scaffold per molecule, and the shares are at least 0 and their
@@ -57,4 +58,5 @@ def scaffold_split(
         else:
             role = 2
         masks[role, group] = True
+    warn_of_empty((train, val, 1 - train - val > 1e-9), masks.sum(1).tolist())
     return graph.replace(**dict(zip(MASKS, masks.to(graph.device), strict=True)))

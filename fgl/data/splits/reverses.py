@@ -1,0 +1,171 @@
+"""Edges that tell of others: their reverses, and relations that are another one turned round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+SAMPLE = 4096  # edges that are looked at first
+
+
+def turned_relations(
+    edges: Tensor, relation: Tensor | None, num_nodes: int, *, only: int | None = None
+) -> dict[tuple[int, int], float]:
+    """Relations of which another one, or the same one, has most edges the other way round.
+
+    Most means more than half of what chance leaves: of a relation with the share d of all possible
+    edges, chance has d of the other relation's edges turned round, so more than ``(1 + d) / 2``.
+
+    Args:
+        edges: int64 ``[2, num_edges]``, also more than once; self-loops do not matter.
+        relation: int64 ``[num_edges]``; None for one relation, 0.
+        num_nodes: number of nodes.
+        only: the relation whose reverse is looked for; default every one.
+
+    Returns:
+        ``{(a, b): share}``: this share of the different edges of relation a is turned round in b.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1, 2, 3], [1, 2, 0, 4]])
+        >>> turned_relations(torch.cat([edges, edges.flip(0)], 1), None, 5)
+        {(0, 0): 1.0}
+    """
+    joins_two = edges[0] != edges[1]
+    pair = (edges[0] * num_nodes + edges[1])[joins_two]
+    kinds = 1
+    if relation is not None and relation.numel():
+        kinds = int(relation.max()) + 1
+        pair = pair * kinds + relation[joins_two]
+    known = pair.unique()
+    own = known % kinds
+    sizes = own.bincount(minlength=kinds)
+    asked = known if only is None else known[own == only]
+    few = (sizes <= SAMPLE)[asked % kinds]
+    few[:: asked.numel() // (SAMPLE * kinds) + 1] = True
+    maybe = [
+        a for (a, _), share in _shares(asked[few], known, num_nodes, kinds).items() if share > 0.25
+    ]
+    asked = asked[torch.isin(asked % kinds, torch.tensor(maybe, device=asked.device))]
+    most = {}
+    for (of, turned), share in _shares(asked, known, num_nodes, kinds).items():
+        if share > 0.5 and 2 * share > 1 + _density(known[own == turned] // kinds, num_nodes):
+            most[of, turned] = share
+    return most
+
+
+def _shares(
+    asked: Tensor, known: Tensor, num_nodes: int, kinds: int
+) -> dict[tuple[int, int], float]:
+    """The share of each relation's edges that is turned round in another, where there is any."""
+    if asked.numel() == 0:
+        return {}
+    ends, relation = asked // kinds, asked % kinds
+    back = ((ends % num_nodes) * num_nodes + ends // num_nodes) * kinds
+    back, order = back.sort()  # sorted numbers are looked up several times faster
+    relation = relation[order]
+    first, end = torch.searchsorted(known, torch.stack([back, back + kinds]))
+    count = end - first
+    which = torch.arange(asked.numel(), device=asked.device).repeat_interleave(count)
+    start = (count.cumsum(0) - count).repeat_interleave(count)
+    place = (
+        first.repeat_interleave(count) + torch.arange(which.numel(), device=asked.device) - start
+    )
+    both, counts = (relation[which] * kinds + known[place] % kinds).unique(return_counts=True)
+    sizes = relation.bincount(minlength=kinds)[both // kinds]
+    pairs = (divmod(code, kinds) for code in both.tolist())
+    return dict(zip(pairs, (counts / sizes).tolist(), strict=True))
+
+
+def _density(ends: Tensor, num_nodes: int) -> float:
+    """The share of edges that are there, of all from one of the sources to one of the targets."""
+    sources, targets = (
+        (each.bincount() > 0).sum() for each in (ends // num_nodes, ends % num_nodes)
+    )
+    return ends.numel() / max(int(sources * targets), 1)
+
+
+def reversed_share(keys: Tensor, num_nodes: int) -> float:
+    """The share of edges whose reverse is there too; 0 unless it is most, see `turned_relations`.
+
+    Args:
+        keys: int64, ``source * num_nodes + target`` of the edges, sorted, none twice.
+        num_nodes: number of nodes.
+
+    Example:
+        >>> reversed_share(torch.tensor([1, 4, 11, 14]), 4), reversed_share(torch.tensor([1]), 4)
+        (1.0, 0.0)
+    """
+    for step in (keys.numel() // SAMPLE + 1, 1):  # a few first: most graphs are far from symmetric
+        asked = keys[::step]
+        source, target = asked // num_nodes, asked % num_nodes
+        back = (target * num_nodes + source)[source != target]
+        share = float(_found(back, keys).double().mean()) if back.numel() else 0.0
+        if share < 0.25:
+            return 0.0
+    return share if share > 0.5 and 2 * share > 1 + _density(keys, num_nodes) else 0.0
+
+
+def _found(numbers: Tensor, keys: Tensor) -> Tensor:
+    """Which numbers are among sorted keys."""
+    numbers, order = numbers.sort()
+    place = torch.searchsorted(keys, numbers).clamp(max=max(keys.numel() - 1, 0))
+    return torch.empty_like(order, dtype=torch.bool).scatter_(0, order, keys[place] == numbers)
+
+
+def lacking_reverse(edges: Tensor, num_nodes: int) -> Tensor:
+    """Edges whose reverse is not there, by their ids.
+
+    Example:
+        >>> lacking_reverse(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 2]]), 3)
+        tensor([2])
+    """
+    key, back = (a * num_nodes + b for a, b in (edges, edges.flip(0)))
+    return (~torch.isin(back, key)).nonzero().squeeze(1)
+
+
+def symmetric(edges: Tensor, num_nodes: int) -> bool:
+    """Whether every edge has its reverse, also where there is no edge; self-loops do not matter.
+
+    Example:
+        >>> symmetric(torch.tensor([[0, 1], [1, 0]]), 2), symmetric(torch.tensor([[0], [1]]), 2)
+        (True, False)
+    """
+    return all_reversed((edges[0] * num_nodes + edges[1]).unique(), num_nodes)
+
+
+def all_reversed(keys: Tensor, num_nodes: int) -> bool:
+    """As `symmetric`, of the numbers ``source * num_nodes + target``, sorted, none twice."""
+    for step in (keys.numel() // SAMPLE + 1, 1):
+        asked = keys[::step]
+        back = (asked % num_nodes) * num_nodes + asked // num_nodes
+        if step > 1 and not bool(_found(back, keys).all()):
+            return False
+    return torch.equal(keys, back.unique())
+
+
+def units_of(keys: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The different keys, sorted, and the place of each key among them; None where all differ.
+
+    Args:
+        keys: int64 ``[num_edges]``, one for the edges that belong together.
+
+    Example:
+        >>> units_of(torch.tensor([4, 7, 4]))
+        (tensor([4, 7]), tensor([0, 1, 0]))
+    """
+    known, unit = keys.unique(return_inverse=True)
+    return known, None if len(known) == len(keys) else unit
+
+
+def heads_of(unit: Tensor, count: int) -> Tensor:
+    """The first edge of each unit, int64 ``[count]``.
+
+    Example:
+        >>> heads_of(torch.tensor([1, 0, 1]), 2)
+        tensor([1, 0])
+    """
+    places: Any = torch.arange(unit.numel(), device=unit.device)
+    first: Tensor = unit.new_full((count,), unit.numel())
+    return first.scatter_reduce_(0, unit, places, "amin")
