@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, trainable
+from ..federation import (
+    Inbox,
+    Means,
+    Message,
+    Method,
+    OfMeans,
+    Params,
+    State,
+    after,
+    layer,
+    trainable,
+)
 from ..graph import Graph
 from ..privacy import clip, epsilon, gaussian, on_grid
 from .clipped import added, clipped
-from .robust import robust
+from .robust import mean_server, robust
 
 PROTECTS_NOTHING = (
     "Expected noise of the operating system, but got unprotected=True: noise is drawn from the "
@@ -97,11 +108,10 @@ def central_gaussian(
     Clients clip, and the server clips again, since its noise hides no more than `length`: what one
     client adds to the sum. Epsilon is for **one client's update or zeros in its place**; how many
     clients are here is known. It protects a client against everybody who sees what the server
-    sends, not against the server. The inner method gets this mean as everybody's model, as with
-    `robust`.
+    sends, not against the server. The method's server is served this mean, as with `robust`.
 
     Args:
-        method: as for `clipped`; its server sends everybody one mean of the models.
+        method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
         length: the bound of an update, above 0.
         noise_multiplier: the noise's standard deviation over `length`, above 0.
         delta, unprotected: as for `local_gaussian`.
@@ -113,13 +123,14 @@ def central_gaussian(
         >>> method = central_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.aggregate.__name__
-        'aggregate'
+        >>> method.max_change
+        inf
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
+    mean_server(method, "central_gaussian")  # raises
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
@@ -213,18 +224,33 @@ def counted(method: Method, *, lost: bool = False, **numbers: float) -> Method:
         rounds[inbox.asked if lost else inbox.clients] += 1
         return {**state, "privacy": {"rounds": rounds, **said}}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        plain = {key: value for key, value in state.items() if key != "privacy"}
-        outbox, new = method.aggregate(inbox, plain)
+    def with_record(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if "privacy" in new:
             raise ValueError(
                 "Expected one transform that adds noise and counts, but got another inside: "
                 "their epsilons would have to be composed"
             )
-        return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
+        return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
+    aggregate = after(_without_record(method.aggregate), with_record)
     room = room_for(method, **numbers)
     return replace(method, aggregate=aggregate, account=account, max_change=room)
+
+
+def _without_record(aggregate: Any) -> Any:
+    """The server's function, which is not shown the record of the rounds."""
+
+    def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
+        def unaware(uploads: Any, state: State) -> Any:
+            return serve(uploads, {key: state[key] for key in state if key != "privacy"})
+
+        return unaware
+
+    if isinstance(aggregate, OfMeans):
+        return replace(aggregate, serve=hidden(aggregate.serve))
+    return hidden(aggregate)
 
 
 def room_for(method: Method, *, noise_multiplier: float, **_: float) -> float:
