@@ -14,7 +14,7 @@ from torch.func import functional_call
 
 from fgl import ego, layer, tasks
 from fgl.experiment import Run, cli
-from fgl.federation import Broadcast, in_mode, minimise
+from fgl.federation import Broadcast, after, in_mode, minimise
 from fgl.losses import soft_cross_entropy
 from fgl.personalize import emd_share, interpolate, label_distribution, part, rest
 
@@ -67,9 +67,8 @@ def fedego(
     def loss(params, trees, labels):
         return soft_cross_entropy(functional_call(model, params, (trees,)), labels)
 
-    def aggregate(inbox, state):
-        outbox, new = fedavg.aggregate(inbox, state)
-        x, y = inbox.joined("embeddings"), inbox.joined("labels")
+    def with_head(outbox, new, means, state):
+        x, y = means.inbox.joined("embeddings"), means.inbox.joined("labels")
         steps = ego.tree_minibatches(x, y[:, 0], epochs, batch_size, fanouts=fanouts)
         head = state.get("head") or rest(state["model"], "reduction")
         how = {"optimizer": fedavg.train.optimizer, "state": state.get("optimizer")}
@@ -77,10 +76,11 @@ def fedego(
             head, _, adam = minimise(loss, head, steps, **how)
         sent = {**outbox[0], "head": head, "distribution": y.mean((0, 1))}
         state = {**new, "head": head, "optimizer": adam}
-        return Broadcast(sent, inbox.num_clients), state
+        return Broadcast(sent, means.num_clients), state
 
     how = {"most": fedavg.max_examples, "base": fedavg.accept}
-    changed = {"receive": receive, "deploy": deploy, "send": send, "aggregate": aggregate}
+    changed = {"receive": receive, "deploy": deploy, "send": send}
+    changed["aggregate"] = after(fedavg.aggregate, with_head, reads=("embeddings", "labels"))
     changed["accept"] = ego.mashed_check(fanouts, model.head.weight, **how)
     return replace(fedavg, ragged=("embeddings", "labels"), **changed)
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 from fgl import layer, predict, pseudo, tasks
 from fgl.checks import check_number, check_share, check_weight
 from fgl.experiment import Run, cli, takes_options_of
-from fgl.federation import Ragged, together
+from fgl.federation import Ragged, after, together
 from fgl.nn import observed
 
 PRESETS = {"wiki": {"threshold": 0.1, "alpha": 0.1}}
@@ -69,8 +69,8 @@ def fedgl(
         message |= {"node_id": graph.node_id, "embeddings": logits}
         return {**message, "predictions": logits.softmax(1)}, state
 
-    def aggregate(inbox, state):
-        outbox, new = fedavg.aggregate(inbox, state)
+    def with_labels(outbox, new, means, state):
+        inbox = means.inbox
         p, h = fuse(inbox.values(), num_nodes)
         labels = pseudo.pseudo_labels(p, threshold=threshold) if alpha else None
         similar = pseudo.pseudo_graph(alike(h, p), s=neighbours) if neighbours else None
@@ -80,7 +80,9 @@ def fedgl(
         return outbox, {**new, **pseudo.nodes_of(inbox, state)}
 
     accept = pseudo.upload_check(num_nodes, fedavg.model.convs[-1].bias, base=fedavg.accept)
-    changed = {"send": send, "accept": accept, "aggregate": aggregate}
+    changed = {"send": send, "accept": accept}
+    reads = (*pseudo.ROWS, "num_examples")
+    changed["aggregate"] = after(fedavg.aggregate, with_labels, reads=reads)
     return replace(fedavg, receive=receive, loss=loss, ragged=pseudo.ROWS, **changed)
 
 

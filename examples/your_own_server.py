@@ -8,6 +8,8 @@ sent next, and its new state: tensors by name, at most one dict deep. Both
 go into a checkpoint, so a run goes on where it was. FedAvg's server makes
 the mean of the models; here that mean is a direction, and the model moves
 on with a part of its last move (momentum; `fgl.methods.fedopt` has more).
+`after` says that this server reads the mean alone, so it also works under
+a secure sum or with a robust mean.
 """
 
 from dataclasses import replace
@@ -15,15 +17,14 @@ from dataclasses import replace
 import torch
 
 import fgl
-from fgl.federation import changed_messages
+from fgl.federation import after, changed_messages
 
 
 @fgl.layer
 def with_momentum(fedavg, *, beta=0.5):
     """FedAvg whose model keeps a share of its last move."""
 
-    def aggregate(inbox, state):
-        outbox, new = fedavg.aggregate(inbox, state)
+    def with_move(outbox, new, means, state):
         if not outbox:  # nobody had an example
             return outbox, state
         old, mean = state["model"], new["model"]
@@ -40,6 +41,7 @@ def with_momentum(fedavg, *, beta=0.5):
         outbox = changed_messages(outbox, moved)
         return outbox, {**new, "model": model, "move": move}
 
+    aggregate = after(fedavg.aggregate, with_move)
     return replace(fedavg, aggregate=aggregate)
 
 

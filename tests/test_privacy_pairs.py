@@ -126,5 +126,4 @@ def test_scaffold_around_a_secure_sum_says_how_to_write_it() -> None:
     method = methods.scaffold(secure_sum(made.fedavg, threshold=3))
     with pytest.raises(ValueError, match=r"secure_sum to be the outermost .* secure_sum\(method"):
         fgl.run(method, made, num_rounds=4)
-    fgl.run(secure_sum(methods.scaffold(made.fedavg), threshold=3, equally=("shift",)), made,
-            num_rounds=4, strict=True)  # fmt: skip
+    fgl.run(secure_sum(methods.scaffold(made.fedavg), threshold=3), made, num_rounds=4, strict=True)

@@ -44,7 +44,7 @@ from .method.message import Message, Params, leaves, num_bytes
 from .method.method import Evaluate, Joining, Loss, Method, OptimizerFactory, State, Training, Watch
 from .method.models import Models
 from .method.ragged import Ragged
-from .method.sums import OfSums
+from .method.sums import Means, OfMeans, OfSums, after
 from .participants import num_participants
 from .run import run
 from .scores import means
@@ -93,9 +93,11 @@ __all__ = [
     "Limits",
     "Loop",
     "Loss",
+    "Means",
     "Message",
     "Method",
     "Models",
+    "OfMeans",
     "OfSums",
     "OptimizerFactory",
     "Params",
@@ -112,6 +114,7 @@ __all__ = [
     "accept_all",
     "accept_equally",
     "adopt_model",
+    "after",
     "average",
     "batch_norms",
     "best_round",

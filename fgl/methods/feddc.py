@@ -12,6 +12,7 @@ from torch import Tensor
 from ..checks import check_weight
 from ..federation import (
     Inbox,
+    Means,
     Message,
     Method,
     Params,
@@ -113,7 +114,7 @@ def feddc(
         outbox, new = base.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        gradient = common_control(inbox, state.get("gradient", {}))
+        gradient = common_control(Means.of(inbox, equally=["shift"]), state.get("gradient", {}))
         told = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
         return told, {**new, "gradient": gradient}
 

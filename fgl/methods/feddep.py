@@ -13,13 +13,14 @@ from torch.nn.functional import smooth_l1_loss
 
 from ..checks import check_choice, check_count, check_number, check_share, check_weight
 from ..federation import (
-    Inbox,
+    Means,
     Message,
     Method,
     OptimizerFactory,
     Params,
     Ragged,
     State,
+    after,
     check_averages,
     check_one_architecture,
     in_mode,
@@ -171,13 +172,13 @@ def feddep(
         if rows.abs().max() > 1.001:  # means of hyperbolic tangents
             raise ValueError(f"Expected prototypes in [-1, 1], but got {rows.abs().max():g}")
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, new = base.aggregate(inbox, state)
+    def with_prototypes(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if not outbox:
             return outbox, new
-        came = {
-            key: {str(client): message[key] for client, message in inbox.items()} for key in KEYS
-        }
+        uploads = means.inbox
+        came = {key: {str(client): uploads[client][key] for client in uploads} for key in KEYS}
         known: Any = {key: {**state.get(key, {}), **came[key]} for key in KEYS}
         told = {k: {**message, **but(known, str(k))} for k, message in outbox.items()}
         return told, {**new, **known}
@@ -186,8 +187,8 @@ def feddep(
         whole = base.receive(plain(message), state, graph)[0]
         return fedavg.deploy({**plain(message), "model": whole}, state, graph)
 
-    changed: Any = {"receive": receive, "send": send, "accept": accept, "aggregate": aggregate}
-    return replace(base, **changed, deploy=deploy)
+    changed: Any = {"receive": receive, "send": send, "accept": accept, "deploy": deploy}
+    return replace(base, **changed, aggregate=after(base.aggregate, with_prototypes, reads=KEYS))
 
 
 def check_client(graph: Graph) -> None:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_weight
-from ..federation import Inbox, Message, Method, Params, State, check_model_alone, layer
+from ..federation import Means, Message, Method, Params, State, after, check_model_alone, layer
 from ..graph import Graph
 
 
@@ -90,8 +90,10 @@ def fedhgn(
         return upload, {**kept, "coefficients": mine}
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, new = fedavg.aggregate(inbox, state)
+    def with_others(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
+        inbox = means.inbox
         came, known = inbox.stack("coefficients"), state.get("coefficients", {})
         index = torch.tensor(inbox.clients)
         everybody = {}
@@ -107,6 +109,7 @@ def fedhgn(
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         return fedavg.deploy(whole(message, state), state, graph)
 
+    aggregate = after(fedavg.aggregate, with_others, reads=("coefficients",))
     method = replace(fedavg, receive=receive, loss=loss, send=send)
     return replace(method, aggregate=aggregate, deploy=deploy)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from ..aggregate import server_step
 from ..checks import check_choice, check_number, check_weight
-from ..federation import Inbox, Message, Method, State, changed_messages, layer, refuse
+from ..federation import Means, Message, Method, State, after, changed_messages, layer, refuse
 
 
 @layer
@@ -45,8 +45,8 @@ def fedopt(
             called, if the server sends no common model.
 
     Example:
-        >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01).aggregate.__name__
-        'optimize'
+        >>> fedopt(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), rule="adam", server_lr=0.01)
+        fedopt(fedavg(GCN(...)), rule='adam', server_lr=0.01)
 
     Source: Reddi et al. 2021, https://arxiv.org/abs/2003.00295
     """
@@ -65,8 +65,9 @@ def fedopt(
     how["bias_correction"] = bias_correction
     buffers = {name for name, _ in fedavg.model.named_buffers()}
 
-    def optimize(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, made = fedavg.aggregate(inbox, state)
+    def optimize(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if not outbox:
             return outbox, state
         target = outbox[next(iter(outbox))]["model"]
@@ -83,6 +84,6 @@ def fedopt(
         stepped, moments = server_step(old, decayed if weight_decay else target, moments, **how)
         model = {**target, **stepped}
         moved = changed_messages(outbox, lambda message: {**message, "model": model})
-        return moved, {**made, "model": model, **moments}
+        return moved, {**new, "model": model, **moments}
 
-    return replace(fedavg, aggregate=optimize)
+    return replace(fedavg, aggregate=after(fedavg.aggregate, optimize))

@@ -15,12 +15,13 @@ from ..aggregate import mean
 from ..checks import check_count, check_number
 from ..client_network import finch, nearest_rows
 from ..federation import (
-    Inbox,
+    Means,
     Message,
     Method,
     Params,
     Ragged,
     State,
+    after,
     changed_messages,
     check_averages,
     check_model_alone,
@@ -142,17 +143,20 @@ def fggp(
         return {**message, **says, "prototypes": rows, "classes": has}, kept
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, new = fedavg.aggregate(inbox, state)
+    def with_prototypes(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if not outbox:
             return outbox, state
+        inbox = means.inbox
         augmentor = mean(inbox.each("augmentor"), inbox.stack("num_examples"))
         rows, has = clustered(inbox.stack("prototypes"), inbox.stack("classes"), inbox.num_clients)
         more: Message = {"augmentor": augmentor, "prototypes": rows, "classes": has}
         return changed_messages(outbox, lambda message: {**message, **more}), {**new, **more}
 
     method = replace(fedavg, receive=receive, loss=loss, send=send, personal=first)
-    return replace(method, aggregate=aggregate)
+    reads = ("augmentor", "num_examples", "prototypes", "classes")
+    return replace(method, aggregate=after(fedavg.aggregate, with_prototypes, reads=reads))
 
 
 def drawn(method: Method) -> Params:

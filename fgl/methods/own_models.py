@@ -12,12 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from ..federation import (
-    Inbox,
+    Means,
     Message,
     Method,
     Models,
     Params,
     State,
+    after,
     changed_messages,
     check_model_alone,
     layer,
@@ -99,17 +100,20 @@ def own_models(
             state = {**state, "adopted": {name: context["start"][name] for name in first(graph)}}
         return message, {**state, "model": params}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, state = fedavg.aggregate(inbox, state)
-        count = torch.tensor(len(inbox))
-        return changed_messages(outbox, lambda message: {"num_clients": count, **message}), state
+    def with_count(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
+        count = torch.tensor(len(means.clients))
+        return changed_messages(outbox, lambda message: {"num_clients": count, **message}), new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
         sent = {} if draw or "model" in state else message.get("model", {})
         return fedavg.deploy({**message, "model": {**kept_by(state, graph), **sent}}, state, graph)
 
     method = replace(fedavg, receive=receive, send=send, deploy=deploy)
-    return replace(method, aggregate=aggregate) if draw else method
+    if not draw:
+        return method
+    return replace(method, aggregate=after(fedavg.aggregate, with_count, averages=True))
 
 
 def _check_differ(fedavg: Method, own: Collection[str], models: Any, draw: bool) -> None:

@@ -12,12 +12,13 @@ from torch import Tensor
 
 from ..checks import check_choice, check_count, check_number, check_share, check_weight
 from ..federation import (
-    Inbox,
+    Means,
     Message,
     Method,
     Params,
     Ragged,
     State,
+    after,
     changed_messages,
     check_averages,
     check_one_architecture,
@@ -177,17 +178,19 @@ def s2fgl(
             )
 
     @torch.no_grad()
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, new = fedavg.aggregate(inbox, state)
+    def with_books(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if not outbox:
             return outbox, new
-        rows, count = inbox.stack("prototypes"), inbox.stack("counts")
+        rows, count = means.inbox.stack("prototypes"), means.inbox.stack("counts")
         number = max(1, int(book_share * len(rows)))
         draws = [torch.randperm(len(rows), device=rows.device)[:number] for _ in range(books)]
         made = torch.stack([class_means(rows[drawn], count[drawn]) for drawn in draws])
         told = changed_messages(outbox, lambda message: {**message, "books": made})
         return told, {**new, "books": made}
 
+    aggregate = after(fedavg.aggregate, with_books, reads=("prototypes", "counts"))
     return replace(
         fedavg, receive=receive, loss=loss, send=send, accept=accept, aggregate=aggregate
     )

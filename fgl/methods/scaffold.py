@@ -8,14 +8,14 @@ from typing import Any, Literal
 
 import torch
 
-from ..aggregate import mean
 from ..checks import check_choice, check_number, check_weight
 from ..federation import (
-    Inbox,
+    Means,
     Message,
     Method,
     Params,
     State,
+    after,
     changed_messages,
     gradient,
     layer,
@@ -109,12 +109,14 @@ def scaffold(
         message = {**message, "num_examples": (examples > 0).long(), "shift": shift}
         return message, {**kept, "control": new}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, method = base.aggregate(inbox, state)
-        new = common_control(inbox, state.get("control", {}))
-        messages = changed_messages(outbox, lambda message: {**message, "control": new})
-        return messages, {**method, "control": new}
+    def with_control(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
+        common = common_control(means, state.get("control", {}))
+        messages = changed_messages(outbox, lambda message: {**message, "control": common})
+        return messages, {**new, "control": common}
 
+    aggregate = after(base.aggregate, with_control, equally=("shift",))
     train = replace(fedavg.train, adjust=adjust)
     method = replace(fedavg, receive=receive, send=send, aggregate=aggregate, train=train)
     most = min(1, fedavg.max_examples)  # nobody weighs more than another
@@ -151,16 +153,17 @@ def _check_rate(eta: float, known: list[float]) -> None:
         )
 
 
-def common_control(inbox: Inbox, before: Params) -> Params:
+def common_control(means: Means, before: Params) -> Params:
     """The clients' mean control after a round: ``c + |S| / N mean_S shift`` over those here.
 
     Example:
-        >>> came = {k: {"shift": {"w": torch.tensor(float(k))}} for k in (1, 3)}
-        >>> common_control(Inbox(came, num_clients=4), {"w": torch.tensor(1.0)})
+        >>> inbox = fgl.federation.Inbox({1: {}, 3: {}}, num_clients=4)
+        >>> means = Means({"shift": {"w": torch.tensor(2.0)}}, inbox)
+        >>> common_control(means, {"w": torch.tensor(1.0)})
         {'w': tensor(2.)}
     """
-    shift, share = mean(inbox.each("shift"), torch.ones(len(inbox))), len(inbox) / inbox.num_clients
-    return {name: before.get(name, 0) + share * value for name, value in shift.items()}
+    share = len(means.clients) / means.num_clients
+    return {name: before.get(name, 0) + share * value for name, value in means["shift"].items()}
 
 
 def mean_gradient(method: Method, params: Params, graph: Graph, context: Any) -> Params:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import torch
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, layer, refuse, trainable
+from ..federation import Message, Method, OfMeans, Params, State, layer, refuse, trainable
 from ..graph import Graph
 from ..privacy import clip
 
@@ -34,8 +34,9 @@ def clipped(method: Method, *, length: float) -> Method:
         covered, and a run of that raises.
 
     Raises:
-        ValueError: if `length` is not positive; when called, if a message has a part that is not
-            covered, no model, or a tensor that the server has not sent.
+        ValueError: if `length` is not positive, or the server says that it reads a part which is
+            not covered; when called, if a message has such a part, no model, or a tensor that the
+            server has not sent.
 
     Example:
         >>> method = clipped(fgl.fedavg(torch.nn.Linear(1, 1, bias=False)), length=0.5)
@@ -49,6 +50,7 @@ def clipped(method: Method, *, length: float) -> Method:
     check_number("length", length, above=0)
     why = "its messages have no plain model: put rounded_downloads around"
     refuse(method, "rounded_downloads", "clipped", why)
+    _check_reads(method)
     names = trainable(method)
 
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
@@ -58,7 +60,7 @@ def clipped(method: Method, *, length: float) -> Method:
     @torch.no_grad()
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, new_state = method.send(params, context, state, graph)
-        check_covered(message, "the message")
+        _check_covered(message)
         model = message["model"]
         sent = context["was_sent"]
         unknown = [name for name in model if name not in sent]
@@ -74,12 +76,7 @@ def clipped(method: Method, *, length: float) -> Method:
             message["num_examples"] = torch.ones_like(count)
         return message, new_state
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        for client, message in inbox.items():
-            check_covered(message, f"client {client}'s message")
-        return method.aggregate(inbox, state)
-
-    clipping = replace(method, receive=receive, send=send, aggregate=aggregate)
+    clipping = replace(method, receive=receive, send=send)
     return replace(clipping, max_examples=min(1, method.max_examples))  # nobody weighs more
 
 
@@ -88,13 +85,26 @@ def added(sent: Params, update: Params, names: list[str]) -> Params:
     return {name: sent[name] + update[name] if name in update else sent[name] for name in names}
 
 
-def check_covered(message: Message, name: str) -> None:
+def _check_reads(method: Method) -> None:
+    """Refuse a server that says that it reads entries which clipping and noise do not cover."""
+    served = method.aggregate
+    if isinstance(served, OfMeans):
+        _refuse_others(f"the server of {method} to read", (*served.equally, *served.reads))
+
+
+def _check_covered(message: Message) -> None:
     """Refuse a message with parts that clipping and noise do not cover."""
     if not isinstance(message.get("model"), Mapping):
-        raise ValueError(f"Expected {name} to have a model to clip, but got keys {list(message)}")
-    others = [key for key in message if key not in COVERED]
+        raise ValueError(
+            f"Expected the message to have a model to clip, but got keys {list(message)}"
+        )
+    _refuse_others("the message to have", message)
+
+
+def _refuse_others(subject: str, keys: Iterable[str]) -> None:
+    others = [key for key in keys if key not in COVERED]
     if others:
         raise ValueError(
-            f"Expected {name} to have 'model' and 'num_examples' alone, which clipping and noise "
+            f"Expected {subject} 'model' and 'num_examples' alone, which clipping and noise "
             f"cover, but got {others} too, which would leave the client as it is"
         )

@@ -14,10 +14,13 @@ import torch
 from ..checks import check_number
 from ..federation import (
     Inbox,
+    Means,
     Message,
     Method,
+    OfMeans,
     Params,
     State,
+    after,
     check_no_joining,
     layer,
     trainable,
@@ -27,7 +30,7 @@ from ..kinds import typed
 from ..privacy import clip, gaussian, on_grid
 from ..privacy.record import Noise, spent_epsilon, with_answers, with_noise
 from .clipped import added, clipped
-from .robust import robust
+from .robust import mean_server, robust
 
 NO_NOISE = "what they say would leave them without noise"
 PROTECTS_NOTHING = (
@@ -111,11 +114,10 @@ def central_gaussian(
     Clients clip, and the server clips again, since its noise hides no more than `length`: what one
     client adds to the sum. Epsilon is for **one client's update or zeros in its place**; how many
     clients are here is known. It protects a client against everybody who sees what the server
-    sends, not against the server. The inner method gets this mean as everybody's model, as with
-    `robust`.
+    sends, not against the server. The method's server is served this mean, as with `robust`.
 
     Args:
-        method: as for `clipped`; its server sends everybody one mean of the models.
+        method: as for `clipped`; its `aggregate` is a `fgl.federation.OfMeans`.
         length: the bound of an update, above 0.
         noise_multiplier: the noise's standard deviation over `length`, above 0.
         delta, unprotected: as for `local_gaussian`.
@@ -127,14 +129,15 @@ def central_gaussian(
         >>> method = central_gaussian(
         ...     fgl.fedavg(torch.nn.Linear(1, 1)), length=1.0, noise_multiplier=2.0
         ... )
-        >>> method.aggregate.__name__
-        'aggregate'
+        >>> method.max_change
+        inf
 
     Source: McMahan et al. 2018, https://arxiv.org/abs/1710.06963
     """
     values = {"length": length, "noise_multiplier": noise_multiplier, "delta": delta}
     generator = noise_source(**values, unprotected=unprotected)
     check_no_joining(method, "central_gaussian", NO_NOISE)
+    mean_server(method, "central_gaussian")  # raises
     names, sigma = trainable(method), length * noise_multiplier
 
     def rule(updates: Mapping[str, Any]) -> Params:
@@ -238,18 +241,33 @@ def counted(
         record = with_noise(before, noise, num_clients=inbox.num_clients, **how)
         return {**state, "privacy": with_answers(record, paid(inbox, state))}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        plain = {key: value for key, value in state.items() if key != "privacy"}
-        outbox, new = method.aggregate(inbox, plain)
+    def with_record(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
         if "privacy" in new:
             raise ValueError(
                 "Expected one transform that adds noise and counts, but got another inside: "
                 "their epsilons would have to be composed"
             )
-        return outbox, {**new, "privacy": account(inbox, state)["privacy"]}
+        return outbox, {**new, "privacy": account(means.inbox, state)["privacy"]}
 
+    aggregate = after(_without_record(method.aggregate), with_record)
     room = max(method.max_change, noise.noise_multiplier)  # the server's state has it, of any size
     return replace(method, aggregate=aggregate, account=account, max_change=room)
+
+
+def _without_record(aggregate: Any) -> Any:
+    """The server's function, which is not shown the record of the rounds."""
+
+    def hidden(serve: Callable[[Any, State], Any]) -> Callable[[Any, State], Any]:
+        def unaware(uploads: Any, state: State) -> Any:
+            return serve(uploads, {key: state[key] for key in state if key != "privacy"})
+
+        return unaware
+
+    if isinstance(aggregate, OfMeans):
+        return replace(aggregate, serve=hidden(aggregate.serve))
+    return hidden(aggregate)
 
 
 def _noisy(update: Params, sigma: float, generator: torch.Generator | None) -> Params:

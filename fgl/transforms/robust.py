@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..aggregate.robust import TooManyBad, bucket_means
 from ..checks import check_count
-from ..federation import Inbox, Message, Method, Params, State, layer, one_for_all, refuse
+from ..federation import Inbox, Message, Method, OfMeans, Params, State, layer, one_for_all
 
 Rule = Callable[[Mapping[str, Tensor]], Params]
 
@@ -22,29 +22,30 @@ def robust(
 ) -> Method:
     """The method with a robust mean of its clients' updates: hostile clients cannot move it far.
 
-    Before the server aggregates, every client's model is replaced by the model that was sent plus
-    ``rule(updates)``; the mean of these is that model, bit for bit. What a client says of its
-    number of examples decides only whether it counts, so a lie about it weighs nothing. What a
-    rule costs without an attack stands with the rule; all of them lose the clients' weights.
+    The server is served the model that was sent plus ``rule(updates)`` in the place of the mean of
+    the models. What a client says of its number of examples decides only whether it counts, so a
+    lie about it weighs nothing. What a rule costs without an attack stands with the rule; all of
+    them lose the clients' weights.
 
     Args:
-        method: its server sends everybody one mean of the models, as FedAvg's does, and may do
-            more with it (FedOpt).
+        method: its `aggregate` is a `fgl.federation.OfMeans`, as FedAvg's is, and that of a method
+            which does more with the mean (FedOpt).
         rule: ``updates -> update``, name to ``[K, ...]`` of those who have an example to name to
             ``[...]``, e.g. ``partial(fgl.aggregate.robust.trimmed_mean, bad=1)``.
         bucket: clients in a bucket; the rule then gets means of random buckets, whose honest ones
             differ less, and withstands as many bad ones among fewer.
-        untouched: keys of a message that reach the server as they came, so that no rule protects
-            them; ``"num_examples"`` may be among them.
+        untouched: keys of an upload that the server reads besides, by `OfMeans.equally` or
+            `OfMeans.reads`. They reach it as they came, so that no rule protects them.
 
     Returns:
         The method. In a round in which too few clients are left for the rule everybody keeps the
         old model, and a warning says so.
 
     Raises:
-        ValueError: if `bucket` is not positive, or `method` is a `gcfl`; when called, if messages
-            have other keys than ``"model"``, ``"num_examples"`` and those `untouched`, if the
-            server sends no common model, or if the rule would refuse all clients together.
+        ValueError: if `bucket` is not positive, or the server reads the whole inbox, or keys beside
+            the model that `untouched` does not name; when called, if clients were sent different
+            models, or if the rule would refuse all clients together.
+        TypeError: if `rule` is no function, or `untouched` is one string.
 
     Example:
         >>> method = robust(fgl.fedavg(torch.nn.Linear(1, 1)), fgl.aggregate.robust.median)
@@ -59,16 +60,14 @@ def robust(
     check_count(bucket=bucket)
     if not callable(rule):
         raise TypeError(f"Expected rule to be a function of updates, but got {rule!r}")
-    untouched = frozenset(untouched)
-    why = "its server compares the clients' updates, of which a robust mean leaves one for all"
-    refuse(method, ("gcfl", "gcfl_plus"), "robust", why)
+    served = mean_server(method, "robust")
+    _check_covered(served, untouched)
 
     @torch.no_grad()
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        _check_covered(inbox, untouched)
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
-            return method.aggregate(inbox, state)
+            return served.of(None, inbox, state)
         heard = Inbox(counted, inbox.num_clients, inbox.sent)
         updates = heard.changes("model")
         common = one_for_all([inbox.sent[client]["model"] for client in heard], "model")
@@ -79,49 +78,53 @@ def robust(
                 raise
             warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
             return {}, state
-        model = {name: common[name] + update[name] for name in updates}
-        outbox, new = method.aggregate(_replaced(inbox, model, heard.clients[0], untouched), state)
-        _check_common(outbox)
-        return outbox, new
+        return served.of({name: common[name] + update[name] for name in updates}, inbox, state)
 
     return replace(method, aggregate=aggregate)
 
 
+def mean_server(method: Method, outer: str) -> OfMeans:
+    """The method's server, which reads means; raise if it reads the whole inbox.
+
+    Args:
+        method: what `outer` is given.
+        outer: the name of the transform that puts another mean in the place of the models'.
+
+    Raises:
+        ValueError: if the server reads more, or belongs to a transform that must be outermost.
+
+    Example:
+        >>> mean_server(fgl.fedavg(torch.nn.Linear(1, 1)), "robust") is fgl.federation.average
+        True
+    """
+    served = method.aggregate
+    if isinstance(served, OfMeans):
+        return served
+    layers = [each for layer in method.layers for each in layer.all]
+    sealed = [each.name for each in layers if "aggregate" in each.sealed]
+    if sealed:
+        raise ValueError(
+            f"Expected {sealed[-1]} to be the outermost wrapper, but got {outer} around it: "
+            f"write {sealed[-1]}({outer}(method, ...), ...)"
+        )
+    raise ValueError(
+        f"Expected {outer} to be given a method whose server reads the mean of the models, which "
+        f"{outer} replaces, but got {method}, whose server reads the whole inbox. If the mean is "
+        "all that it needs, write replace(method, aggregate=fgl.federation.OfMeans(serve))"
+    )
+
+
+def _check_covered(served: OfMeans, untouched: Collection[str]) -> None:
+    """Nothing may reach the server unprotected that the user has not named."""
+    if isinstance(untouched, str):
+        raise TypeError(f"Expected untouched to be several keys, but got the string {untouched!r}")
+    others = [key for key in (*served.equally, *served.reads) if key not in untouched]
+    if others:
+        raise ValueError(
+            "Expected the server to read the mean of the models alone, which a robust mean covers, "
+            f"but got {others} too: name in untouched what shall pass as it is"
+        )
+
+
 def _counts(message: Message) -> bool:
     return "num_examples" not in message or bool(message["num_examples"] > 0)
-
-
-def _check_covered(inbox: Inbox, untouched: Collection[str]) -> None:
-    """Nothing may reach the server unprotected that the user has not named."""
-    for client, message in inbox.items():
-        if not isinstance(message.get("model"), Mapping):
-            raise ValueError(
-                f"Expected client {client} to send a model for a robust mean, "
-                f"but got keys {list(message)}"
-            )
-        others = [key for key in message if key not in ("model", "num_examples", *untouched)]
-        if others:
-            raise ValueError(
-                "Expected messages to have 'model' and 'num_examples' alone, which a robust mean "
-                f"covers, but got {others} too: name in untouched what shall pass as it is"
-            )
-
-
-def _replaced(inbox: Inbox, model: Params, first: int, untouched: Collection[str]) -> Inbox:
-    """The inbox with one model for all; the first who counts has all the weight."""
-    messages: dict[int, Message] = {}
-    for client, message in inbox.items():
-        messages[client] = {**message, "model": model}
-        if "num_examples" in message and "num_examples" not in untouched:
-            given = message["num_examples"]
-            messages[client]["num_examples"] = torch.full_like(given, int(client == first))
-    return Inbox(messages, inbox.num_clients, inbox.sent)
-
-
-def _check_common(outbox: Mapping[int, Message]) -> None:
-    models = [message.get("model") for message in outbox.values()]
-    if not models or any(model is None or model is not models[0] for model in models):
-        raise ValueError(
-            "Expected the server to send everybody one mean of the models, as FedAvg's does, "
-            "but got none or one for each: a robust mean has no place in this method"
-        )

@@ -13,7 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from ..checks import check_number
-from ..federation import Inbox, Message, Method, Params, State, Training, fedavg, layer, run
+from ..federation import (
+    Means,
+    Message,
+    Method,
+    Params,
+    State,
+    Training,
+    after,
+    fedavg,
+    layer,
+    run,
+)
 from ..graph import Graph
 from ..kinds import typed
 from ..privacy import masks as parts
@@ -121,9 +132,10 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
         message: Message = {"model": {"rows": sums}, "num_examples": torch.tensor(1)}
         return message, {**state, "pad": parts.as_tensor(seed)}
 
-    def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-        outbox, new = base.aggregate(inbox, state)
-        counts = {"num_clients": torch.tensor(len(inbox))}
+    def with_count(
+        outbox: Mapping[int, Message], new: State, means: Means, state: State
+    ) -> tuple[Mapping[int, Message], State]:
+        counts = {"num_clients": torch.tensor(len(means.clients))}
         return {client: {**message, **counts} for client, message in outbox.items()}, new
 
     def deploy(message: Message, state: State, graph: Graph) -> Params:
@@ -138,7 +150,8 @@ def padded_rows(num_rows: int, width: int, *, unprotected: bool = False) -> Meth
         return {"rows": rows}
 
     # Pads are as large as they are meant to be, and the weights are all 1.
-    changed: dict[str, Any] = {"send": send, "aggregate": aggregate, "deploy": deploy}
+    changed: dict[str, Any] = {"send": send, "deploy": deploy}
+    changed["aggregate"] = after(base.aggregate, with_count)
     return replace(base, **changed, max_change=math.inf, max_examples=1)
 
 

@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, ParamSpec, overload
 
-import torch
-from torch import Tensor
-
 from ...kinds import binder
 from .describe import described, short_name
-from .inbox import Inbox
 from .layers import FUNCTIONS, Layer, short
-from .message import Message
 from .method import Method
 
 P = ParamSpec("P")
@@ -259,15 +253,12 @@ def check_seals(method: Method) -> None:
 def check_averages(method: Method, outer: str) -> None:
     """Raise unless the method's server averages as FedAvg's does; `outer` replaces the server.
 
-    The server is tried with the models of two clients, which have one and three examples: both must
-    get the weighted mean.
-
     Args:
         method: what `outer` is given.
         outer: the name of the builder that replaces the server's function by its own.
 
     Raises:
-        ValueError: if they get anything else, or the server asks for more than that.
+        ValueError: unless `aggregate` is an `OfMeans` that averages, see there.
 
     Example:
         >>> from fgl.methods import fedopt
@@ -275,34 +266,9 @@ def check_averages(method: Method, outer: str) -> None:
         Traceback (most recent call last):
         ValueError: Expected fedamp to be given a method whose server sends the clients' mean, ...
     """
-    if not _averages(method):
+    if not getattr(method.aggregate, "averages", False):
         raise ValueError(
             f"Expected {outer} to be given a method whose server sends the clients' mean, as "
             f"FedAvg's does, but got another, whose work would be lost: {outer} has a server of "
-            "its own"
+            "its own. If it averages, write replace(method, aggregate=fgl.federation.average)"
         )
-
-
-@torch.no_grad()
-def _averages(method: Method) -> bool:
-    initial = method.common()
-    numbers = [value for value in initial.values() if value.is_floating_point()]
-    if not numbers:
-        return True
-    name = next(key for key, value in initial.items() if value.is_floating_point())
-    shape = initial[name]
-    came: dict[int, Message] = {
-        client: {
-            "model": {name: torch.full_like(shape, value)},
-            "num_examples": torch.tensor(count),
-        }
-        for client, (value, count) in enumerate(((0.0, 1), (4.0, 3)))
-    }
-    try:
-        with torch.random.fork_rng([]), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            outbox, _ = method.aggregate(Inbox(came, 2), {})
-            tensors: list[Tensor] = [outbox[k]["model"][name] for k in came]
-    except Exception:  # whatever a server misses that is not FedAvg's
-        return False
-    return all(torch.allclose(each.float(), torch.full_like(each, 3.0).float()) for each in tensors)

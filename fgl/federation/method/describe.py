@@ -159,6 +159,8 @@ def hides(function: Any) -> bool:
     """
     if isinstance(function, functools.partial):  # what it fixes is told
         return hides(function.func)
+    if callable(serve := getattr(function, "serve", None)):  # of an `OfMeans` or an `OfSums`
+        return hides(serve)
     return bool(
         getattr(function, "__closure__", None)
         or getattr(function, "__name__", "<lambda>") == "<lambda>"

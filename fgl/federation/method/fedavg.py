@@ -9,16 +9,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ... import aggregate as server
 from ...graph import Graph
 from ...predict import predict, reads, stand_in
 from ...targets import CLASSES, Target, checked_y
 from .checks import check_model
 from .compose import layer
-from .inbox import Broadcast, Inbox
+from .inbox import Broadcast
 from .message import Message, Params
 from .method import Loss, Method, Receive, State, Training
 from .models import check_has_shapes, check_untied
+from .sums import Means, OfMeans
 
 
 @layer
@@ -200,34 +200,45 @@ def send_model(
     return {"model": params, "num_examples": torch.tensor(graph.num_train)}, state
 
 
-def average(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
-    """FedAvg's `aggregate`: the mean of the models, weighted by examples, goes to every client.
+def send_mean(means: Means, state: State) -> tuple[Mapping[int, Message], State]:
+    """Send every client the mean of the models.
 
     If no client has an example, the outbox is empty, a warning is given and every client keeps the
-    old model. (If a loss needs no labels, send the number of examples that it uses as
-    ``num_examples``, such as the number of nodes.)
+    old model.
 
     Returns:
         The outbox, and the state ``{"model": mean}``.
 
-    Raises:
-        ValueError: if a number of examples is negative.
-
     Example:
-        >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
-        >>> average(Inbox({0: message}, num_clients=1), {})[0][0]
+        >>> inbox = fgl.federation.Inbox({0: {}}, num_clients=2)
+        >>> means = Means({"model": {"w": torch.tensor(2.0)}}, inbox)
+        >>> send_mean(means, {})[0][1]
         {'model': {'w': tensor(2.)}}
     """
-    weight = inbox.stack("num_examples")
-    if not weight.any():
+    if "model" not in means:
         warnings.warn(
             "Expected num_examples to be positive, but got 0 from all: they keep the old model, "
             "since no client has a training example with a known answer",
             stacklevel=2,
         )
         return {}, state
-    message: Message = {"model": server.mean(inbox.each("model"), weight)}
-    return Broadcast(message, inbox.num_clients), dict(message)
+    message: Message = {"model": means["model"]}
+    return Broadcast(message, means.num_clients), dict(message)
+
+
+average = OfMeans(send_mean, averages=True)
+"""FedAvg's `aggregate`: the mean of the models, weighted by examples, goes to every client.
+
+If no client has an example, the outbox is empty, a warning is given and every client keeps the
+old model. (If a loss needs no labels, send the number of examples that it uses as
+``num_examples``, such as the number of nodes.) It raises a ValueError if a number of examples is
+negative.
+
+Example:
+    >>> message = {"model": {"w": torch.tensor(2.0)}, "num_examples": torch.tensor(5)}
+    >>> average(fgl.federation.Inbox({0: message}, num_clients=1), {})[0][0]
+    {'model': {'w': tensor(2.)}}
+"""
 
 
 def deploy_received(message: Message, state: State, graph: Graph) -> Params:

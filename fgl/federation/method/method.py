@@ -212,8 +212,8 @@ class Method:
         >>> method = fgl.fedavg(fgl.nn.GCN(4, 8, 2), train=Training(num_steps=3))
         >>> fgl.methods.fedprox(method, mu=0.1)
         fedprox(fedavg(GCN(...), train=Training(...)), mu=0.1)
-        >>> method.aggregate.__name__
-        'average'
+        >>> method.send.__name__
+        'send_model'
     """
 
     model: nn.Module

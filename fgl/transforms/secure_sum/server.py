@@ -11,7 +11,19 @@ import torch
 from torch import Tensor
 
 from ...checks import check_kind
-from ...federation import Absent, Inbox, Message, Method, Params, State, leaves, one_for_all
+from ...federation import (
+    Absent,
+    Inbox,
+    Means,
+    Message,
+    Method,
+    OfMeans,
+    OfSums,
+    Params,
+    State,
+    leaves,
+    one_for_all,
+)
 from ...privacy import CannotUnmask, DoesNotFit, decode, wrapped_sum
 from ...privacy import masks as parts
 from . import signed
@@ -244,18 +256,16 @@ class Server:
         _warn_of_false(false, clients)
         words = parts.unmasked(flat(hidden), keys, sent, secrets, about)
         summed = [client for row, client in enumerate(clients) if sent[row]]
-        inner = self._means(unflat(words, hidden), summed, inbox, state)
-        outbox, new = self.method.aggregate(inner, of_method(state))
+        means = self._means(unflat(words, hidden), len(summed), len(clients))
+        outbox, new = self._served(means, summed, inbox, state)
         if len(outbox) < inbox.num_clients:
             outbox = {**_restored(state), **outbox}
         return outbox, {**new, ASKED: at(KEYS, summed=len(summed))}
 
-    def _means(self, total: Params, summed: list[int], inbox: Inbox, state: State) -> Inbox:
-        """An inbox with the means for all who are in the sum; the first has all their weight."""
-        known = state[ASKED]
-        told = as_message(state[TOLD])
-        weight, limit = int(total["num_examples"]), self.terms.limit(len(known["clients"]))
-        if not 0 <= weight <= len(summed) * min(limit, self.method.max_examples):
+    def _means(self, total: Params, summed: int, members: int) -> Message:
+        """The means over the clients in the sum; of nobody's examples there is no model."""
+        weight, limit = int(total["num_examples"]), self.terms.limit(members)
+        if not 0 <= weight <= summed * min(limit, self.method.max_examples):
             raise DoesNotFit("Expected a sum of examples that clients can have, but got another")
         template = dict(leaves({"model": self.method.model.state_dict()}))
         how: Any = {"bits": self.terms.bits, "bound": self.terms.bound}
@@ -263,18 +273,25 @@ class Server:
         for path, words in total.items():
             key, _, name = path.partition("/")
             like = template.get(f"model/{name}", torch.zeros((), dtype=torch.float64))
-            if key == "model" and not weight:
-                means[path] = like  # nobody has an example, so that it does not count
-            elif key != "num_examples":
-                by = weight if key == "model" else len(summed)
+            by = weight if key == "model" else summed
+            if key != "num_examples" and by:
                 means[path] = decode(words, by, like=like, **how)
-        message = as_message(means)
-        messages = {
-            client: {**message, "num_examples": torch.tensor(weight if not place else 0)}
-            for place, client in enumerate(summed)
-        }
+        return as_message(means)
+
+    def _served(
+        self, means: Message, summed: list[int], inbox: Inbox, state: State
+    ) -> tuple[Mapping[int, Message], State]:
+        """What the method's server makes of the means, or of the sums."""
+        served, own = self.method.aggregate, of_method(state)
+        if isinstance(served, OfSums):
+            sums = {name: len(summed) * value for name, value in means[served.key].items()}
+            return served.serve(sums, inbox.num_clients, own)
         exchange = None if inbox.round is None else inbox.round // len(self.terms.rounds)
-        return Inbox(messages, inbox.num_clients, dict.fromkeys(summed, told), exchange)
+        told = dict.fromkeys(summed, as_message(state[TOLD]))
+        nothing: dict[int, Message] = {client: {} for client in summed}
+        inner = Inbox(nothing, inbox.num_clients, told, exchange)
+        assert isinstance(served, OfMeans)  # `secure_sum` refuses every other server
+        return served.serve(Means(means, inner), own)
 
 
 def _check_member(client: int, exchange: Mapping[str, Tensor]) -> int:

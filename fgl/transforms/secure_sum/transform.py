@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import secrets
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...checks import check_number
-from ...federation import Method, OfSums, Round, State, layer
+from ...federation import (
+    Method,
+    OfMeans,
+    OfSums,
+    Round,
+    State,
+    accept_all,
+    accept_equally,
+    layer,
+)
 from ...kinds import typed
 from .client import Client, of_seed
 from .messages import ASKED, KEYS, LETTERS, MASKED, NAMES, ROUNDS, TOLD, Terms
-from .needs_means import why_not_means
 from .server import Server
 from .signed import Signatures
 
@@ -26,7 +34,6 @@ def secure_sum(
     honest: int = 2,
     colluders: int = 0,
     signed: Signatures | None = None,
-    equally: Collection[str] = (),
     bits: int = 28,
     bound: float = 1024.0,
     unprotected: bool = False,
@@ -42,8 +49,8 @@ def secure_sum(
     method's.
 
     Args:
-        method: its server needs the mean of the models, weighted by ``num_examples``, and of
-            `equally`, and nothing else; or its `aggregate` is a `fgl.federation.OfSums`.
+        method: its `aggregate` is a `fgl.federation.OfMeans` that reads no single upload, or a
+            `fgl.federation.OfSums`.
         threshold: how many clients must stay to the end: at least ``honest + colluders``, more than
             half of those who take part, and with `signed` more than two thirds.
         honest: the smallest number of honest clients in a sum, at least 2. Their sum is what is
@@ -53,8 +60,6 @@ def secure_sum(
         signed: keys with which clients sign what they are told, in one round more. A server that
             tells them different things gets no shares, as long as twice the threshold is more than
             the clients of an exchange and `colluders` together.
-        equally: further keys, of tensors named as the model's, whose plain mean the server takes:
-            ``("shift",)`` for SCAFFOLD.
         bits: of the fraction of the fixed point; its last digit is ``2^-bits``.
         bound: of every entry that is sent, on both sides. A client with a larger one does not send.
         unprotected: draw keys and seeds from the run's seed. This repeats the masks of an
@@ -66,10 +71,10 @@ def secure_sum(
 
     Raises:
         ValueError: if a number is out of range, `threshold` is less than ``honest + colluders``,
-            `bits` and `bound` leave clients a largest weight of 0, `equally` names what is
-            weighted, or the method needs more than means: every reason is named. From a run, if the
-            method sends other keys, fewer than `threshold` take part, or too many for it.
-        TypeError: if `equally` is one string, or `signed` no `Signatures`.
+            `bits` and `bound` leave clients a largest weight of 0, or the method needs more than
+            means: every reason is named. From a run, if the method sends other keys, fewer than
+            `threshold` take part, or too many for it.
+        TypeError: if `signed` is no `Signatures`.
 
     Example:
         >>> method = secure_sum(fgl.fedavg(fgl.nn.GCN(4, 8, 2)), threshold=3)
@@ -79,17 +84,12 @@ def secure_sum(
     Source: Bonawitz et al. 2017, https://eprint.iacr.org/2017/281
     """
     _check_clients(threshold, honest, colluders)
-    _check_rest(equally, bits, bound, signed)
-    sums = (method.aggregate.key,) if isinstance(method.aggregate, OfSums) else ()
-    keys = (*equally, *sums)
+    _check_rest(bits, bound, signed)
+    _check_means(method)
+    sums = isinstance(method.aggregate, OfSums)
+    keys = (method.aggregate.key,) if sums else method.aggregate.equally  # type: ignore[attr-defined]
     terms = Terms(threshold, keys, bits, float(bound), colluders, signed, models=not sums)
     terms.limit(threshold)  # raises
-    why = why_not_means(method, terms.equally)
-    if why:
-        raise ValueError(
-            "Expected a method whose server needs means alone, since a secure sum shows it nothing "
-            "else, but got one that does not allow it: " + "; ".join(why)
-        )
     if unprotected:
         warnings.warn(
             "Expected keys of the operating system, but got unprotected=True: keys are drawn from "
@@ -120,17 +120,33 @@ def _check_clients(threshold: int, honest: int, colluders: int) -> None:
         )
 
 
-def _check_rest(equally: Collection[str], bits: int, bound: float, signed: Any) -> None:
+def _check_means(method: Method) -> None:
+    """Raise unless the method can do with means, or sums, of its clients' uploads."""
+    served, why = method.aggregate, []
+    if not isinstance(served, OfMeans | OfSums):
+        why.append(
+            "its server reads the whole inbox; if means are all that it needs, write "
+            "replace(method, aggregate=fgl.federation.OfMeans(serve))"
+        )
+    if isinstance(served, OfMeans) and served.reads:
+        why.append(f"its server reads {list(served.reads)} of each upload")
+    accepts = method.accept not in (accept_all, accept_equally)  # a sum bounds weights by itself
+    if accepts and not isinstance(served, OfSums):
+        why.append("its accept looks at each upload, and masked ones look all alike")
+    if method.exchange > 1:
+        why.append(f"its own exchange takes {method.exchange} rounds")
+    if method.joining is not None:
+        why.append("its clients say something when they join, which no sum hides")
+    if why:
+        raise ValueError(
+            "Expected a method whose server needs means alone, since a secure sum shows it nothing "
+            f"else, but got {method}: " + "; ".join(why)
+        )
+
+
+def _check_rest(bits: int, bound: float, signed: Any) -> None:
     check_number("bits", bits, at_least=0, at_most=48, integer=True)
     check_number("bound", bound, above=0)
-    if isinstance(equally, str):
-        raise TypeError(f"Expected equally to be several keys, but got the string {equally!r}")
-    weighted = [key for key in equally if key in ("model", "num_examples")]
-    if weighted:
-        raise ValueError(
-            "Expected equally to name keys beside 'model' and 'num_examples', since models are "
-            f"summed with the clients' examples as weights, but got {weighted[0]!r}"
-        )
     if signed is not None and not isinstance(signed, Signatures):
         got = type(signed).__name__
         raise TypeError(f"Expected signed to be fgl.transforms.Signatures, but got {got}")

@@ -1,0 +1,211 @@
+"""Servers that say what they read: `OfMeans` and `after`, and who takes them."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from federations import close, same
+
+import fgl
+from fgl import methods
+from fgl.aggregate import robust as rules
+from fgl.federation import Inbox, Means, Method, OfMeans, after, average
+from fgl.federation.saved.identity import identity
+from fgl.transforms import local_gaussian, robust, secure_sum
+
+COUNTS = (3, 0, 1, 6)
+SENT = {"model": {"w": torch.tensor([1.0, -2.0, 0.5])}}
+
+
+def uploads(counts: Any = COUNTS) -> Inbox:
+    g = torch.Generator().manual_seed(0)
+    came: dict[int, Any] = {
+        2 * k: {
+            "model": {"w": SENT["model"]["w"] + torch.randn(3, generator=g)},
+            "shift": {"w": torch.randn(3, generator=g)},
+            "rows": torch.randn(2, generator=g),
+            "num_examples": torch.tensor(count),
+        }
+        for k, count in enumerate(counts)
+    }
+    return Inbox(came, 9, dict.fromkeys(came, SENT), round=5)
+
+
+def plain() -> Method:
+    """FedAvg whose clients move towards their own number of nodes."""
+    torch.manual_seed(0)
+
+    def loss(params: Any, graph: fgl.Graph, context: Any) -> Any:
+        return (params["weight"] - graph.num_nodes).square().sum()
+
+    return fgl.fedavg(torch.nn.Linear(2, 1, bias=False).double(), loss=loss)
+
+
+def lines(number: int) -> list[fgl.Graph]:
+    """Clients who differ in their number of examples."""
+    edges = torch.zeros(2, 0, dtype=torch.int64)
+    return [fgl.Graph(torch.ones(k + 1, 1).double(), edges) for k in range(number)]
+
+
+def test_the_server_gets_the_means_and_no_upload() -> None:
+    """Means by a plain loop; each entry of an upload that is not named is out of reach."""
+    inbox = uploads()
+    seen: list[Means] = []
+
+    def serve(means: Means, state: Any) -> Any:
+        seen.append(means)
+        return {}, {**state, "k": torch.tensor(1)}
+
+    assert OfMeans(serve, equally=("shift",), reads=("rows",))(inbox, {"n": torch.tensor(2)}) == (
+        {},
+        {"n": torch.tensor(2), "k": torch.tensor(1)},
+    )
+    (means,) = seen
+    weighted, plain_mean = torch.zeros(3), torch.zeros(3)
+    for message in inbox.values():
+        weighted += message["num_examples"] / sum(COUNTS) * message["model"]["w"]
+        plain_mean += message["shift"]["w"] / len(COUNTS)
+    assert set(means) == {"model", "shift"}
+    close(means["model"]["w"], weighted, atol=1e-6)
+    close(means["shift"]["w"], plain_mean, atol=1e-6)
+    assert (means.clients, means.num_clients, means.inbox.round) == ([0, 2, 4, 6], 9, 5)
+    assert all(set(message) == {"rows"} for message in means.inbox.values())
+    assert means.inbox.stack("rows").equal(inbox.stack("rows"))
+    for key in ("model", "shift", "num_examples"):
+        with pytest.raises(ValueError, match=f"'{key}'"):
+            means.inbox.stack(key)
+    with pytest.raises(KeyError, match="rows"):
+        means["rows"]
+
+
+def test_nobody_s_examples_have_no_mean() -> None:
+    def serve(means: Means, state: Any) -> Any:
+        return {}, {"has": torch.tensor("model" in means), **means["shift"]}
+
+    inbox = uploads([0, 0])
+    _, state = OfMeans(serve, equally=("shift",))(inbox, {})
+    assert not state["has"]
+    close(state["w"], (inbox[0]["shift"]["w"] + inbox[2]["shift"]["w"]) / 2, atol=1e-6)
+
+
+def note(outbox: Any, new: Any, means: Means, state: Any) -> Any:
+    """A change that reads all that it may."""
+    rows = {str(k): message["rows"] for k, message in means.inbox.items()}
+    shift = means["shift"]["w"]
+    return outbox, {**new, "before": state["n"], "rows": rows, "shift": shift}
+
+
+@pytest.mark.parametrize("counts", [COUNTS, (0, 0)])
+@pytest.mark.filterwarnings("ignore:Expected num_examples to be positive")
+def test_a_change_sees_the_same_after_any_kind_of_server(counts: Any) -> None:
+    whole = lambda inbox, state: average(inbox, state)  # noqa: E731
+    keys: Any = {"equally": ["shift"], "reads": ["rows"]}
+    state = {"n": torch.tensor(4)}
+    typed, untyped = (after(server, note, **keys) for server in (average, whole))
+    assert isinstance(typed, OfMeans) and (typed.equally, typed.reads) == (("shift",), ("rows",))
+    assert not isinstance(untyped, OfMeans) and not typed.averages
+    got, want = (server(uploads(counts), state) for server in (typed, untyped))
+    assert same(dict(got[0]), dict(want[0])) and same(got[1], want[1])
+    assert set(got[1]["rows"]) == {str(k) for k in uploads(counts)}
+    twice = after(typed, note, equally=["more", "shift"], reads=["model"])
+    assert (twice.equally, twice.reads) == (("shift", "more"), ("rows", "model"))  # type: ignore[attr-defined]
+
+
+WRONG: list[tuple[Callable[[], Any], type[Exception], str]] = [
+    (lambda: OfMeans(3), TypeError, "serve .* 3"),  # type: ignore[arg-type]
+    (lambda: OfMeans(average), TypeError, "serve .* OfMeans"),
+    (lambda: OfMeans(lambda means: ({}, {})), TypeError, "serve .* 'state'|too many"),  # type: ignore[arg-type,misc]
+    (lambda: OfMeans(len, equally="shift"), TypeError, "equally .* 'shift'|serve"),  # type: ignore[arg-type]
+    (lambda: OfMeans(note_two, equally="shift"), TypeError, "equally .* 'shift'"),  # type: ignore[arg-type]
+    (lambda: OfMeans(note_two, reads="rows"), TypeError, "reads .* 'rows'"),  # type: ignore[arg-type]
+    (lambda: OfMeans(note_two, equally=("model",)), ValueError, "equally .* 'model'"),
+    (lambda: OfMeans(note_two, equally=("num_examples",)), ValueError, "equally .*'num_examples'"),
+    (lambda: after(average, note_two), TypeError, "change .*outbox, new, means, state"),  # type: ignore[arg-type]
+    (lambda: after(average, note, reads="rows"), TypeError, "reads .* 'rows'"),
+    (lambda: after(average, note, equally=("model",)), ValueError, "equally .* 'model'"),
+]
+
+
+def note_two(means: Means, state: Any) -> Any:
+    return {}, state
+
+
+def test_what_is_wrong_raises_on_the_line_that_builds() -> None:
+    for build, kind, said in WRONG:
+        with pytest.raises(kind, match=said):
+            build()
+
+
+def halved(means: Means, state: Any) -> Any:
+    message = {"model": {name: value / 2 for name, value in means["model"].items()}}
+    return dict.fromkeys(range(means.num_clients), message), message
+
+
+def test_a_server_of_one_s_own_says_that_it_reads_means() -> None:
+    """As a plain function it is refused with the call that works, and that call works."""
+
+    def aggregate(inbox: Any, state: Any) -> Any:
+        outbox, new = average(inbox, state)
+        message = {"model": {name: value / 2 for name, value in new["model"].items()}}
+        return dict.fromkeys(outbox, message), message
+
+    whole = replace(plain(), aggregate=aggregate)
+    for wrap in (lambda m: secure_sum(m, threshold=3), lambda m: robust(m, rules.median)):
+        with pytest.raises(ValueError, match=r"whole inbox.* replace\(method, aggregate=.*Of"):
+            wrap(whole)
+    typed = replace(plain(), aggregate=OfMeans(halved))
+    want = fgl.run(whole, lines(4), num_rounds=2)
+    assert same(dict(want.outbox[0]), dict(fgl.run(typed, lines(4), num_rounds=2).outbox[0]))
+    hidden = fgl.run(secure_sum(typed, threshold=3), lines(4), num_rounds=8)
+    close(dict(hidden.outbox[0]), dict(want.outbox[0]), atol=2**-26)
+    alike = lambda updates: {n: u.mean(0) for n, u in updates.items()}  # noqa: E731
+    one = fgl.run(robust(typed, alike), lines(1), num_rounds=2)
+    close(dict(one.outbox[0]), dict(fgl.run(whole, lines(1), num_rounds=2).outbox[0]), atol=1e-12)
+
+
+def test_what_leaves_a_client_out_is_not_lost_in_silence() -> None:
+    """A client that five invented ones were not, and two others, was counted again."""
+    exact = methods.retrained(plain(), client=7)
+    for build, said in (
+        (lambda: secure_sum(exact, threshold=3), "retrained.* reads the whole inbox"),
+        (lambda: robust(exact, rules.median), "retrained.* reads the whole inbox"),
+        (lambda: methods.fedamp(exact), "fedamp to be given a method whose server sends"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            build()
+    methods.retrained(robust(plain(), rules.median), client=7)
+
+
+@pytest.mark.filterwarnings("ignore:Expected num_examples to be positive")
+def test_noise_is_counted_where_nobody_has_an_example() -> None:
+    """The uploads were sent all the same."""
+    method = local_gaussian(plain(), length=1.0, noise_multiplier=1.0)
+    assert isinstance(method.aggregate, OfMeans)
+    model = {"weight": torch.ones(1, 2).double()}
+    nothing = {k: {"model": model, "num_examples": torch.tensor(0)} for k in (0, 2)}
+    state: Any = {"model": model}
+    for rounds in (1, 2):
+        outbox, state = method.aggregate(Inbox(nothing, 3), state)
+        assert not outbox and state["privacy"]["rounds"].tolist() == [rounds, 0, rounds]
+        assert same(state["model"], model)
+
+
+def test_a_run_is_known_by_what_serves() -> None:
+    def name(aggregate: Any) -> Any:
+        method = replace(plain(), aggregate=aggregate)
+        return identity(method, 0, 1.0, 0.0, None)["aggregate"], method.unknown
+
+    told, unknown = name(OfMeans(halved))
+    assert "halved" in told and not unknown
+    assert "note_two" in name(OfMeans(note_two))[0]
+    assert name(OfMeans(lambda means, state: ({}, state)))[1] == ["aggregate"]
+    assert "optimize" in name(methods.fedopt(plain()).aggregate)[0]
+
+
+def test_it_survives_a_process_boundary() -> None:
+    assert pickle.loads(pickle.dumps(average)) == average
