@@ -9,7 +9,7 @@ endif
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help demo federation processes test more slow drawn nightly notebooks processors lint types docs serve site-check dist check clean
+.PHONY: help demo federation processes test more slow drawn nightly notebooks processors weight lint types docs serve site-check dist check clean
 
 help:
 	@echo "make demo    train FedAvg and FGSSL on Cora or a synthetic graph, write out/demo.png"
@@ -22,6 +22,7 @@ help:
 	@echo "make drawn   a tenth of it, drawn by the commit, and what the newest commits touch"
 	@echo "make nightly  slow, more, notebooks, processors, demo, federation, site-check; takes hours"
 	@echo "make processors  all tests as on other processors, twelve times; takes an hour or two"
+	@echo "make weight  the size of the project: lines, branches, files, names"
 	@echo "make lint    ruff: rules and format"
 	@echo "make types   mypy --strict"
 	@echo "make docs    build the documentation into site/"
@@ -70,6 +71,9 @@ notebooks: .venv/extra-notebooks
 
 processors: .venv/extra-test
 	$(BIN)/python benchmarks/reliability/processors.py $(ARGS)
+
+weight: .venv/extra-test
+	$(BIN)/python benchmarks/weight.py
 
 lint: .venv/extra-lint
 	$(BIN)/ruff check

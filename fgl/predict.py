@@ -202,7 +202,12 @@ def predict(
 
 
 class OtherWidth(RuntimeError, ValueError):
-    """A model takes another number of features than the graph has."""
+    """A model takes another number of features than the graph has.
+
+    Example:
+        >>> str(OtherWidth("Expected GCN to take 4 features, but got 3"))
+        'Expected GCN to take 4 features, but got 3'
+    """
 
 
 def _check_width(error: Exception, model: nn.Module, graph: Graph) -> None:

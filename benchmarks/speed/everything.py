@@ -35,7 +35,6 @@ COMMANDS = {
     "arxiv.py": ["--json", "arxiv.json"],
     "products.py": ["--json", "products.json"],
     "products_sampled.py": ["--json", "products_sampled.json"],
-    "ahead.py": ["--json", "ahead.json"],
     "cost.py": ["--json", "cost.json"],
 }
 TABLES = (  # that write their own
@@ -45,7 +44,6 @@ TABLES = (  # that write their own
     "arxiv.py",
     "products.py",
     "products_sampled.py",
-    "ahead.py",
     "cost.py",
 )
 
