@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from conformance import case
 from federations import Elsewhere, by_hand, end, fedavg, graphs, model, same
-from test_malformed import sending
+from test_malformed import sending, weights
 
 import fgl
 from fgl.federation import Method, Training
@@ -77,6 +78,19 @@ def test_a_run_that_goes_back_resumes_bit_for_bit(name: str, tmp_path: Path) -> 
     assert same(end(got), end(want))
     with pytest.raises(ValueError, match="go_back=None, but got 2|go_back=1, but got 2"):
         fgl.run(method, num_rounds=7, **{**how, "go_back": 1})
+
+
+@pytest.mark.filterwarnings("ignore:Round")
+def test_a_single_client_of_a_spoiled_model_is_not_blamed_either() -> None:
+    """The median client's loss shows that the model is bad, although only one cannot train it."""
+    slow = replace(fragile(), train=Training(partial(torch.optim.SGD, lr=1e-3), num_steps=2))
+    method = sending(far, at=(1, 3), method=replace(slow, max_change=1e5))
+    nan = weights(**{"convs.0.bias": torch.full((8,), torch.nan)})
+    got = fgl.run(sending(nan, at=(2, 0), method=method), on=Elsewhere(graphs(), 1), num_rounds=3)
+    assert [list(record.dropped) for record in got.history] == [[], [], [0]]
+    assert "the model that it received has a loss of" in got.history[2].dropped[0]
+    alone = fgl.run(sending(nan, at=(2, 0), method=slow), on=Elsewhere(graphs(), 1), num_rounds=3)
+    assert alone.history[2].dropped == {0: "model/convs.0.bias is not finite"}
 
 
 def test_one_that_diverges_beside_others_is_to_blame() -> None:

@@ -20,8 +20,8 @@ Message = dict[str, Any]
 Change = Callable[[Message], Any]
 LIARS = {4: [2], 8: [2, 5]}
 # Methods whose uploads have entries of which nothing was sent, or that a server keeps.
-SOME = ("fedavg", "scaffold", "fedssp", "s2fgl", "fggp", "gcfl plus gradients", "fedproto",
-        "fedtgp", "fedgta", "feddep", "fedgl", "fedego", "secure sum")  # fmt: skip
+SOME = [("s2fgl", 4, 2), ("s2fgl", 8, 1), ("fedssp", 8, 1), ("fggp", 8, 1), ("scaffold", 4, 1),
+        ("gcfl plus gradients", 8, 1), ("fedproto", 4, 2), ("secure sum", 4, 1)]  # fmt: skip
 
 
 class Replayed:
@@ -121,7 +121,7 @@ def same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def tell(name: str, task: str, num_clients: int, num_rounds: int = 2) -> list[str]:
+def tell(name: str, task: str, num_clients: int, num_rounds: int) -> list[str]:
     """What each lie in each of the first rounds does that it should not."""
     method, made = case(name, task)
     method = checked(method)
@@ -152,10 +152,11 @@ def tell(name: str, task: str, num_clients: int, num_rounds: int = 2) -> list[st
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", SOME)
-def test_a_lie_costs_no_other_client_its_round(name: str) -> None:
-    task = row(name).tasks[0]
-    assert tell(name, task, 4) == []
+@pytest.mark.parametrize(("name", "num_clients", "num_rounds"), SOME)
+def test_a_lie_costs_no_other_client_its_round(
+    name: str, num_clients: int, num_rounds: int
+) -> None:
+    assert tell(name, row(name).tasks[0], num_clients, num_rounds) == []
 
 
 @pytest.mark.slow

@@ -27,12 +27,13 @@ from .seeds import stage
 
 Dropouts = float | Callable[[int, int], bool]
 FARTHEST_LOSS = 300.0  # times the median client's
+BAD_LOSS = 10.0  # times the smallest of earlier rounds
 DROPPED = "dropped out"  # by the run itself: this client was not asked
 Made = tuple[Mapping[int, Message], State]  # an outbox and the server's state
 
 
 class BadModel(Diverged):
-    """A client whose upload diverged because the model that it received was already bad.
+    """An upload that diverged since the model that its client received was already bad.
 
     Example:
         >>> issubclass(BadModel, ValueError)
@@ -173,19 +174,38 @@ def _uploads(
         if fatal and not isinstance(error, Absent):
             with stage(plan.seed, record.round, client, "send"):
                 raise error
-    return sifted.taken, _of_bad_model(refused, len(uploads))
+    cause = _bad_model(refused, answers, result.history)
+    for client, error in refused.items() if cause else ():
+        if isinstance(error, Diverged):
+            refused[client] = BadModel(
+                f"{cause}, so it is not this client's fault: {reason(error)}"
+            )
+    return sifted.taken, refused
 
 
-def _of_bad_model(refused: dict[int, Exception], num_uploads: int) -> dict[int, Exception]:
-    """The errors; where most clients diverged, what the server had sent them is the cause."""
-    diverged = {k: error for k, error in refused.items() if isinstance(error, Diverged)}
-    if len(diverged) < 2 or 2 * len(diverged) <= num_uploads:
-        return refused
-    event = (
-        f"{len(diverged)} of {num_uploads} clients diverged from the model that they received, "
-        "so it is not this client's fault"
+def _bad_model(
+    refused: Mapping[int, Exception], answers: Mapping[int, Answer], history: Sequence[Round]
+) -> str:
+    """The evidence that the model was bad which the server had sent; empty if there is none.
+
+    Most of the clients diverged from it; or the median client's first loss, which is the received
+    model's, is over 10 times the smallest loss of an earlier round, and over 10.
+    """
+    diverged = sum(isinstance(error, Diverged) for error in refused.values())
+    came = [answer for answer in answers.values() if answer.message is not None]
+    if diverged > 1 and 2 * diverged > len(came):
+        return f"{diverged} of {len(came)} clients diverged from the model that they received"
+    before = [record.loss for record in history if math.isfinite(record.loss)]
+    first = [answer.losses[0] for answer in came if answer.losses and answer.num_examples]
+    if not before or not first:
+        return ""
+    finite = (loss if math.isfinite(loss) else math.inf for loss in first)
+    loss, least = statistics.median_low(finite), min(before)
+    if loss <= BAD_LOSS * max(least, 1.0):
+        return ""
+    return (
+        f"the model that it received has a loss of {loss:.3g}, after {least:.3g} in another round"
     )
-    return refused | {k: BadModel(f"{event}: {reason(e)}") for k, e in diverged.items()}
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:
