@@ -196,7 +196,7 @@ def test_complete() -> None:
 
 
 def test_numbers_of_pairs_are_exact_where_a_double_is_not() -> None:
-    v = torch.tensor([1, 2, 3, 10**6, 94_906_266, 10**9, 2 * 10**9])
+    v = torch.tensor([1, 2, 3, 10**6, 94_906_266, 134_218_018, 10**9, 2 * 10**9, 3 * 10**9])
     for u in (torch.zeros_like(v), v - 1, v // 2):
         edges = torch.stack([u, v])
         for column in edges.t():

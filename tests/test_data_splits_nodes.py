@@ -49,6 +49,17 @@ def test_class_capped_counts_of_the_paper(name: str) -> None:
     assert counts(class_capped_split(graph)) == want  # the presets are the rule
 
 
+def test_a_random_split_among_some_leaves_the_others_out() -> None:
+    among = torch.arange(50) % 5 > 0  # 40 of 50
+    graph = fgl.Graph(torch.ones(50, 1), torch.tensor([[0], [1]]), y=torch.zeros(50).long())
+    made = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1, among=among)
+    masks: Any = [made.train_mask, made.val_mask, made.test_mask]
+    assert [int(mask.sum()) for mask in masks] == [20, 10, 10]
+    assert torch.equal(torch.stack(masks).sum(0), among.long())
+    every = fgl.data.random_split(graph, train=0.5, val=0.25, seed=1)
+    assert not torch.equal(every.train_mask & among, made.train_mask)  # type: ignore[operator]
+
+
 @pytest.mark.parametrize("name", CLASS_CAPPED)
 def test_class_capped_counts_on_public_data(name: str) -> None:
     if not os.environ.get("FGL_DATA"):

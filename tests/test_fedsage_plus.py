@@ -127,7 +127,9 @@ def test_greedy_loss_has_the_gradient_of_its_formula() -> None:
     assert torch.autograd.gradcheck(
         lambda m: losses.nearest_features(m, count, hidden, number, mask=mask), made
     )
+    hidden, count = hidden.requires_grad_(), count.requires_grad_()
     losses.nearest_features(made, count, hidden, number, mask=mask).backward()
+    assert hidden.grad is None and count.grad is None
     there = (torch.arange(4) < count.floor()[:, None]) & (number > 0)[:, None] & mask[:, None]
     assert (made.grad.abs().sum(2) > 0).equal(there)
 

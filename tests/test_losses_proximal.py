@@ -118,6 +118,9 @@ def test_distance_per_entry_gradcheck_and_start() -> None:
         lambda *values: distance_per_entry(dict(zip(SHAPES, values, strict=True)), reference),
         tuple(model(0).values()),
     )
+    counted = {"w": torch.ones(4), "steps": torch.tensor(7)}
+    moved = {"w": torch.zeros(4), "steps": torch.tensor(2)}
+    assert distance_per_entry(counted, moved).item() == 0.5  # a counter has no distance
     params = model(0)
     loss = distance_per_entry(params, {name: v.detach() for name, v in params.items()})
     loss.backward()

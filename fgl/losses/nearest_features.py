@@ -48,7 +48,7 @@ def nearest_features(
     places = torch.arange(max(made.shape[1], hidden.shape[1]), device=made.device)
     there = places[: hidden.shape[1]] < hidden_count[:, None]
     with torch.no_grad():
-        apart = torch.cdist(made.detach(), hidden.detach())
+        apart = torch.cdist(made, hidden)
         nearest = torch.where(there[:, None], apart, torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
     counts = places[: made.shape[1]] < count.detach().floor()[:, None]

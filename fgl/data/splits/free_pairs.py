@@ -238,8 +238,7 @@ def keys_of(edge_index: Tensor) -> Tensor:
 def pairs_of(keys: Tensor) -> Tensor:
     """The edges of `keys_of`, in order: ``[2, *]``, rows u and v."""
     v = ((1 + (1 + 8 * keys.double()).sqrt()) / 2).long()
-    v = v - (v * (v - 1) // 2 > keys).long()  # the root may be off by one
-    v = v + (v * (v + 1) // 2 <= keys).long()
+    v = v - (v * (v - 1) // 2 > keys).long()  # the root may be one too large, never too small
     return torch.stack([keys - v * (v - 1) // 2, v])
 
 
