@@ -150,7 +150,8 @@ def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
 
 def test_examples_without_a_known_answer_are_not_counted() -> None:
     y = torch.tensor([[torch.nan, 1.0], [torch.nan, torch.nan], [0.0, 1.0], [2.0, torch.nan]])
-    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]))
+    rest = {"val_mask": None, "test_mask": None}
+    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]), **rest)
     assert (g.num_train, g.num_train, g.replace(train_mask=None).num_train) == (2, 2, 3)
     g.y[0] = torch.nan  # type: ignore[index]
     assert (g.num_train, g.replace(y=g.y[:, 0]).num_train, g.replace(y=None).num_train) == (1, 1, 3)

@@ -17,7 +17,7 @@ from ..sparse.pattern import outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_features, check_index, check_mask
+from .checks import check_batch, check_features, check_index, check_mask, check_roles
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
@@ -104,8 +104,11 @@ class Graph(Facts):
             check_index("edge_label_index", self.edge_label_index, (2, None), n)
             if self.batch is not None:
                 raise ValueError("Expected edge_label_index or batch, but got both")
-        for name, mask in present(self, MASKS).items():
+        masks = present(self, MASKS)
+        for name, mask in masks.items():
             check_mask(name, mask, self.num_examples)
+            object.__setattr__(self, name, mask.contiguous())  # a column of masks of many splits
+        check_roles(masks)
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
         if self.y is None:
@@ -330,14 +333,15 @@ class Graph(Facts):
         Args:
             data: with fields of the names that a `Graph` has. ``y [n, 1]`` becomes ``[n]``,
                 ``edge_attr [E]`` becomes ``[E, 1]``, and ``edge_label`` is `y` of the pairs in
-                ``edge_label_index``.
+                ``edge_label_index``, or else of the edges. ``adj_t`` is read as edges,
+                ``train_idx`` and the like as masks, and features in float64 as the default dtype.
             split: which one of masks ``[n, splits]``, from 0.
             ignore: names of fields that are left out.
 
         Raises:
             TypeError: for types of nodes or edges in dicts, as `HeteroData` has.
             ValueError: if a field has no place in a `Graph` and is not ignored, `x` is missing,
-                masks hold several splits, or as for a `Graph`.
+                masks hold several splits, labels are of nodes and of pairs, or as for a `Graph`.
 
         Example:
             >>> from types import SimpleNamespace
