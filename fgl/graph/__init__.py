@@ -22,7 +22,7 @@ from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
 from .fields import NODE_FIELDS as NODE_FIELDS
-from .fields import check_edge_field, check_y, inside, present, taken
+from .fields import check_edge_field, check_y, counted_classes, inside, present, taken
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
 
@@ -41,7 +41,8 @@ class Graph(Facts):
         y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
             ``[num_examples]`` or ``[num_examples, t]``, NaN where nobody knows it: see
             `fgl.targets`.
-        num_classes: number of classes; by default the largest label plus one.
+        num_classes: number of classes; by default the largest label plus one, with a warning if
+            labels below it do not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
         edge_weight: float ``[num_edges]``.
@@ -115,7 +116,7 @@ class Graph(Facts):
             return
         check_y(self.y, self.num_examples, self.num_classes)
         if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
-            object.__setattr__(self, "num_classes", int(self.y.max()) + 1)
+            object.__setattr__(self, "num_classes", counted_classes(self.y))
 
     @cached_property
     def pool(self) -> SparseMatrix:

@@ -6,6 +6,7 @@ Whatever cuts, joins or stacks graphs goes through these names, so that no field
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -126,3 +127,22 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
         raise ValueError(
             f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
         )
+
+
+def counted_classes(y: Tensor) -> int:
+    """The largest label plus one; a warning says how many of the labels below it do not occur.
+
+    Example:
+        >>> counted_classes(torch.tensor([0, 2, 1]))
+        3
+    """
+    used = y.unique()
+    count = int(used[-1]) + 1
+    if count > used.numel():
+        warnings.warn(
+            f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
+            f"num_classes={count} says that all are classes, and "
+            "y.unique(return_inverse=True)[1] numbers those that occur from 0",
+            stacklevel=4,
+        )
+    return count
