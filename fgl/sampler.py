@@ -13,6 +13,7 @@ from .graph import EDGE_FIELDS, NODE_FIELDS, Graph
 from .graph.checks import check_index
 from .graph.fields import DERIVED, taken
 from .sparse import Pattern, SparseMatrix, row_sum, rows_of
+from .sparse.matrix import check_degrees
 
 BITS = 31  # of a draw: ``draw * degree`` fits an int64 for every degree below 2^32
 NOBODY = torch.iinfo(torch.int32).max
@@ -193,6 +194,7 @@ class NeighbourSampler:
         """One over the root of each row's sum, and the diagonal, of the graph's ``A + I``."""
         with torch.inference_mode(False):
             adj = self.graph.adj.astype(self.graph.x.dtype)
+            check_degrees(adj.value)
             pattern = adj.pattern
             value = adj.values
             loop = value.new_ones(adj.shape[0])
@@ -204,7 +206,7 @@ class NeighbourSampler:
                 degree = row_sum(pattern, value)
             else:
                 degree = row_sum(pattern, value) + 1
-            return torch.where(degree > 0, degree, torch.inf).rsqrt(), loop
+            return torch.where(degree == 0, torch.inf, degree).rsqrt(), loop
 
 
 class SampledMatrix(SparseMatrix):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from typing import Any
 
 import networkx.algorithms.community as community
@@ -208,6 +209,31 @@ def test_partition_graph() -> None:
         assert torch.equal(client.x.to_dense(), SMALL.x.to_dense()[part])
         got = {*zip(*part[client.edge_index].tolist(), strict=True)}
         assert got == {(s, t) for s, t in edges if owner[s] == owner[t] == k}
+
+
+def test_what_a_cut_loses_is_counted_and_told() -> None:
+    """Against loops: parts that overlap or not, nodes of no client, pairs besides edges."""
+    edges, pairs = torch.randint(20, (2, 80)), torch.randint(20, (2, 50))
+    for asked in (None, pairs, pairs[:, :0]):
+        whole = Graph(torch.eye(20), edges, edge_label_index=asked)
+        nodes = torch.randperm(20)
+        for parts in ([nodes[:9], nodes[9:15]], [nodes[:15], nodes[9:]], [nodes], [nodes[:1]], []):
+            owners = [{*part.tolist()} for part in parts]
+            anybody = set().union(*owners)
+            want = []
+            for ends in (edges, pairs[:, :0] if asked is None else asked):
+                inside = [(u, v) for u, v in ends.t().tolist() if {u, v} <= anybody]
+                kept = [pair for pair in inside if any({*pair} <= own for own in owners)]
+                want += [len(inside), len(inside) - len(kept)]
+            assert list(fgl.data.cut_loss(whole, parts)) == want
+            text = [f"{want[i + 1]} of {want[i]}" for i in (0, 2) if 2 * want[i + 1] > want[i]]
+            with warnings.catch_warnings(record=True) as warned:
+                warnings.simplefilter("always")
+                partition_graph(whole, parts)
+            assert len(warned) == bool(text)
+            assert all(each in str(warned[0].message) for each in text)
+    with pytest.raises(ValueError, match="Expected a graph without batch"):
+        fgl.data.cut_loss(Graph.join([whole]), [])
 
 
 def test_partition_graph_refuses_a_bad_part() -> None:

@@ -406,7 +406,9 @@ def test_impossible_prototypes_are_refused() -> None:
 
 
 def test_a_client_that_hides_all_its_nodes_stays() -> None:
-    whole = CLIENTS[0].replace(val_mask=torch.ones(CLIENTS[0].num_nodes, dtype=torch.bool))
+    own = CLIENTS[0]
+    everybody = torch.ones(own.num_nodes, dtype=torch.bool)
+    whole = own.replace(val_mask=everybody, train_mask=~everybody, test_mask=None)
     made = method(gen_hide=1.0, targets="drawn")
     history = fgl.run(made, [whole, *CLIENTS[1:]], num_rounds=3, strict=True).history
     assert len(history) == 3

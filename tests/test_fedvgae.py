@@ -338,7 +338,7 @@ def test_a_score_is_kept_to_its_last_digit() -> None:
     score, message = node_scores(made.model, test=False), {"model": made.initial()}
     own, known = data[0][0], set()
     for size in (3, 5, 6, 7, 9, 11):
-        own = own.replace(val_mask=torch.arange(40) < size)
+        own = own.replace(val_mask=torch.arange(40) < size, train_mask=None, test_mask=None)
         params, context = receive_as_a_run(made, message, {}, own)
         kept = made.send(params, context, {}, own)[1]
         known.add(score(params, own)["val_accuracy"])
@@ -600,9 +600,9 @@ def test_scored_clients_have_every_metric() -> None:
     masks = [torch.tensor(m) for m in ([1, 0, 0, 0], [0, 1, 0, 0])]
     own = [graph(4, seed=k) for k in range(3)]
     data = [
-        own[0].replace(val_mask=masks[0].bool(), test_mask=None),
-        own[1].replace(val_mask=None, test_mask=masks[1].bool()),
-        own[2].replace(val_mask=masks[0].bool(), test_mask=masks[1].bool()),
+        own[0].replace(train_mask=None, val_mask=masks[0].bool(), test_mask=None),
+        own[1].replace(train_mask=None, val_mask=None, test_mask=masks[1].bool()),
+        own[2].replace(train_mask=None, val_mask=masks[0].bool(), test_mask=masks[1].bool()),
     ]
     model = fgl.nn.GCN(FEATURES, 4, CLASSES)
     outbox = {k: {"model": model.state_dict()} for k in range(3)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from itertools import combinations
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,8 +13,12 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import subgraph as pyg_subgraph
 
+import fgl
 from fgl import Graph, SparseMatrix
 from fgl.federation.training.minibatches import with_train_mask
+from fgl.graph import MASKS
+from fgl.nn import GCN
+from fgl.sampler import NeighbourSampler
 
 EDGES = torch.tensor([[0, 1, 2, 2, 3, 0], [1, 0, 1, 3, 2, 0]])
 TRUE = torch.ones(4, dtype=torch.bool)
@@ -115,6 +120,26 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
             ([True] * 4, TypeError, "be a bool tensor, but got list"),
         )
     ),
+    *(
+        ({name: value.requires_grad_()}, ValueError, rf"{name} to require no .*: {name}.detach\(\)")
+        for name, value in (
+            ("x", torch.rand(4, 2)),
+            ("edge_weight", torch.rand(6)),
+            ("edge_attr", torch.rand(6, 2)),
+            ("y", torch.rand(4)),
+        )
+    ),
+    ({"x": torch.rand(4, 2) > 0}, TypeError, r"x to be floating point, .*bool: call .float\(\)"),
+    ({"x": torch.ones(4, 2).long()}, TypeError, r"x to be floating .*int64: call .float\(\)"),
+    ({"x": torch.rand(4, 2) + 0j}, TypeError, r"x to be .*complex64: torch.view_as_real\(x\)"),
+    *(
+        (
+            {**dict.fromkeys(MASKS), one: TRUE, two: changed(~TRUE, 2, True)},
+            ValueError,
+            f"got 1 in both {one} and {two}",
+        )
+        for one, two in combinations(MASKS, 2)
+    ),
     ({"node_id": torch.tensor([0, 1, 2, -3])}, ValueError, "node_id to be at least 0, but got -3"),
     ({"node_id": torch.arange(3)}, ValueError, r"node_id to have shape \[4\], but got \[3\]"),
     ({"node_id": torch.rand(4)}, TypeError, "node_id to be an int64 tensor, but got torch.float32"),
@@ -137,6 +162,50 @@ def test_refuses(change: dict[str, Any], error: type[Exception], message: str) -
         graph().replace(**change)
 
 
+def test_masks_of_several_splits_become_tensors_of_their_own() -> None:
+    masks = torch.eye(4, dtype=torch.bool)
+    one = graph(train_mask=masks[:, 0], val_mask=masks[:, 1], test_mask=masks[:, 2])
+    assert torch.equal(one.train_mask, masks[0]) and torch.equal(one.val_mask, masks[1])
+    assert all(mask.is_contiguous() for mask in (one.train_mask, one.val_mask, one.test_mask))
+
+
+def test_labels_with_gaps_are_told() -> None:
+    far, near = torch.tensor([0, 1000, 2000, 0]), torch.tensor([0, 3, 1, 1])
+    for y, classes, used in ((far, 2001, 3), (near, 4, 3)):
+        with pytest.warns(UserWarning, match=rf"only {used} of .*num_classes={classes} says that"):
+            assert graph(y=y, num_classes=None).num_classes == classes
+        assert graph(y=y, num_classes=classes).num_classes == classes
+        numbered = y.unique(return_inverse=True)[1]
+        assert graph(y=numbered, num_classes=None).num_classes == used
+
+
+def test_negative_weights_are_refused_where_degrees_are_normalised() -> None:
+    signed = graph(edge_weight=torch.tensor([1.0, -0.5, 1, 1, 1, 1]))
+    assert signed.adj.to_dense().min() == -0.5
+    text = r"edge_weight to be at least 0 .* but got -0.5: edge_weight.abs\(\)"
+    for at_once in (1, "all"):
+        with pytest.raises(ValueError, match=text):
+            fgl.run(fgl.fedavg(GCN(2, 4, 4)), [signed] * 2, num_rounds=1, clients_at_once=at_once)
+    with pytest.raises(ValueError, match=text):
+        _ = NeighbourSampler(signed, (2,)).scale
+    for weight in (signed.edge_weight.abs(), None):
+        fgl.run(fgl.fedavg(GCN(2, 4, 4)), [graph(edge_weight=weight)], num_rounds=1)
+    other = GCN(2, 4, 4, normalize=False)
+    fgl.run(fgl.fedavg(other), [signed], num_rounds=1)
+
+
+def test_features_of_another_dtype_have_a_remedy_that_works() -> None:
+    wide, model = graph(x=torch.rand(4, 2, dtype=torch.float64), edge_weight=None), GCN(2, 4, 4)
+    sparse = wide.replace(x=SparseMatrix.from_dense(wide.x))
+    for own, cast in ((wide, "to"), (sparse, "astype")):
+        text = rf"graph.x.{cast}\(torch.float32\)\), or model.to\(torch.float64\)"
+        with pytest.raises(TypeError, match=text):
+            fgl.run(fgl.fedavg(model), [own], num_rounds=1)
+        narrow = own.replace(x=getattr(own.x, cast)(torch.float32))
+        fgl.run(fgl.fedavg(model), [narrow], num_rounds=1)
+        fgl.run(fgl.fedavg(copy.deepcopy(model).to(torch.float64)), [own], num_rounds=1)
+
+
 def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
     g = graph()
     assert (g.num_train, g.num_train) == (2, 2)
@@ -150,7 +219,8 @@ def test_training_examples_are_counted_again_where_the_mask_changes() -> None:
 
 def test_examples_without_a_known_answer_are_not_counted() -> None:
     y = torch.tensor([[torch.nan, 1.0], [torch.nan, torch.nan], [0.0, 1.0], [2.0, torch.nan]])
-    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]))
+    rest = {"val_mask": None, "test_mask": None}
+    g = graph().replace(y=y, train_mask=torch.tensor([True, True, True, False]), **rest)
     assert (g.num_train, g.num_train, g.replace(train_mask=None).num_train) == (2, 2, 3)
     g.y[0] = torch.nan  # type: ignore[index]
     assert (g.num_train, g.replace(y=g.y[:, 0]).num_train, g.replace(y=None).num_train) == (1, 1, 3)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data, HeteroData
+from torch_geometric.transforms import RandomLinkSplit, ToSparseTensor
 
 import fgl
 from fgl import Graph
@@ -255,12 +257,12 @@ REFUSED: list[tuple[Any, type[Exception], str]] = [
     (
         data(y=torch.ones(2, 1), edge_label=torch.ones(1)),
         ValueError,
-        "y or edge_label, but got both: delete data.y, the nodes' labels, to learn edge_label",
+        r"y or edge_label, but got both edge_label and \['y'\], .*: ignore=\['y'\] learns edge_la",
     ),
     (
         data(edge_label=torch.ones(2)),
         ValueError,
-        "edge_label_index beside edge_label, but got none",
+        "edge_label_index beside edge_label, .* but got 1 edges",
     ),
     ([data(), data()], TypeError, r"got a list: Graph.from_pyg\(Batch.from_data_list\(data\)\)"),
     (
@@ -279,6 +281,81 @@ def test_what_pyg_has_and_a_graph_has_not_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         Graph.from_pyg(given)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+def test_adjacencies_of_pyg_are_edges() -> None:
+    """Against a dense matrix: row is target, as in PyG's ``adj_t``."""
+    edges = torch.tensor([[0, 0, 2, 1], [1, 2, 0, 1]])
+    for weight in (None, torch.tensor([1.0, 2.0, 3.0, 4.0])):
+        pyg = Data(x=torch.eye(3), edge_index=edges, edge_weight=weight, num_nodes=3)
+        for layout in (torch.sparse_csr, torch.sparse_coo, None):
+            if layout is None and find_spec("torch_sparse") is None:
+                continue
+            made = ToSparseTensor(attr="edge_weight", layout=layout)(pyg.clone())
+            graph = Graph.from_pyg(made)
+            want = torch.zeros(3, 3)
+            want[edges[1], edges[0]] = torch.ones(4) if weight is None else weight
+            assert torch.equal(graph.adj.to_dense(), want), layout
+            assert (graph.edge_weight is None) == (weight is None)
+    with pytest.raises(TypeError, match=r"data.adj_t to be a sparse tensor, but got Tensor"):
+        Graph.from_pyg(Data(x=torch.eye(2), adj_t=torch.eye(2)))
+
+
+def test_ids_of_examples_are_masks() -> None:
+    ids = torch.tensor([1])
+    for names in (("train_idx", "valid_idx", "test_idx"), ("train_index", "val_idx", "test_index")):
+        given = {name: torch.tensor([k]) for k, name in enumerate(names)}
+        graph = Graph.from_pyg(Data(x=torch.eye(4), edge_index=ids.new_zeros(2, 0), **given))
+        roles = torch.stack([graph.train_mask, graph.val_mask, graph.test_mask])
+        assert torch.equal(roles, torch.eye(4, dtype=torch.bool)[:3])
+    graph = Graph.from_pyg(data(train_idx=torch.tensor([True, False])))
+    assert graph.train_mask is not None and graph.train_mask.tolist() == [True, False]
+    both = data(train_idx=ids, train_mask=torch.tensor([True, False]))
+    with pytest.raises(ValueError, match=r"train_mask or train_idx, .* ignore=\['train_idx'\]"):
+        Graph.from_pyg(both)
+    kept = Graph.from_pyg(both, ignore=["train_idx"]).train_mask
+    assert kept is not None and kept.tolist() == [True, False]
+    with pytest.raises(ValueError, match=r"test_idx to be in \[0, 2\), but got 2"):
+        Graph.from_pyg(data(test_idx=ids + 1))
+
+
+@pytest.mark.parametrize("answers", [torch.ones(2, 3).bool(), torch.ones(2, 3).long()])
+def test_several_answers_have_a_remedy_that_works(answers: Tensor) -> None:
+    with pytest.raises(ValueError, match=r"y.float\(\) with target=fgl.targets.ANSWERS"):
+        Graph.from_pyg(data(y=answers))
+    graph = Graph.from_pyg(data(y=answers.float()))
+    method = fgl.fedavg(fgl.nn.GCN(2, 4, 3), target=fgl.targets.ANSWERS)
+    fgl.run(method, [graph], num_rounds=1)
+    with pytest.raises(TypeError, match=r"call .long\(\) for classes, or .float\(\)"):
+        Graph.from_pyg(data(y=answers[:, 0].bool()))
+    assert Graph.from_pyg(data(y=answers[:, 0].long())).num_classes == 2
+
+
+def test_labels_of_pairs_are_read_as_random_link_split_leaves_them() -> None:
+    edges = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    whole = Data(x=torch.eye(9), edge_index=edges, y=torch.arange(9) % 2)
+    whole.train_mask = torch.arange(9) < 3
+    for part in RandomLinkSplit(num_val=0.2, num_test=0.2)(whole):
+        with pytest.raises(ValueError, match=r"ignore=\['y', 'train_mask'\] learns edge_label"):
+            Graph.from_pyg(part)
+        graph = Graph.from_pyg(part, ignore=["y", "train_mask"])
+        assert torch.equal(graph.edge_label_index, part.edge_label_index)
+        assert torch.equal(graph.y, part.edge_label)
+        nodes = Graph.from_pyg(part, ignore=["edge_label", "edge_label_index"])
+        assert torch.equal(nodes.y, whole.y) and nodes.edge_label_index is None
+    rated = Data(x=torch.eye(9), edge_index=edges, edge_label=torch.arange(9))
+    assert torch.equal(Graph.from_pyg(rated).edge_label_index, edges)
+    split = RandomLinkSplit(split_labels=True)(Data(x=torch.eye(9), edge_index=edges))[0]
+    with pytest.raises(ValueError, match=r"RandomLinkSplit\(split_labels=False\)"):
+        Graph.from_pyg(split)
+
+
+def test_numbers_of_numpy_are_in_the_default_dtype() -> None:
+    wide = torch.ones(1, dtype=torch.float64)
+    graph = Graph.from_pyg(data(x=torch.eye(2).double(), edge_attr=wide, edge_weight=wide))
+    found = {graph.x.dtype, graph.edge_attr.dtype, graph.edge_weight.dtype}  # type: ignore[union-attr]
+    assert found == {torch.float32}
 
 
 def test_what_is_ignored_is_left_out() -> None:

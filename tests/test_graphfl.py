@@ -172,7 +172,7 @@ def test_a_step_is_halved(batch_size: int | None) -> None:
 @pytest.mark.parametrize("num_train", [0, 1, 2])
 def test_few_training_nodes(num_train: int) -> None:
     """Of one training node there is no half: it queries the model as it is."""
-    data = own(train_mask=torch.arange(20) < num_train)
+    data = own(train_mask=torch.arange(20) < num_train, val_mask=None, test_mask=None)
     base, method = smooth(), graphfl(smooth(), adapt_lr=0.5)
     seen, context = first_step(method, data)
     assert int(context["support"]["train_mask"].values.sum()) == num_train // 2

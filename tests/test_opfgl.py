@@ -479,7 +479,11 @@ def test_impossible_sums_under_a_secure_sum_are_left_out_aloud() -> None:
 
 
 def test_a_class_that_nobody_has_twice_is_said() -> None:
-    alone = [own.replace(train_mask=torch.arange(own.num_nodes) == 0) for own in CLIENTS]
+    first = [torch.arange(own.num_nodes) == 0 for own in CLIENTS]
+    alone = [
+        own.replace(train_mask=mask, val_mask=None, test_mask=own.test_mask & ~mask)
+        for own, mask in zip(CLIENTS, first, strict=True)
+    ]
     with pytest.warns(UserWarning, match="Expected a client with two labelled nodes of a class"):
         fgl.run(method(expand=0), alone, num_rounds=1)
 

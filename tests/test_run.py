@@ -533,14 +533,14 @@ def test_numpy_seed_is_the_same_seed(tmp_path: Path) -> None:
 
 def test_evaluation_refuses_a_model_that_is_not_whole() -> None:
     graph = graphs()[0]
-    mask = torch.ones(graph.num_nodes, dtype=torch.bool)
-    net = model()
-    evaluate = fgl.evaluate_on(fedavg(net), graph.replace(val_mask=mask, test_mask=mask), [graph])
+    mask = torch.arange(graph.num_nodes) < 3
+    net, whole = model(), graph.replace(train_mask=None, val_mask=mask, test_mask=~mask)
+    evaluate = fgl.evaluate_on(fedavg(net), whole, [graph])
     part = {name: t for name, t in net.state_dict().items() if name != "convs.0.bias"}
     with pytest.raises(ValueError, match=r"missing \['convs.0.bias'\]"):
         evaluate({0: {"model": part}}, {})
     with pytest.raises(ValueError, match="Expected test_mask to have a node"):
-        fgl.evaluate_on(fedavg(net), graph.replace(val_mask=mask, test_mask=~mask), [graph])
+        fgl.evaluate_on(fedavg(net), whole.replace(test_mask=mask & ~mask), [graph])
 
 
 def test_training_after_evaluation_in_inference_mode() -> None:

@@ -208,6 +208,87 @@ def test_what_hetero_data_has_besides_is_refused_by_name() -> None:
         from_hetero(torch.eye(2))
 
 
+def test_labels_of_several_types_are_not_one_numbering() -> None:
+    one, many = torch.arange(4) % 2, torch.tensor([0, 1, 2, 3, 4])
+    both = {"author": one, "paper": many}
+    with pytest.raises(ValueError, match=r"y to be of one type .* got \['author', 'paper'\]"):
+        graph(y=both, train_mask=None)
+    assert graph(y=both, train_mask=None, num_classes=5).num_classes == 5
+    assert graph(y={k: v.float() for k, v in both.items()}, train_mask=None).num_classes is None
+    data = hetero()
+    data["author"].y, data["paper"].y = one, many
+    data["paper"].val_mask = many > 2
+    with pytest.raises(ValueError, match=r"y of one type .* targets=\['paper'\] reads"):
+        from_hetero(data)
+    for targets, classes in ((["paper"], 5), (["author"], 2), (["author", "paper"], 5)):
+        found = from_hetero(data, targets=targets)
+        assert found.num_classes == classes
+        papers, authors = found.train_mask[:5], found.train_mask[5:9]
+        assert bool(authors.any()) == ("author" in targets)
+        if "paper" in targets:
+            assert found.val_mask[:5].tolist() == (many > 2).tolist()
+            assert not (papers & found.val_mask[:5]).any()
+        else:
+            assert found.val_mask is None
+    for targets in (["conf"], "paper"):
+        with pytest.raises(ValueError, match=r"targets to be a list of \['paper', 'author'\]"):
+            from_hetero(data, targets=targets)
+    with pytest.raises(ValueError, match="Expected val_mask to be of .* but got 'paper'"):
+        graph(val_mask={"paper": many > 2})
+
+
+def asked() -> Any:
+    pyg = pytest.importorskip("torch_geometric.data")
+    data = pyg.HeteroData()
+    data["u"].x, data["m"].x = torch.rand(4, 2, dtype=torch.float64), torch.rand(5, 3)
+    data["u", "rates", "m"].edge_index = torch.tensor([[0, 1, 2, 3, 0], [4, 3, 2, 1, 0]])
+    data["u", "rates", "m"].edge_label = torch.tensor([3, 1, 2, 5, 4])
+    return data
+
+
+def test_labels_of_a_relation_are_pairs_to_learn_from() -> None:
+    data, of = asked(), ("u", "rates", "m")
+    found = from_hetero(data)
+    want = data[of].edge_index + torch.tensor([[0], [4]])
+    assert torch.equal(found.edge_label_index, want) and torch.equal(found.y, data[of].edge_label)
+    assert found.x.dtype == torch.float32
+    from torch_geometric.transforms import RandomLinkSplit, ToUndirected
+
+    split = RandomLinkSplit(0.2, 0.2, edge_types=of, rev_edge_types=("m", "rev_rates", "u"))
+    for part in split(ToUndirected()(data)):
+        found = from_hetero(part)
+        want = part[of].edge_label_index + torch.tensor([[0], [4]])
+        assert torch.equal(found.edge_label_index, want)
+        assert torch.equal(found.y, part[of].edge_label)
+        assert found.num_edges == 2 * part[of].edge_index.shape[1]
+    data["u"].y = torch.arange(4)
+    with pytest.raises(ValueError, match=r"ignore=\['y'\] learns edge_label"):
+        from_hetero(data)
+    assert from_hetero(data, ignore=["y"]).num_examples == 5
+    assert from_hetero(data, ignore=["edge_label", "edge_label_index"]).num_examples == 9
+    del data["u"].y
+    data["m", "by", "u"].edge_index, data["m", "by", "u"].edge_label = want[:, :0], want[0, :0]
+    with pytest.raises(ValueError, match=r"edge_label of one relation, .*'rates'.*'by'"):
+        from_hetero(data)
+    del data["m", "by", "u"].edge_label
+    data[of].edge_label_index = torch.tensor([[0, 1, 2, 3, 4], [0, 1, 2, 3, 4]])
+    with pytest.raises(ValueError, match=r"edge_label_index of .* to be in \[0, 4\), but got 4"):
+        from_hetero(data)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks:UserWarning")
+def test_adjacencies_and_ids_of_types() -> None:
+    from torch_geometric.transforms import ToSparseTensor
+
+    data, of = asked(), ("u", "rates", "m")
+    del data[of].edge_label
+    want = from_hetero(data)
+    data["u"].y, data["u"].train_idx = torch.arange(4), torch.tensor([2])
+    found = from_hetero(ToSparseTensor(layout=torch.sparse_csr)(data))
+    assert torch.equal(found.adj.to_dense(), want.adj.to_dense())
+    assert found.train_mask.nonzero().flatten().tolist() == [2]
+
+
 def same(one: Any, two: Any) -> bool:
     """Whether two `HeteroData` hold the same, floats to the bit."""
     assert one.node_types == two.node_types and one.edge_types == two.edge_types

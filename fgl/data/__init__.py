@@ -18,8 +18,10 @@ from .made_up import bibliography, ratings
 from .neighbour_sums import neighbour_sums
 from .partitions import (
     PROPORTIONS,
+    CutLoss,
     Skew,
     community_clients,
+    cut_loss,
     dirichlet_partition,
     gpfl_partition,
     ldg_partition,
@@ -61,6 +63,7 @@ from .typed_paths import metapaths
 
 __all__ = [
     "PROPORTIONS",
+    "CutLoss",
     "Damage",
     "EdgeSplit",
     "HiddenNodes",
@@ -73,6 +76,7 @@ __all__ = [
     "class_capped_split",
     "community_clients",
     "csbm",
+    "cut_loss",
     "damaged",
     "degree_features",
     "dirichlet_partition",

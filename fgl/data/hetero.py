@@ -10,27 +10,47 @@ import torch
 from torch import Tensor
 
 from ..graph import MASKS, Graph
-from ..graph.pyg import one_split
+from ..graph.checks import check_index
+from ..graph.pyg import (
+    ALL_IDS,
+    edges_of,
+    flat,
+    hint,
+    masks_of_ids,
+    narrowed,
+    one_split,
+    pairs_of,
+)
 from ..kinds import typed
 from ..sparse import SparseMatrix
 from .typed import Relation, typed_graph
 
-NODE_KEYS = ("x", "y", "num_nodes", *MASKS)
-EDGE_KEYS = ("edge_index", "edge_attr", "edge_time")
+NODE_KEYS = ("x", "y", "num_nodes", *MASKS, *ALL_IDS)
+PAIR_KEYS = ("edge_label", "edge_label_index")
+EDGE_KEYS = ("edge_index", "edge_attr", "edge_time", *PAIR_KEYS)
 
 
 @typed
 def from_hetero(
-    data: Any, *, both: bool = False, split: int | None = None, ignore: Collection[str] = ()
+    data: Any,
+    *,
+    both: bool = False,
+    split: int | None = None,
+    targets: Collection[str] | None = None,
+    ignore: Collection[str] = (),
 ) -> Graph:
     """PyG's `HeteroData` as one graph, see `typed_graph`.
 
     Args:
-        data: its node types may have `x`, `y` and masks, its edge types `edge_index`, `edge_attr`
-            and `edge_time`.
+        data: its node types may have `x`, `y` and masks, or ids such as ``train_idx`` for these;
+            its edge types `edge_index` or ``adj_t``, `edge_attr` and `edge_time`. One of them may
+            have ``edge_label``, as `RandomLinkSplit` leaves it: the examples are then the pairs of
+            its ``edge_label_index``, or else its edges.
         both: whether each relation gets a reverse.
         split: which one of masks ``[n, splits]``, from 0.
-        ignore: names of other fields, which are left out.
+        targets: types of nodes whose `y` and masks are read, where several have `y`; if more than
+            one is named, all count the same classes. Default all.
+        ignore: names of fields that are left out.
 
     Returns:
         The graph; types and relations have the numbers of their places in ``data.node_types`` and
@@ -38,7 +58,8 @@ def from_hetero(
 
     Raises:
         TypeError: if `data` has no types: see `fgl.Graph.from_pyg`.
-        ValueError: for a field that a typed graph has not, and as `typed_graph`.
+        ValueError: for a field that a typed graph has not, labels of several types or relations,
+            labels of nodes and of pairs, and as `typed_graph`.
 
     Example:
         >>> from torch_geometric.data import HeteroData  # doctest: +SKIP
@@ -49,30 +70,104 @@ def from_hetero(
         6
     """
     _check_types("data", data)
-    stored = data.to_dict()
-    given: dict[str, dict[Any, Any]] = {name: {} for name in (*NODE_KEYS, *EDGE_KEYS)}
-    for of, values in stored.items():
+    given = _fields(data, ignore)
+    for of, adj in given["adj_t"].items():
+        own = edges_of(adj)
+        given["edge_index"][of] = own["edge_index"]
+        if len(own) > 1:
+            given["edge_attr"][of] = own.get("edge_weight", own.get("edge_attr"))
+    nodes = {of: narrowed(given["x"].get(of, data[of].num_nodes)) for of in data.node_types}
+    for name in MASKS:
+        given[name] = {of: one_split(name, mask, split) for of, mask in given[name].items()}
+    for of in data.node_types:
+        masks, ids = ({n: given[n].get(of) for n in names} for names in (MASKS, ALL_IDS))
+        for name, mask in masks_of_ids(masks, ids, data[of].num_nodes).items():
+            given[name][of] = mask
+    labels = _of_targets(given, targets)
+    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in given["edge_attr"].items()}
+    attr = {of: narrowed(a) for of, a in attr.items()}
+    edges = {of: given["edge_index"][of] for of in data.edge_types}
+    times = given["edge_time"] or None
+    if not given["edge_label"]:
+        return typed_graph(
+            nodes, edges, both=both, edge_attr=attr or None, edge_time=times, **labels
+        )
+    if any(labels.values()):
+        of_nodes = [name for name, own in labels.items() if own]
+        raise ValueError(
+            f"Expected labels of nodes or of pairs, but got edge_label and {of_nodes}: "
+            f"ignore={of_nodes} learns edge_label, and ignore={[*PAIR_KEYS]} learns y"
+        )
+    graph = typed_graph(nodes, edges, both=both, edge_attr=attr or None, edge_time=times)
+    return graph.replace(**_pairs(data, given))
+
+
+def _fields(data: Any, ignore: Collection[str]) -> dict[str, dict[Any, Any]]:
+    """Each field by the types of nodes or edges that have it.
+
+    Raises:
+        ValueError: for one that has no place in a typed graph and is not ignored.
+    """
+    given: dict[str, dict[Any, Any]] = {n: {} for n in (*NODE_KEYS, *EDGE_KEYS, "adj_t")}
+    for of, values in data.to_dict().items():
         keys = NODE_KEYS if of in data.node_types else EDGE_KEYS if of in data.edge_types else ()
+        if keys is EDGE_KEYS and values.get("edge_index") is None:
+            keys = (*keys, "adj_t")
         left = [key for key, value in values.items() if value is not None and key not in keys]
         unread = [key for key in left if key not in ignore]
         if unread:
             where = "data itself" if of == "_global_store" else f"data[{of!r}]"
-            times = "times of edges are called edge_time; " if "time" in unread else ""
             raise ValueError(
-                f"Expected {where} to have {list(keys)}, but got {unread} besides: {times}leave "
-                f"them out by ignore={unread}"
+                f"Expected {where} to have {list(keys)}, but got {unread} besides: {hint(unread)}"
+                f"leave them out by ignore={unread}"
             )
         for key in keys:
             if values.get(key) is not None and key not in ignore:
                 given[key][of] = values[key]
+    return given
+
+
+def _of_targets(
+    given: dict[str, dict[Any, Any]], targets: Collection[str] | None
+) -> dict[str, Any]:
+    """Labels and masks of the types of nodes that are learned, for `typed_graph`."""
+    y = {of: flat(own) for of, own in given["y"].items()}
+    wrong = [name for name in targets or () if name not in y]
+    if isinstance(targets, str) or wrong:
+        raise ValueError(f"Expected targets to be a list of {list(y)}, but got {targets!r}")
+    several = [of for of, own in y.items() if own is not None and not own.is_floating_point()]
+    if targets is None and len(several) > 1:
+        raise ValueError(
+            "Expected y of one type of nodes, since the classes of two types are not one, but got "
+            f"y of {several}: targets={several[:1]} reads the first alone"
+        )
+    read = y if targets is None else {of: y[of] for of in targets}
+    labels: dict[str, Any] = {"y": read or None}
     for name in MASKS:
-        given[name] = {of: one_split(name, mask, split) for of, mask in given[name].items()}
-    given["y"] = {of: _flat(y) for of, y in given["y"].items()}
-    attr = {of: a[:, None] if a.dim() == 1 else a for of, a in given["edge_attr"].items()}
-    nodes = {of: given["x"].get(of, data[of].num_nodes) for of in data.node_types}
-    edges = {of: given["edge_index"][of] for of in data.edge_types}
-    others: Any = {name: given[name] or None for name in ("y", *MASKS, "edge_time")}
-    return typed_graph(nodes, edges, both=both, edge_attr=attr or None, **others)
+        labels[name] = {of: m for of, m in given[name].items() if not y or of in read} or None
+    if len([of for of in read if of in several]) > 1:
+        labels["num_classes"] = 1 + max(int(own.max()) for own in read.values() if own is not None)
+    return labels
+
+
+def _pairs(data: Any, given: dict[str, dict[Any, Any]]) -> dict[str, Any]:
+    """The pairs that one relation asks about, in the numbers of all nodes, and their answers."""
+    copies = {(end, f"rev_{name}", start) for start, name, end in given["edge_label"]}
+    relations = [of for of in given["edge_label"] if of not in copies]  # ToUndirected copies labels
+    if len(relations) > 1:
+        raise ValueError(
+            f"Expected edge_label of one relation, but got it of {relations}: "
+            f"del data[{relations[1]}].edge_label, and its edge_label_index, leaves one out"
+        )
+    of = relations[0]
+    labels, edges = given["edge_label"][of], given["edge_index"][of]
+    pairs = pairs_of(labels, given["edge_label_index"].get(of), edges)
+    sizes = [data[name].num_nodes for name in data.node_types]
+    start = dict(zip(data.node_types, [0, *accumulate(sizes)], strict=False))
+    shift = pairs.new_tensor([[start[of[0]]], [start[of[2]]]])
+    for row, name in zip(pairs, (of[0], of[2]), strict=True):
+        check_index(f"edge_label_index of {of}", row, (None,), data[name].num_nodes)
+    return {"edge_label_index": pairs + shift, "y": flat(labels)}
 
 
 @typed
@@ -189,7 +284,3 @@ def _check_ends(relation: Relation, types: Tensor, node_types: Sequence[str]) ->
     wanted = [node_types.index(name) for name in (relation[0], relation[2])]
     if (types != types.new_tensor(wanted)[:, None]).any():
         raise ValueError(f"Expected edges of {relation} to join these types, but got others")
-
-
-def _flat(y: Tensor) -> Tensor:
-    return y.squeeze(1) if y.dim() == 2 and y.shape[1] == 1 else y

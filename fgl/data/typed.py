@@ -45,9 +45,11 @@ def typed_graph(
         both: whether each relation has a reverse, another relation with the same features and
             times; these come after all others, in their order.
         y: type to labels or numbers of its nodes, of one dtype. Other types have label 0, or NaN.
-        num_classes: default the largest label plus one.
-        train_mask, val_mask, test_mask: type to bool ``[n_t]``; nodes of other types are in none.
-            Without a training mask all nodes of a type in `y` train.
+        num_classes: default the largest label plus one; needed where several types have labels, to
+            say that all count the same classes.
+        train_mask, val_mask, test_mask: type to bool ``[n_t]``, of types in `y` where that is
+            given; nodes of other types are in none.
+            Without a training mask all other nodes of a type in `y` train.
         edge_attr: relation to ``[E_r, d_r]``; other relations have zeros.
         edge_time: relation to ``[E_r]``, for all relations or none.
 
@@ -55,7 +57,8 @@ def typed_graph(
         The graph, x a `SparseMatrix`.
 
     Raises:
-        ValueError: for a type or relation that is not there, or a value that does not fit.
+        ValueError: for a type or relation that is not there, a value that does not fit, or labels
+            of several types without `num_classes`.
         TypeError: for values of a wrong type.
 
     Example:
@@ -92,11 +95,15 @@ def typed_graph(
     empty = torch.zeros(2, 0, dtype=torch.int64)
     masks: dict[str, Any] = {"train_mask": train_mask, "val_mask": val_mask, "test_mask": test_mask}
     if y is not None and train_mask is None:
-        masks["train_mask"] = {
-            name: torch.ones(len(own), dtype=torch.bool) for name, own in y.items()
-        }
+        masks["train_mask"] = {name: _others(name, own, masks) for name, own in y.items()}
     for name, value in {"y": y, **masks}.items():
-        _check_names(name, value, types)
+        _check_names(name, value, types if y is None or name == "y" else y)
+    labelled = [name for name, own in (y or {}).items() if not own.is_floating_point()]
+    if len(labelled) > 1 and num_classes is None:
+        raise ValueError(
+            "Expected y to be of one type of nodes, since the classes of two types are not one, "
+            f"but got {labelled}: leave out the others, or give num_classes if all count the same"
+        )
     of_nodes: dict[str, Any] = {n: _of_nodes(n, v, sizes) for n, v in {"y": y, **masks}.items()}
     return Graph(
         _block_diagonal(list(blocks.values())),
@@ -164,6 +171,16 @@ def _block_diagonal(blocks: Sequence[SparseMatrix]) -> SparseMatrix:
     col = torch.cat([b.pattern.col + c for b, c in zip(blocks, cols, strict=False)])
     values = torch.cat([block.values for block in blocks])
     return SparseMatrix.from_entries(row, col, (rows[-1], cols[-1]), values)
+
+
+def _others(name: str, y: Tensor, masks: Mapping[str, Mapping[str, Tensor] | None]) -> Tensor:
+    """The nodes of a type that are in none of its masks."""
+    others = torch.ones(len(y), dtype=torch.bool)
+    for mask in masks.values():
+        own = (mask or {}).get(name)
+        if own is not None and own.dtype == torch.bool and len(own) == len(y):
+            others &= ~own
+    return others
 
 
 def _ends(

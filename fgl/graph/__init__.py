@@ -17,12 +17,20 @@ from ..sparse.pattern import outside
 from . import collection
 from .append import appended
 from .checks import MASKS as MASKS
-from .checks import check_batch, check_features, check_index, check_mask
+from .checks import check_batch, check_features, check_index, check_mask, check_roles
 from .facts import Facts
 from .fields import EDGE_FIELDS as EDGE_FIELDS
 from .fields import EXAMPLE_FIELDS as EXAMPLE_FIELDS
 from .fields import NODE_FIELDS as NODE_FIELDS
-from .fields import check_edge_field, check_pair_type, check_y, inside, present, taken
+from .fields import (
+    check_edge_field,
+    check_pair_type,
+    check_y,
+    counted_classes,
+    inside,
+    present,
+    taken,
+)
 from .pyg import fields_of, pyg_fields
 from .reading import Reading
 
@@ -41,7 +49,8 @@ class Graph(Facts):
         y: labels, int64 ``[num_examples]`` in ``[0, num_classes)``; or numbers, float
             ``[num_examples]`` or ``[num_examples, t]``, NaN where nobody knows it: see
             `fgl.targets`.
-        num_classes: number of classes; by default the largest label plus one.
+        num_classes: number of classes; by default the largest label plus one, with a warning if
+            labels below it do not occur.
         train_mask, val_mask, test_mask: bool ``[num_examples]``.
         node_id: int64 ``[num_nodes]``, the nodes' ids in the graph this one was cut from.
         edge_weight: float ``[num_edges]``.
@@ -108,15 +117,18 @@ class Graph(Facts):
                 raise ValueError("Expected edge_label_index or batch, but got both")
         if self.edge_label_type is not None:
             check_pair_type(self.edge_label_type, self.edge_label_index)
-        for name, mask in present(self, MASKS).items():
+        masks = present(self, MASKS)
+        for name, mask in masks.items():
             check_mask(name, mask, self.num_examples)
+            object.__setattr__(self, name, mask.contiguous())  # a column of masks of many splits
+        check_roles(masks)
         if self.num_classes is not None:
             check_count(num_classes=self.num_classes)
         if self.y is None:
             return
         check_y(self.y, self.num_examples, self.num_classes)
         if self.num_classes is None and self.y.numel() and not self.y.is_floating_point():
-            object.__setattr__(self, "num_classes", int(self.y.max()) + 1)
+            object.__setattr__(self, "num_classes", counted_classes(self.y))
 
     @cached_property
     def pool(self) -> SparseMatrix:
@@ -334,14 +346,15 @@ class Graph(Facts):
         Args:
             data: with fields of the names that a `Graph` has. ``y [n, 1]`` becomes ``[n]``,
                 ``edge_attr [E]`` becomes ``[E, 1]``, and ``edge_label`` is `y` of the pairs in
-                ``edge_label_index``.
+                ``edge_label_index``, or else of the edges. ``adj_t`` is read as edges,
+                ``train_idx`` and the like as masks, and features in float64 as the default dtype.
             split: which one of masks ``[n, splits]``, from 0.
             ignore: names of fields that are left out.
 
         Raises:
             TypeError: for types of nodes or edges in dicts, as `HeteroData` has.
             ValueError: if a field has no place in a `Graph` and is not ignored, `x` is missing,
-                masks hold several splits, or as for a `Graph`.
+                masks hold several splits, labels are of nodes and of pairs, or as for a `Graph`.
 
         Example:
             >>> from types import SimpleNamespace

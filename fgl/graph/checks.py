@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -29,13 +30,23 @@ def check_features(x: Any) -> None:
     if values is None:
         return
     if not values.is_floating_point():
-        raise TypeError(
-            f"Expected x to be floating point, but got {values.dtype}: call .float(), and .long() "
-            "where a model embeds it"
-        )
+        how = "call .float(), and .long() where a model embeds it"
+        if values.is_complex():
+            how = "torch.view_as_real(x).flatten(1) has the real and imaginary parts as columns"
+        raise TypeError(f"Expected x to be floating point, but got {values.dtype}: {how}")
+    check_constant("x", values)
     bad = sum(int((~torch.isfinite(part)).sum()) for part in values.split(ROWS))
     if bad:
         raise ValueError(f"Expected x to be finite, but got {bad} NaN or infinite values")
+
+
+def check_constant(name: str, value: Tensor) -> None:
+    """Raise if a value requires a gradient: a second step would find its graph freed."""
+    if value.requires_grad:
+        raise ValueError(
+            f"Expected {name} to require no gradient, since only models are trained, "
+            f"but got one that does: {name}.detach()"
+        )
 
 
 def check_index(
@@ -72,6 +83,19 @@ def check_mask(name: str, mask: Any, num_nodes: int) -> None:
         got = mask.dtype if isinstance(mask, Tensor) else type(mask).__name__
         raise TypeError(f"Expected {name} to be a bool tensor, but got {got}")
     check_length(num_nodes, **{name: mask})
+
+
+def check_roles(masks: dict[str, Tensor]) -> None:
+    """Raise if an example has two roles, such as one that is trained and tested on."""
+    pairs = list(combinations(masks.items(), 2))
+    counts = [(one & two).sum() for (_, one), (_, two) in pairs]
+    shared = torch.stack(counts).tolist() if counts else []
+    for ((one, _), (two, _)), count in zip(pairs, shared, strict=True):
+        if count:
+            raise ValueError(
+                f"Expected an example to be in one mask, but got {count} in both {one} and {two}: "
+                f"{two} & ~{one} has the others"
+            )
 
 
 def check_batch(batch: Any, edge_index: Tensor, num_nodes: int) -> None:

@@ -5,6 +5,8 @@ Whatever cuts, joins or stacks graphs goes through these names, so that no field
 
 from __future__ import annotations
 
+import copy
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +14,12 @@ import torch
 from torch import Tensor
 
 from ..checks import check_length
-from .checks import MASKS, check_index
+from .checks import MASKS, check_constant, check_index
 
+FLOATS = (
+    "several answers are y.float() with target=fgl.targets.ANSWERS, and several numbers y.float() "
+    "with fgl.targets.REGRESSION"
+)
 NODE_FIELDS = ("node_id", "node_type")  # beside the features
 EDGE_FIELDS = ("edge_weight", "edge_attr", "edge_type", "edge_time")
 EXAMPLE_FIELDS = ("y", "edge_label_type", *MASKS)
@@ -49,6 +55,25 @@ def inside(pairs: Tensor, position: Tensor) -> Tensor:
     return (has[pairs[0]] & has[pairs[1]]).nonzero().squeeze(1)
 
 
+def learned(graph: Any, **values: Tensor) -> Any:
+    """The graph with features or weights that a gradient is taken to, which no client's graph has.
+
+    Args:
+        graph: made of the same values without a gradient, which checks them.
+        values: the fields.
+
+    Example:
+        >>> x = torch.eye(2, requires_grad=True)
+        >>> learned(fgl.Graph(x.detach(), torch.tensor([[0], [1]])), x=x).x.requires_grad
+        True
+    """
+    other = copy.copy(graph)
+    for name in ("adj", *DERIVED):
+        other.__dict__.pop(name, None)
+    other.__dict__.update(values)
+    return other
+
+
 def check_edge_field(name: str, value: Any, num_edges: int) -> None:
     """Raise unless a field of the edges has one finite number, type or row for each of them."""
     if name == "edge_type":
@@ -65,6 +90,7 @@ def check_edge_field(name: str, value: Any, num_edges: int) -> None:
     elif value.dim() != 2 or value.shape[0] != num_edges:
         got = list(value.shape)
         raise ValueError(f"Expected edge_attr to have shape [{num_edges}, *], but got {got}")
+    check_constant(name, value)
     if not torch.isfinite(value).all():
         raise ValueError(f"Expected {name} to be finite, but got NaN or infinite values")
 
@@ -82,8 +108,17 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
     A number may be NaN: nobody knows it.
     """
     if not isinstance(y, Tensor) or not y.is_floating_point():
+        if isinstance(y, Tensor) and y.dim() == 2 and not y.is_complex():
+            one = "y.squeeze(1)" if y.shape[1] == 1 else FLOATS
+            raise ValueError(
+                f"Expected y to have shape [{num_examples}], but got {list(y.shape)} of {y.dtype}: "
+                f"{one}"
+            )
         if isinstance(y, Tensor) and y.dtype != torch.int64:
-            raise TypeError(f"Expected y to be an int64 tensor, but got {y.dtype}: call .long()")
+            raise TypeError(
+                f"Expected y to be an int64 tensor, but got {y.dtype}: call .long() for classes, "
+                "or .float() for numbers and for answers (target=fgl.targets.ANSWERS)"
+            )
         hint = ": give who has no label any, and keep it out of the masks"
         check_index("y", y, (num_examples,), num_classes, hint)
         return
@@ -92,9 +127,29 @@ def check_y(y: Any, num_examples: int, num_classes: int | None) -> None:
             f"Expected y to have shape [{num_examples}] or [{num_examples}, *], "
             f"but got {list(y.shape)}"
         )
+    check_constant("y", y)
     if y.isinf().any():
         raise ValueError("Expected y to be finite, or NaN where it is unknown, but got infinity")
     if num_classes is not None:
         raise ValueError(
             f"Expected num_classes to be left out beside y of {y.dtype}, but got {num_classes}"
         )
+
+
+def counted_classes(y: Tensor) -> int:
+    """The largest label plus one; a warning says how many of the labels below it do not occur.
+
+    Example:
+        >>> counted_classes(torch.tensor([0, 2, 1]))
+        3
+    """
+    used = y.unique()
+    count = int(used[-1]) + 1
+    if count > used.numel():
+        warnings.warn(
+            f"Labels are 0 to {count - 1}, but only {used.numel()} of these {count} occur: "
+            f"num_classes={count} says that all are classes, and "
+            "y.unique(return_inverse=True)[1] numbers those that occur from 0",
+            stacklevel=4,
+        )
+    return count

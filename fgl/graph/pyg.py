@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..sparse import SparseMatrix
-from .checks import MASKS
+from .checks import MASKS, check_index
 from .fields import EDGE_FIELDS, NODE_FIELDS
 
 PAIR_FIELDS = ("edge_label_index", "edge_label_type")
 READ = ("x", "edge_index", *EDGE_FIELDS, *NODE_FIELDS, *PAIR_FIELDS, "batch", "y", *MASKS)
 DERIVED = ("ptr", "num_nodes", "num_classes", "edge_label")
+IDS = {  # names of the examples' ids, which become masks
+    "train_mask": ("train_idx", "train_index"),
+    "val_mask": ("val_idx", "valid_idx", "val_index", "valid_index"),
+    "test_mask": ("test_idx", "test_index"),
+}
+ALL_IDS = tuple(name for names in IDS.values() for name in names)
 
 
 def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str, Any]:
@@ -30,15 +37,21 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
         )
     _check_all_read(data, ignore)
     given = {name: getattr(data, name, None) for name in READ if name not in ignore}
+    if given.get("edge_index") is None and getattr(data, "adj_t", None) is not None:
+        given |= edges_of(data.adj_t)
     if given["x"] is None:
         raise ValueError(
             "Expected data.x to be the features of nodes, but got None: give every node a 1, "
             "data.x = torch.ones(data.num_nodes, 1), and count neighbours by "
             "fgl.data.degree_features if you like"
         )
-    given["y"] = _answers(data, given)
+    given |= _answers(data, given, ignore)
     for name in MASKS:
-        given[name] = one_split(name, given[name], split)
+        given[name] = one_split(name, given.get(name), split)
+    for name in ("x", "edge_attr", "edge_weight"):
+        given[name] = narrowed(given.get(name))
+    read = {name: getattr(data, name, None) for name in ALL_IDS if name not in ignore}
+    given |= masks_of_ids(given, read, _num_examples(given))
     attr = given.get("edge_attr")
     if attr is not None and attr.dim() == 1:
         given["edge_attr"] = attr[:, None]
@@ -55,11 +68,18 @@ def fields_of(data: Any, split: int | None, ignore: Collection[str]) -> dict[str
     return {**given, "num_classes": None if numbers else getattr(data, "num_classes", None)}
 
 
+def _num_examples(given: Mapping[str, Any]) -> int:
+    if given.get("edge_label_index") is not None:
+        return int(given["edge_label_index"].shape[-1])
+    return len(given["x"] if given["y"] is None else given["y"])
+
+
 def _check_all_read(data: Any, ignore: Collection[str]) -> None:
     """Raise if something would be lost."""
     keys = getattr(data, "keys", None)
     stored = [str(key) for key in keys()] if callable(keys) else []
-    readable = {*READ, *DERIVED, *ignore}
+    readable = {*READ, *DERIVED, *ALL_IDS, *ignore}
+    readable |= {"adj_t"} if getattr(data, "edge_index", None) is None else set()
     unread = [
         key
         for key in sorted(stored)
@@ -72,26 +92,113 @@ def _check_all_read(data: Any, ignore: Collection[str]) -> None:
             "edge_attr=data.msg)"
         )
     if unread:
-        times = "times of edges are called edge_time; " if {"time", "t"} & set(unread) else ""
         raise ValueError(
-            f"Expected data to have fields that a Graph has, but got {unread} besides: {times}see "
-            f"fgl.Graph for their names, or leave them out by ignore={unread}"
+            f"Expected data to have fields that a Graph has, but got {unread} besides: "
+            f"{hint(unread)}see fgl.Graph for their names, or leave them out by ignore={unread}"
         )
 
 
-def _answers(data: Any, given: dict[str, Any]) -> Tensor | None:
+def hint(unread: Collection[str]) -> str:
+    """The way to read some fields that a `Graph` has under other names."""
+    if {"time", "t"} & {*unread}:
+        return "times of edges are called edge_time; "
+    if {"pos_edge_label_index", "pos_edge_label"} & {*unread}:
+        return "RandomLinkSplit(split_labels=False) makes edge_label of both; "
+    if {"src_index", "dst_pos_index"} & {*unread}:
+        return "RandomLinkSplit(neg_sampling='binary') makes edge_label of triplets; "
+    return ""
+
+
+def _answers(data: Any, given: dict[str, Any], ignore: Collection[str]) -> dict[str, Any]:
     """Labels ``[n]`` or numbers; labels of pairs of nodes are called ``edge_label`` in PyG."""
-    y: Tensor | None = given.get("y")
-    of_pairs = getattr(data, "edge_label", None)
-    if of_pairs is not None and y is not None:
+    labels = None if "edge_label" in ignore else getattr(data, "edge_label", None)
+    if labels is None:
+        return {"y": flat(given.get("y"))}
+    pairs = pairs_of(labels, given.get("edge_label_index"), given.get("edge_index"))
+    of_nodes = ["y"] if given.get("y") is not None else []
+    of_nodes += [n for n in MASKS if given.get(n) is not None and len(given[n]) != len(labels)]
+    if of_nodes:
         raise ValueError(
-            "Expected data to have y or edge_label, but got both: delete data.y, the nodes' "
-            "labels, to learn edge_label, or edge_label and edge_label_index to learn y"
+            f"Expected data to have y or edge_label, but got both edge_label and {of_nodes}, the "
+            f"nodes': ignore={of_nodes} learns edge_label, and "
+            "ignore=['edge_label', 'edge_label_index'] learns y"
         )
-    if of_pairs is not None and given.get("edge_label_index") is None:
-        raise ValueError("Expected edge_label_index beside edge_label, but got none")
-    y = of_pairs if y is None else y
+    return {"y": flat(labels), "edge_label_index": pairs}
+
+
+def pairs_of(labels: Tensor, pairs: Tensor | None, edge_index: Tensor | None) -> Tensor:
+    """The pairs of nodes that ``edge_label`` is of: `edge_label_index`, or else the edges."""
+    pairs = edge_index if pairs is None else pairs
+    if pairs is None or pairs.shape[1] != len(labels):
+        got = "none" if pairs is None else f"{pairs.shape[1]} edges"
+        raise ValueError(
+            f"Expected edge_label_index beside edge_label, or an edge for each of {len(labels)} "
+            f"labels, but got {got}"
+        )
+    return pairs
+
+
+def flat(y: Tensor | None) -> Tensor | None:
+    """Labels ``[n, 1]`` as ``[n]``."""
     return y.squeeze(1) if y is not None and y.dim() == 2 and y.shape[1] == 1 else y
+
+
+def narrowed(value: Any) -> Any:
+    """Numbers in float64, as NumPy makes them, in the default dtype, which models have."""
+    if isinstance(value, Tensor) and value.dtype == torch.float64:
+        return value.to(torch.get_default_dtype())
+    return value
+
+
+def edges_of(adj_t: Any) -> dict[str, Tensor]:
+    """The edges in ``adj_t``, as `ToSparseTensor` leaves them: its rows are targets.
+
+    Its numbers are `edge_weight`, or `edge_attr` where each edge has several; ones are none.
+
+    Raises:
+        TypeError: if it is neither a sparse tensor of torch nor one of torch-sparse.
+    """
+    if isinstance(adj_t, Tensor) and adj_t.layout != torch.strided:
+        coo = adj_t.to_sparse_coo().coalesce()
+        (target, source), value = coo.indices(), coo.values()
+    elif callable(getattr(adj_t, "coo", None)):
+        target, source, value = adj_t.coo()
+    else:
+        raise TypeError(
+            f"Expected data.adj_t to be a sparse tensor, but got {type(adj_t).__name__}: "
+            "data.edge_index = adj_t.t().nonzero().t()"
+        )
+    edges = {"edge_index": torch.stack([source, target])}
+    if value is None or (value == 1).all():
+        return edges
+    return {**edges, "edge_weight" if value.dim() == 1 else "edge_attr": value}
+
+
+def masks_of_ids(
+    masks: Mapping[str, Any], ids: Mapping[str, Any], num_examples: int
+) -> dict[str, Tensor]:
+    """Masks from the ids of the examples that train, validate and test.
+
+    Raises:
+        ValueError: for ids beside a mask, or outside ``[0, num_examples)``.
+    """
+    made = {}
+    for mask, names in IDS.items():
+        for name in names:
+            own = ids.get(name)
+            if own is None:
+                continue
+            if masks.get(mask) is not None or mask in made:
+                raise ValueError(
+                    f"Expected {mask} or {name}, but got both: ignore=[{name!r}] reads {mask}"
+                )
+            if isinstance(own, Tensor) and own.dtype == torch.bool:
+                made[mask] = own
+                continue
+            check_index(name, own, (None,), num_examples)
+            made[mask] = torch.zeros(num_examples, dtype=torch.bool, device=own.device)
+            made[mask][own] = True
+    return made
 
 
 def one_split(name: str, mask: Tensor | None, split: int | None) -> Tensor | None:

@@ -31,6 +31,7 @@ from ..federation import (
     trainable,
 )
 from ..graph import Graph
+from ..graph.fields import learned
 from ..nn import PairWeights
 from .own_models import drawn
 
@@ -314,7 +315,10 @@ def first_edges(num_features: int, width: int) -> PairWeights:
 def whole_graph(x: Tensor, y: Tensor, adjacency: Tensor, num_classes: int | None) -> Graph:
     """A graph whose nodes are all joined, with these weights."""
     pairs = (~torch.eye(len(y), dtype=torch.bool, device=x.device)).nonzero().T
-    return Graph(x, pairs, y=y, num_classes=num_classes, edge_weight=adjacency[pairs[0], pairs[1]])
+    weight = adjacency[pairs[0], pairs[1]]
+    checked = Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight.detach())
+    graph: Graph = learned(checked, x=x, edge_weight=weight)
+    return graph
 
 
 def side_by_side(kept: Any, num_classes: int | None = None) -> Graph:
@@ -325,4 +329,7 @@ def side_by_side(kept: Any, num_classes: int | None = None) -> Graph:
     pairs = torch.block_diag(*[torch.ones_like(kept["adjacency"][k]) for k in order])
     pairs = pairs.fill_diagonal_(0).nonzero().T
     weight = adjacency[pairs[0], pairs[1]]
-    return Graph(x, pairs, y=y, num_classes=num_classes, edge_weight=weight)
+    graph: Graph = learned(
+        Graph(x.detach(), pairs, y=y, num_classes=num_classes, edge_weight=weight), x=x
+    )
+    return graph

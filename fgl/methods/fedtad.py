@@ -30,6 +30,7 @@ from ..federation import (
     trainable,
 )
 from ..graph import Graph
+from ..graph.fields import learned
 from ..kinds import typed
 from ..nn import NodeGenerator
 from ..properties import walk_returns
@@ -286,7 +287,8 @@ def joined(x: Tensor, neighbours: int) -> Graph:
     near = (unit @ unit.t()).topk(neighbours, dim=1).indices
     edges = torch.zeros(len(x), len(x), dtype=torch.bool, device=x.device).scatter(1, near, True)
     edges = (edges | edges.t()).fill_diagonal_(False)  # a network adds its own loops
-    return Graph(x, edges.nonzero().t())
+    graph: Graph = learned(Graph(x.detach(), edges.nonzero().t()), x=x)
+    return graph
 
 
 def distance(student: Tensor, taught: Tensor, weight: Tensor) -> Tensor:

@@ -37,6 +37,7 @@ from ..graph import Graph
 from ..losses.weighted_mean import weighted_mean
 from ..nn import outputs
 from ..sparse import widened
+from ..sparse.matrix import check_degrees
 from .local import with_own
 from .surrogate import (
     Condensation,
@@ -294,6 +295,7 @@ def propagated_labels(graph: Graph, *, steps: int, share: float) -> Tensor:
     """
     first = known_labels(graph)
     adj = graph.adj.astype(first.dtype)
+    check_degrees(adj.value)
     degree = adj @ torch.ones_like(first[:, :1])
     scale = torch.where(degree > 0, degree, 1) ** -0.5
     labels = first

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch._C import _functorch as functorch
 
 from .gather import gather_rows
 from .pattern import Pattern, outside, pointers, row_major
@@ -150,15 +151,20 @@ class SparseMatrix:
         """``D^-1/2 (A + I) D^-1/2`` (Kipf & Welling 2017), D the row sums of ``A + I``.
 
         Made once, unless the values are being trained.
+
+        Raises:
+            ValueError: for a negative value, with which a degree has no square root. On a GPU, and
+                inside a transform, a row of negative degree is NaN instead, so that nothing waits.
         """
         return self._once("gcn_norm", self._normalised)
 
     def _normalised(self) -> SparseMatrix:
+        check_degrees(self.value)
         matrix = self.with_self_loops
         pattern = matrix.pattern
         value = matrix.values
         degree = row_sum(pattern, value)
-        scale = torch.where(degree > 0, degree, torch.inf).rsqrt()
+        scale = torch.where(degree == 0, torch.inf, degree).rsqrt()
         scaled = value * gather_rows(scale, pattern.row) * gather_rows(scale, pattern.col)
         return SparseMatrix(pattern, scaled)
 
@@ -315,6 +321,23 @@ class SparseMatrix:
 
     def __repr__(self) -> str:
         return f"SparseMatrix(shape={self.shape}, nnz={self.nnz}, dtype={self.dtype})"
+
+
+def check_degrees(value: Tensor | None) -> None:
+    """Raise a ValueError for negative weights of edges where a degree is divided by."""
+    if (
+        value is None
+        or value.is_cuda
+        or value.is_meta
+        or functorch.is_functorch_wrapped_tensor(value)
+    ):
+        return
+    if (value < 0).any():
+        raise ValueError(
+            "Expected edge_weight to be at least 0 where degrees are normalised, but got "
+            f"{float(value.min())}: edge_weight.abs(), or edge_attr=edge_weight[:, None] for a "
+            "model that reads signs"
+        )
 
 
 def rows_of(x: Tensor | SparseMatrix, index: Tensor) -> Any:

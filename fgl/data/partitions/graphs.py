@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,7 +23,7 @@ def partition_graph(
 ) -> list[Graph]:
     """The clients' graphs: induced subgraphs, each with `node_id`, or graphs of a collection.
 
-    Edges between clients are lost; parts may overlap.
+    Edges and pairs between clients are lost; parts may overlap. `cut_loss` counts them.
 
     Args:
         graph: the whole graph, or a collection.
@@ -33,6 +35,10 @@ def partition_graph(
     Returns:
         One graph per part, its nodes in the order of the part.
 
+    Warns:
+        UserWarning: if no client holds more than half of the edges, or of the pairs of
+            `edge_label_index`, between nodes that clients have.
+
     Example:
         >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
         >>> clients = fgl.data.partition_graph(graph, [torch.tensor([1, 2]), torch.tensor([0])])
@@ -41,17 +47,102 @@ def partition_graph(
     """
     if graph.batch is not None:
         return _stored((graph.select(part) for part in parts), folder)
+    held = _held(graph, parts)
+    cuts = (graph.subgraph(part, own) for part, own in zip(parts, held, strict=True))
+    graphs = _stored(cuts, folder)
+    _warn(_counts(graph, parts, held))
+    return graphs
+
+
+class CutLoss(NamedTuple):
+    """Edges and pairs between nodes that clients have, and how many of them no client holds.
+
+    Example:
+        >>> CutLoss(edges=4, lost_edges=1, pairs=0, lost_pairs=0).lost_edges
+        1
+    """
+
+    edges: int
+    lost_edges: int
+    pairs: int
+    lost_pairs: int
+
+
+@takes_graph
+def cut_loss(graph: Graph, parts: Sequence[Tensor]) -> CutLoss:
+    """The number of edges, and of pairs of `edge_label_index`, that a partition loses.
+
+    An edge is lost if clients have both of its ends, but no client has the two.
+
+    Args:
+        graph: the whole graph.
+        parts: int64 node ids, one tensor per client; they may overlap.
+
+    Returns:
+        All edges and pairs between nodes of clients, and the lost ones among them.
+
+    Raises:
+        ValueError: for a collection, whose graphs stay whole, and for an id that is no node.
+
+    Example:
+        >>> graph = fgl.Graph(torch.ones(3, 1), torch.tensor([[0, 1], [1, 2]]))
+        >>> cut_loss(graph, [torch.tensor([0, 1]), torch.tensor([2])])
+        CutLoss(edges=2, lost_edges=1, pairs=0, lost_pairs=0)
+    """
+    if graph.batch is not None:
+        raise ValueError("Expected a graph without batch, since no graph is cut, but got one")
+    return _counts(graph, parts, _held(graph, parts))
+
+
+def _held(graph: Graph, parts: Sequence[Tensor]) -> list[Tensor]:
+    """Ids of the edges that each client holds."""
     owner = torch.full((graph.num_nodes,), -1, dtype=torch.int32, device=graph.device)
     for client, part in enumerate(parts):
         check_index("nodes", part, (None,), graph.num_nodes)
         owner[part] = client
     if int((owner >= 0).sum()) != sum(part.numel() for part in parts):  # they overlap
-        cuts = (graph.subgraph(part) for part in parts)
-    else:
-        edges, size = _edges_inside(graph.edge_index, owner, len(parts))
-        inside = edges.split(size.tolist())
-        cuts = (graph.subgraph(part, own) for part, own in zip(parts, inside, strict=True))
-    return _stored(cuts, folder)
+        masks = (_inside(graph.edge_index, part, graph.num_nodes) for part in parts)
+        return [mask.nonzero().squeeze(1) for mask in masks]
+    edges, size = _edges_inside(graph.edge_index, owner, len(parts))
+    return list(edges.split(size.tolist()))
+
+
+def _inside(pairs: Tensor, part: Tensor, num_nodes: int) -> Tensor:
+    """The pairs whose two ends are in a part, bool."""
+    own = torch.zeros(num_nodes, dtype=torch.bool, device=pairs.device)
+    own[part] = True
+    return own[pairs[0]] & own[pairs[1]]
+
+
+def _counts(graph: Graph, parts: Sequence[Tensor], held: Sequence[Tensor]) -> CutLoss:
+    asked, n = graph.edge_label_index, graph.num_nodes
+    answered = [] if asked is None else [_inside(asked, part, n) for part in parts]
+    anybody = torch.cat([*parts]) if parts else graph.edge_index[0, :0]
+    counts = []
+    for pairs, each in ((graph.edge_index, held), (asked, answered)):
+        if pairs is None:
+            counts += [0, 0]
+            continue
+        seen = torch.zeros(pairs.shape[1], dtype=torch.bool, device=graph.device)
+        for own in each:
+            seen[own] = True
+        whole = int(_inside(pairs, anybody, n).sum())
+        counts += [whole, whole - int(seen.sum())]
+    return CutLoss(*counts)
+
+
+def _warn(counts: CutLoss) -> None:
+    lost = [
+        f"{gone:,} of {whole:,} {what}"
+        for what, whole, gone in (("edges", *counts[:2]), ("pairs to answer", *counts[2:]))
+        if 2 * gone > whole
+    ]
+    if lost:
+        warnings.warn(
+            f"The cut loses {' and '.join(lost)}, whose ends are of two clients: cut_loss(graph, "
+            "parts) counts them, and louvain_partition and metis_partition cut fewer",
+            stacklevel=4,
+        )
 
 
 def _stored(graphs: Iterable[Graph], folder: str | os.PathLike[str] | None) -> list[Graph]:

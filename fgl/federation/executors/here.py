@@ -137,9 +137,11 @@ class Here:
             dtypes = {p.dtype for p in own.parameters() if p.is_floating_point()}
             if dtypes and graph.x.dtype not in dtypes:
                 wanted = " or ".join(sorted(map(str, dtypes)))
+                cast = "astype" if hasattr(graph.x, "astype") else "to"
+                narrow = f"graph.x.{cast}({min(map(str, dtypes))})"
                 raise TypeError(
-                    f"Expected client {client}'s features to be {wanted} as the model, "
-                    f"but got {graph.x.dtype}"
+                    f"Expected client {client}'s features to be {wanted} as the model, but got "
+                    f"{graph.x.dtype}: graph.replace(x={narrow}), or model.to({graph.x.dtype})"
                 )
 
     def evaluate(self, method: Method) -> Evaluate | None:
