@@ -137,8 +137,8 @@ def fingerprints(graph: Graph) -> Tensor:
     salt = torch.randint(top, (graph.num_features,), generator=generator).to(graph.device)
     node = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
     if isinstance(graph.x, SparseMatrix):
-        row, column = graph.x.pattern.row, graph.x.pattern.col
-        node.index_add_(0, row, _mixed(_bits(graph.x.values) ^ salt[column]))
+        pattern = graph.x.pattern
+        node.index_add_(0, pattern.row, _mixed(_bits(graph.x.values) ^ salt[pattern.col]))
     else:
         for column in range(graph.num_features):  # not all at once: the features may be large
             node += _mixed(_bits(graph.x[:, column].to(graph.device)) ^ salt[column])
@@ -155,7 +155,6 @@ def _bits(values: Tensor) -> Tensor:
 
 def _mixed(numbers: Tensor) -> Tensor:
     """Numbers of which each bit depends on all of them."""
-    factor: int
     for factor in (-0x61C8864680B583EB, -0x4B47D0C5E9A5B1C5):
         numbers = (numbers ^ (numbers >> 31)).mul(factor)
     return numbers ^ (numbers >> 29)

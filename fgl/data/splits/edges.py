@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ...graph import EDGE_FIELDS, Graph
 from ...graph.arguments import takes_graph
+from ...graph.checks import check_index
 from ...kinds import typed
 from .free_pairs import (
     FreePairs,
@@ -298,6 +299,7 @@ def negative_edges(
     *,
     replacement: bool = False,
     directed: bool = False,
+    node_type: Tensor | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Pairs of two different nodes without an edge, each equally likely.
@@ -311,6 +313,8 @@ def negative_edges(
         num: how many.
         replacement: whether a pair may be drawn twice.
         directed: whether a pair and its reverse are two.
+        node_type: int64 ``[num_nodes]``; pairs then join the types that edges join, each two types
+            about as often as edges do. Edges of other types could not be there.
         generator: of the draws, on the CPU; default torch's global one.
 
     Returns:
@@ -330,5 +334,15 @@ def negative_edges(
 
     Source: FedVGAE, IEEE Transactions on Big Data 2024; sampling as in Kipf and Welling 2016
     """
+    if node_type is not None and num > 0:
+        check_index("edge_index", edge_index, (2, None), num_nodes)
+        check_index("node_type", node_type, (num_nodes,), None)
+        edges = edge_index[:, edge_index[0] != edge_index[1]]
+        if not edges.shape[1]:
+            raise ValueError("Expected edge_index to have edges, whose types are drawn, but got 0")
+        order = torch.randperm(edges.shape[1], generator=generator)
+        like = edges[:, order[torch.arange(num) % len(order)].to(edges.device)]
+        own = FreePairsLike(edges, num_nodes, like, side=node_type, directed=directed)
+        return own(replacement=replacement, generator=generator)
     free = FreePairs(edge_index, num_nodes, directed=directed)
     return free(num, replacement=replacement, generator=generator)

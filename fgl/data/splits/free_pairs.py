@@ -81,7 +81,15 @@ class FreeCells:
     def __call__(
         self, num: int, *, replacement: bool = False, generator: torch.Generator | None = None
     ) -> Tensor:
-        """Cells ``[2, num]``, each equally likely; the table must have as many."""
+        """Cells ``[2, num]``, each equally likely.
+
+        Raises:
+            ValueError: if too few are empty.
+        """
+        if num > self.count * (num if replacement else 1):
+            raise ValueError(
+                f"Expected num to be in [0, {self.count}], the pairs without an edge, but got {num}"
+            )
         key = self._key(_ranks(self.count, num, replacement, generator))
         columns = max(self.num_columns, 1)
         return torch.stack([key // columns, key % columns])

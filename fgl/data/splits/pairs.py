@@ -35,8 +35,9 @@ def split_by_time(
 
     Without `y` the question is when two nodes are joined for the first time. A later edge of the
     same two ends is not asked about, since the earlier one tells of it, nor is a self-loop; both
-    are messages where they are early enough. Where every edge has its reverse, the two directions
-    count as the same two ends, and both are asked about if they are of one window.
+    are messages where they are early enough. Where every edge has its reverse, the graph is taken
+    as undirected, and a reverse is there from the time of its edge on, with the edge's fields. With
+    `y`, a reverse that is of a later window than its edge is left out there.
 
     Args:
         graph: whose edges have times.
@@ -64,48 +65,71 @@ def split_by_time(
     if not graph.has("edge_time"):
         raise ValueError("Expected the graph to have edge_time, but got none")
     _check_split(graph, y, shares)
+    if y is None:
+        graph = _at_once(graph)
     order = graph.edge_time.argsort(stable=True)  # type: ignore[union-attr]  # checked
     times: Any = graph.edge_time[order]  # type: ignore[index]
-    head, asked = _first_of_ends(graph.edge_index[:, order], graph.num_nodes, y is None)
+    first = _first_of_ends(graph.edge_index[:, order], graph.num_nodes, y is None)
     place = torch.arange(len(times), device=graph.device)
-    units = times if head is None else times[(head == place) & asked]
+    units = times if first is None else times[first == place]
     bounds = _ends(shares, len(units))
     starts = [
         int(torch.searchsorted(times, units[b])) if b < len(units) else len(times) for b in bounds
     ]
     window: Any = sum((place >= start).long() for start in starts)
-    asked = asked & (window > 0)
-    if head is not None:
-        asked = asked & (window == window[head])
+    asked = window > 0
+    if first is not None:
+        asked = asked & ((first == place) if y is None else (window == window[first]))
     _check_windows(bounds, len(units), window, asked, len(times.unique()))
     return _split(graph, y, order[window == 0].sort().values, order[asked], window[asked])
 
 
-def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> tuple[Tensor | None, Tensor]:
-    """The first edge between the ends of each, None where each is by itself; and which are asked.
+def _at_once(graph: Graph) -> Graph:
+    """The graph; an undirected one with each edge and its reverse from the same time on."""
+    times, n = graph.edge_time, graph.num_nodes
+    source, target = graph.edge_index
+    key = source * n + target
+    if not graph.num_edges or not all_reversed(key.unique(), n):
+        return graph
+    both = torch.minimum(key, target * n + source)
+    late = times[_earliest(key, times)] > times[_earliest(both, times)]  # type: ignore[index,operator]
+    if not late.any():
+        return graph
+    kept: Graph = graph.with_edges(~late)
+    return _with_reverses(kept, None, torch.arange(kept.num_edges, device=graph.device))[0]
+
+
+def _earliest(key: Tensor, times: Any) -> Tensor:
+    """The earliest edge of each edge's key."""
+    order = times.argsort(stable=True)
+    known, unit = units_of(key[order])
+    if unit is None:
+        return torch.arange(len(key), device=key.device)
+    return torch.empty_like(key).scatter_(0, order, order[heads_of(unit, len(known))[unit]])
+
+
+def _first_of_ends(edges: Tensor, num_nodes: int, presence: bool) -> Tensor | None:
+    """The first edge between the ends of each edge; None where each is by itself.
 
     Args:
         edges: in order of time.
         num_nodes: number of nodes.
-        presence: whether it is asked if there is an edge; each edge has an answer otherwise.
+        presence: whether it is asked if there is an edge; then a self-loop has no first edge, -1.
+            Else only an edge and its reverse belong together, where all have one.
     """
     source, target = edges
-    asked = torch.ones_like(source, dtype=torch.bool)
     known, unit = units_of(source * num_nodes + target)
-    both = len(known) > 0 and all_reversed(known, num_nodes)
-    if not presence and not both:
-        return None, asked
-    if presence:
-        if unit is not None:
-            asked = torch.zeros_like(asked)
-            asked[heads_of(unit, len(known))] = True
-        asked = asked & (source != target)
-    if both:
+    if not presence:
+        if not len(known) or not all_reversed(known, num_nodes):
+            return None
         low, high = edges.sort(0).values
         known, unit = units_of(low * num_nodes + high)
-    if unit is None:
-        return (None if asked.all() else torch.arange(len(source), device=source.device)), asked
-    return heads_of(unit, len(known))[unit], asked
+    loops = (source == target) & presence
+    if unit is None and not loops.any():
+        return None
+    place = torch.arange(len(source), device=source.device)
+    first = place if unit is None else heads_of(unit, len(known))[unit]
+    return first.masked_fill(loops, -1)
 
 
 def _check_windows(
