@@ -79,7 +79,7 @@ def typed(function: Function) -> Function:
         TypeError: Expected graph to be a fgl.Graph, but got list: one graph of the list, or ...
     """
     if isinstance(function, type):
-        setattr(function, "__init__", typed(function.__init__))  # noqa: B010  # mypy
+        setattr(function, "__init__", typed(vars(function)["__init__"]))  # noqa: B010  # mypy
         return function
     bind = binder(function)
 
@@ -115,16 +115,19 @@ def binder(function: Callable[..., Any], **first: type) -> Callable[..., dict[st
             key: own[key] if key in own else first.get(key, Any) for key in signature.parameters
         }
 
-    def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
+    def bound(way: Callable[..., inspect.BoundArguments], args: Any, kwargs: Any) -> dict[str, Any]:
         try:
-            arguments = signature.bind(*args, **kwargs).arguments
+            return dict(way(*args, **kwargs).arguments)
         except TypeError as error:
             raise TypeError(f"{name}: {error}; {_usage(name, signature)}") from None
-        for key, value in arguments.items():
+
+    def bind(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        given = bound(signature.bind_partial, args, kwargs)
+        for key, value in given.items():
             plain = signature.parameters[key].kind not in VARIADIC
             if plain and not fits(value, hints()[key]):
                 raise TypeError(_sentence(key, value, hints()[key], name, signature))
-        return arguments
+        return bound(signature.bind, args, kwargs)  # a missing one is named last
 
     return bind
 
@@ -155,8 +158,10 @@ def fits(value: Any, hint: Any) -> bool:
         return True
     if kind in SEVERAL and isinstance(value, str | bytes | Mapping | Tensor):
         return False
-    each = isinstance(value, list | tuple) and kind in SEVERAL and inner
-    return isinstance(value, kind) and (not each or all(fits(own, inner[0]) for own in value))
+    right = isinstance(value, kind)
+    if not inner or kind not in SEVERAL or not isinstance(value, list | tuple):
+        return right
+    return right and all(fits(own, inner[0]) for own in value)
 
 
 def _sentence(key: str, value: Any, hint: Any, name: str, signature: inspect.Signature) -> str:

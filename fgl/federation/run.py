@@ -146,10 +146,10 @@ def run(
     check_kinds(method, start, callbacks, evaluate=evaluate, score=score, watch=watch)
     check_number("seed", seed, integer=True)
     seed = operator.index(seed)
+    check_numbers(num_rounds, participation, dropouts, config)
     place = _place(on, clients, clients_at_once, score, start)
     place.check(method)
     evaluate = evaluate or place.evaluate(method)
-    check_numbers(num_rounds, participation, dropouts, config)
     _check_participants(method, place.num_clients, participation)
     _check_go_back(method, go_back)
     if not isinstance(limits, Limits):

@@ -565,7 +565,9 @@ def rated_at_random(leak: bool) -> tasks.Task:
     return ratings(leak, by_time=False)
 
 
-def joined(graph: fgl.Graph, leak: bool, split: Any = fgl.data.pair_split, **how: Any) -> tasks.Task:
+def joined(
+    graph: fgl.Graph, leak: bool, split: Any = fgl.data.pair_split, **how: Any
+) -> tasks.Task:
     """Edges that are noise, between nodes that are known by name."""
     own = split(graph, shares=(0.2, 0.3, 0.1, 0.4), **how)
     if leak:
