@@ -37,7 +37,7 @@ from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
-from .task import Task, bounded, weighed_equally
+from .task import Task, bounded
 
 
 def generator_task(
@@ -214,7 +214,6 @@ def mended(
     gen_latent: int = 128,
     gen_wide: int = 2048,
     gen_rounded: bool = False,
-    equal: bool = False,
 ) -> Task:
     """FedSage+: the same task on graphs to which generators have added missing neighbours.
 
@@ -224,9 +223,10 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py), but for `equal`, as in `fedsage`; see also
-    `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the public code calls no
-    `eval()` there. All generators start from one draw; there each client draws its own.
+    Defaults are the public code's (src/utils/config.py), but for the clients' weights, as in
+    `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
+    public code calls no `eval()` there. All generators start from one draw; there each client draws
+    its own.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
@@ -240,7 +240,6 @@ def mended(
         gen_latent: width of a generator's embeddings.
         gen_wide: width of the layer from which a generator makes features.
         gen_rounded: whether counts are rounded; else their fraction is cut off.
-        equal: whether all clients of the task weigh the same, as in the public code.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -291,8 +290,7 @@ def mended(
             "stays as it is",
             stacklevel=2,
         )
-    base = weighed_equally(task.fedavg) if equal else task.fedavg
-    counted = _counting(base, dict(zip(clients, task.clients, strict=True)))
+    counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
     return replace(task, clients=clients, fedavg=counted, bytes_before=sent, new_nodes=new)
 
