@@ -478,7 +478,7 @@ def fedego(task: Task, **options: Any) -> Method:
 
 
 def fedvgae(task: Task, **options: Any) -> Method:
-    how = {"delta": 0.0, "queue": 2, "shared": part_of(task), **options}
+    how = {"delta": 0.0, "shared": part_of(task), **options}
     return recipe("fedvgae")(task.fedavg, task.validate, **how)
 
 
@@ -580,7 +580,7 @@ ROWS: dict[str, Row] = {
     "fedsage plus": Row(
         lambda t: fedsage_plus(t.fedavg), ("generators",), by_examples=False, sends=False
     ),
-    "moon": Row(lambda t: moon(t.fedavg, queue=2), (*WHOLE, "summed", "mended", *BROUGHT[::2])),
+    "moon": Row(lambda t: moon(t.fedavg), (*WHOLE, "summed", "mended", *BROUGHT[::2])),
     "ring": Row(
         lambda t: ring(t.fedavg), (*ANY, *BROUGHT), by_place=True, by_examples=False, first=FIRST
     ),

@@ -458,9 +458,9 @@ def test_clients_can_weigh_the_same(name: str) -> None:
 
     def send(params: Any, *given: Any) -> Any:
         sent.append(params)
-        return build(fedavg, equal=True).send(params, *given)
+        return weighed_equally(build(fedavg)).send(params, *given)
 
-    method = changed(build(fedavg, equal=True), send=send)
+    method = changed(weighed_equally(build(fedavg)), send=send)
     got = fgl.run(method, CLIENTS, num_rounds=1).outbox[0]["model"]
     agree(got, {n: sum(each[n] for each in sent) / len(sent) for n in sent[0]})  # type: ignore[arg-type]
     plain = fgl.run(build(fedavg), CLIENTS, num_rounds=1).outbox[0]["model"]

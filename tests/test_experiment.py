@@ -637,7 +637,7 @@ TINY = {
         ("fedavg", "louvain-nodes", []),
         ("fedprox", "graphs", ["--mu", "0.1"]),
         ("fedopt", "overlapping-nodes", ["--rule", "adam"]),
-        ("moon", "own-nodes", ["--queue", "2"]),
+        ("moon", "own-nodes", ["--temperature", "0.4"]),
         ("fedavg", "subgraph-nodes", ["--label-noise", "0.2", "--skew-by", "degrees"]),
         ("ring", "links", []),
         ("local", "ego-nodes", []),

@@ -27,7 +27,6 @@ from fgl.tasks import Links, OwnNodes, Task, evaluate_own, link_scores, node_sco
 
 ADAM = Training(partial(torch.optim.Adam, lr=0.02), num_steps=3)
 EXAMPLE = script("examples/fedvgae.py")
-DEFAULTS: dict[str, Any] = {"queue": 2}
 TASKS = pytest.mark.parametrize("task", ["link", "node"])
 
 
@@ -75,9 +74,9 @@ def build(
     made = task_of(task, data, dtype, kl, recon)
     if share == "all":
         assert not options.pop("max_adjust", 0)
-        method = moon(made.fedavg, contrast=options.pop("contrast", 0.8), **DEFAULTS)
+        method = moon(made.fedavg, contrast=options.pop("contrast", 0.8))
     else:
-        method = EXAMPLE.fedvgae(made.fedavg, made.validate, **{**DEFAULTS, **options})
+        method = EXAMPLE.fedvgae(made.fedavg, made.validate, **options)
     return fedprox(method, mu=mu) if mu else method
 
 
@@ -248,26 +247,18 @@ def test_no_contrast_in_the_first_round(task: str) -> None:
     assert not same(dict(later.outbox), dict(plain_later.outbox))
 
 
-def test_the_queue_holds_own_embeddings_of_earlier_rounds_newest_first() -> None:
+def test_a_client_is_pushed_from_its_own_last_embedding() -> None:
     data = clients("link")
-    made = build("link", data, queue=3)
-    states = []
-    for rounds in (1, 2, 4):
-        states.append(fgl.run(made, data[0], num_rounds=rounds, seed=1).client_states[0])
-    mu = [made.model.eval()]
-    for state in states:
-        made.model.load_state_dict(state["model"])
-        mu.append(made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
-    one, two, four = states
-    close(one["queue"][:, 0], mu[1])
-    assert (one["queue"][:, 1:] == 0).all() and (two["queue"][:, 2] == 0).all()
-    close(two["queue"][:, 0], mu[2])
-    assert torch.equal(two["queue"][:, 1], one["queue"][:, 0])
-    assert four["queue"].shape == (40, 3, 4)
-    assert torch.equal(four["queue"][:, 2], two["queue"][:, 0])
+    made = build("link", data)
     message = {"model": made.initial()}
-    taken = [made.receive(message, s, data[0][0])[1]["taken"].tolist() for s in ({}, *states)]
-    assert [sum(each) for each in taken] == [0, 1, 2, 3]
+    assert not made.receive(message, {}, data[0][0])[1]["taken"].any()
+    for rounds in (1, 2, 4):
+        state = fgl.run(made, data[0], num_rounds=rounds, seed=1).client_states[0]
+        made.model.load_state_dict(state["model"])
+        made.model.eval()
+        close(state["queue"][:, 0], made.model.encode(data[0][0].x, data[0][0].adj)[0].detach())
+        assert state["queue"].shape == (40, 1, 4)
+        assert made.receive(message, state, data[0][0])[1]["taken"].tolist() == [True]
 
 
 def gradients(made: Method, params: Any, own: fgl.Graph, context: Any) -> dict[str, Tensor]:
@@ -457,11 +448,11 @@ def test_a_client_that_only_trains_is_reported() -> None:
         evaluate_own(idle, plain, [split.graph])({0: {"model": plain.initial()}}, {})
 
 
-def test_only_isolated_nodes_and_a_queue_longer_than_the_history() -> None:
+def test_only_isolated_nodes() -> None:
     own = graph(8).replace(edge_index=torch.zeros(2, 0, dtype=torch.int64))
     splits = [fgl.data.edge_split(each) for each in (own, graph(40))]
     data = ([each.graph for each in splits], splits)
-    made = build("link", data, queue=50)
+    made = build("link", data)
     for at_once in (1, "all"):
         result = fgl.run(made, data[0], num_rounds=3, clients_at_once=at_once)
         assert all(record.dropped == {} for record in result.history)
@@ -612,7 +603,7 @@ def test_scored_clients_have_every_metric() -> None:
 
 @pytest.mark.parametrize(
     ("name", "bad"),
-    [("contrast", -1), ("phi", 2), ("delta", -0.1), ("max_adjust", -1), ("queue", 0)],
+    [("contrast", -1), ("phi", 2), ("delta", -0.1), ("max_adjust", -1)],
 )
 def test_numbers_out_of_range_are_refused(name: str, bad: float) -> None:
     with pytest.raises(ValueError, match=f"Expected {name} to be an? .* but got {bad}"):
@@ -637,4 +628,4 @@ def test_defaults_are_the_papers(task: str) -> None:
     options = inspect.signature(EXAMPLE.fedvgae).parameters
     assert {name: options[name].default for name in wanted} == wanted
     options = inspect.signature(moon).parameters
-    assert (options["temperature"].default, options["queue"].default) == (0.5, 1)
+    assert options["temperature"].default == 0.5

@@ -254,7 +254,6 @@ def test_each_row_of_the_matrix_is_a_clients_mix() -> None:
         (partial(fedopt, momentum=-1), "momentum"),
         (partial(moon, contrast=-1), "contrast"),
         (partial(moon, temperature=0), "temperature"),
-        (partial(moon, queue=0), "queue"),
         (partial(mix_updates, network=uniform, self_weight=1.5), "self_weight"),
     ],
 )

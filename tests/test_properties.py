@@ -14,7 +14,7 @@ from torch import Tensor
 
 import fgl
 from fgl import properties
-from fgl.properties import PROPERTIES, graph_properties, network_entropy
+from fgl.properties import PROPERTIES, graph_properties
 from fgl.properties.hops import hops
 from fgl.properties.simple import simple
 
@@ -140,40 +140,6 @@ def test_order_of_nodes_and_of_graphs() -> None:
     torch.testing.assert_close(got.flip(0), want, rtol=1e-12, atol=1e-12)
 
 
-def test_drop_trailing_is_the_mean_up_to_the_last_node_with_an_edge() -> None:
-    lists: list[tuple[list[tuple[int, int]], int]] = [
-        ([(0, 1), (1, 3)], 7),
-        ([(2, 4)], 5),
-        ([], 3),
-        ([(1, 2), (2, 3)], 9),
-    ]
-    sizes = torch.tensor([n for _, n in lists])
-    parts = [torch.tensor(pairs, dtype=torch.int64).reshape(-1, 2).T for pairs, _ in lists]
-    first = (sizes.cumsum(0) - sizes).tolist()
-    edge_index = torch.cat([part + at for part, at in zip(parts, first, strict=True)], 1)
-    batch = torch.arange(4).repeat_interleave(sizes)
-    got = graph_properties(edge_index, batch, drop_trailing=True, entropy="code")
-    for row, (pairs, n) in zip(got.tolist(), lists, strict=True):
-        if not pairs:
-            assert row == [0.0] * 6
-            continue
-        last = max(map(max, pairs))
-        degree = [sum(v in pair for pair in pairs) for v in range(last + 1)]
-        mean, m = sum(degree) / (last + 1), len(pairs)
-        entropy = sum(d * math.log(d) for d in degree if d) / (last + 1) / (2 * m)
-        variance = sum(d * d for d in degree) / (last + 1) - mean**2
-        want = [mean, 2 * m / (n * (n - 1)), variance, entropy, -(1 / mean + 2)]
-        assert row[:5] == pytest.approx(want, rel=1e-12, abs=1e-15)
-    full = graph_properties(edge_index, batch)
-    assert torch.equal(got[:, [1, 5]], full[:, [1, 5]])
-
-
-def test_entropy_forms_differ_by_the_number_of_nodes() -> None:
-    graph = nx.gnp_random_graph(12, 0.4, seed=3)
-    paper, code = (network_entropy(edges(graph), 12, form=form) for form in ("paper", "code"))
-    torch.testing.assert_close(paper, 12 * code)
-
-
 def test_no_graph_and_no_node() -> None:
     nothing = torch.empty(2, 0, dtype=torch.int64)
     batch = torch.empty(0, dtype=torch.int64)
@@ -209,11 +175,6 @@ def test_default_dtype() -> None:
 def test_bad_input_is_refused_by_name(arguments: Any, message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=message):
         graph_properties(*arguments)
-
-
-def test_unknown_entropy_form() -> None:
-    with pytest.raises(ValueError, match="form to be one of 'paper', 'code', but got 'log2'"):
-        network_entropy(torch.tensor([[0], [1]]), 2, form="log2")  # type: ignore[arg-type]
 
 
 def test_sorted_edges_that_repeat_count_once() -> None:

@@ -121,19 +121,18 @@ def twin(rounds: int, leak: bool) -> tuple[dict[str, Tensor], Any]:
     return model, book
 
 
-@pytest.mark.parametrize(("at_once", "nodes"), [(1, "train"), ("all", "train"), (1, "all")])
-def test_it_is_s2fgl_by_numbers(at_once: Any, nodes: Any) -> None:
+@pytest.mark.parametrize("at_once", [1, "all"])
+def test_it_is_s2fgl_by_numbers(at_once: Any) -> None:
     train = fgl.Training(partial(torch.optim.SGD, lr=LR), num_steps=3)
     method = s2fgl(
         fgl.fedavg(net(), train=train), knowledge=KNOWLEDGE, alignment=ALIGNMENT,
         frequencies=FREQUENCIES, neighbours=NEIGHBOURS, books=2, book_share=1.0, restart=RESTART,
-        book_nodes=nodes,
     )  # fmt: skip
     result = fgl.run(method, CLIENTS, num_rounds=3, clients_at_once=at_once)
-    model, book = twin(3, leak=nodes == "all")
+    model, book = twin(3, leak=False)
     close(result.outbox[0]["model"], model, atol=1e-12)
     close(result.outbox[0]["books"].flatten(0, 1), book, atol=1e-12)
-    assert not twin(3, leak=nodes != "all")[1].equal(book)
+    assert not twin(3, leak=True)[1].equal(book)
 
 
 def test_ranks_are_those_of_the_series() -> None:
@@ -162,7 +161,7 @@ def test_who_has_no_training_node_stays_where_it_is() -> None:
     """Both terms are smallest at its start: Adam would make steps of their gradients' rounding."""
     bare = CLIENTS[1].replace(train_mask=torch.zeros(18, dtype=torch.bool))
     train = fgl.Training(partial(torch.optim.Adam, lr=0.01), num_steps=3)
-    method = s2fgl(fgl.fedavg(net(), train=train), books=2, frequencies=2, book_nodes="all")
+    method = s2fgl(fgl.fedavg(net(), train=train), books=2, frequencies=2)
     own = [CLIENTS[0], bare, CLIENTS[2]]
     sent = fgl.run(method, own, num_rounds=1).outbox[1]
     one = fgl.run(method, own, num_rounds=3, clients_at_once=1).outbox[0]

@@ -76,6 +76,8 @@ def test_the_server_gets_the_means_and_no_upload() -> None:
     assert (means.clients, means.num_clients, means.inbox.round) == ([0, 2, 4, 6], 9, 5)
     assert all(set(message) == {"rows"} for message in means.inbox.values())
     assert means.inbox.stack("rows").equal(inbox.stack("rows"))
+    with pytest.raises(TypeError, match="'rows' .* dict of tensors"):
+        OfMeans(serve, equally=("rows",))(inbox, {})
     for key in ("model", "shift", "num_examples"):
         with pytest.raises(ValueError, match=f"'{key}'"):
             means.inbox.stack(key)

@@ -43,13 +43,14 @@ def similarity(rows: Tensor, *, clip: bool = False, centre: bool = True) -> Tens
     return cosine.clamp(min=0) if clip else cosine
 
 
-def property_network(properties: Tensor, *, standardize: bool = False) -> Tensor:
+def property_network(properties: Tensor) -> Tensor:
     """Clients with similar graphs: the `similarity` of their mean properties, without negatives.
+
+    A property counts for its scale, as in the public code. Divide columns by their standard
+    deviation before if it shall not.
 
     Args:
         properties: float ``[k, P]``, each client's mean over its training graphs.
-        standardize: divide each column by its standard deviation first, so that a property does not
-            count for its scale; the public code does not.
 
     Returns:
         float ``[k, k]`` in [0, 1], up to rounding.
@@ -66,12 +67,10 @@ def property_network(properties: Tensor, *, standardize: bool = False) -> Tensor
     Source: GPFL, TMLR 2025
     """
     check_rows("properties", properties, "k, P")
-    return similarity(_scaled(properties) if standardize else properties, clip=True)
+    return similarity(properties, clip=True)
 
 
-def select_properties(
-    properties: Tensor, embedding_similarity: Tensor, *, standardize: bool = False
-) -> Tensor:
+def select_properties(properties: Tensor, embedding_similarity: Tensor) -> Tensor:
     """The properties whose network is closest to how similarly the clients' models behave.
 
     Starting with all, the property whose removal brings ``|f(F) - max(0, A_E)|^2`` down most is
@@ -81,7 +80,6 @@ def select_properties(
     Args:
         properties: float ``[k, P]``.
         embedding_similarity: float ``[k, k]``, the paper's ``A_E``.
-        standardize: as in `property_network`.
 
     Returns:
         int64, the columns that are kept, in order.
@@ -99,10 +97,9 @@ def select_properties(
     check_rows("properties", properties, "k, P")
     _check_square("embedding_similarity", embedding_similarity, len(properties))
     wanted = embedding_similarity.clamp(min=0).to(properties.dtype)
-    rows = _scaled(properties) if standardize else properties
 
     def error(columns: list[int]) -> float:
-        return float((similarity(rows[:, columns], clip=True) - wanted).square().sum())
+        return float((similarity(properties[:, columns], clip=True) - wanted).square().sum())
 
     kept = list(range(properties.shape[1]))
     best = error(kept)
@@ -218,12 +215,6 @@ def discretise(z: Tensor, *, threshold: float | None = None, ratio: float | None
         most = share.topk(max(1, int(ratio * len(z))) if len(z) else 0, dim=1).indices
         kept = torch.zeros_like(share).scatter(1, most, 1.0)
     return kept / kept.sum(1, keepdim=True).clamp(min=1)
-
-
-def _scaled(rows: Tensor) -> Tensor:
-    deviation = rows.std(0, correction=0)
-    rounding = 16 * torch.finfo(rows.dtype).eps * rows.abs().amax(0)
-    return torch.where(deviation > rounding, rows / deviation, rows)
 
 
 def _check_square(name: str, matrix: Tensor, k: int) -> None:

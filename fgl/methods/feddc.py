@@ -114,7 +114,7 @@ def feddc(
         outbox, new = base.aggregate(inbox, state)
         if not outbox:
             return outbox, state
-        gradient = common_control(Means.of(inbox, equally=["shift"]), state.get("gradient", {}))
+        gradient = common_control(Means.over(inbox, equally=["shift"]), state.get("gradient", {}))
         told = changed_messages(outbox, lambda message: {**message, "gradient": gradient})
         return told, {**new, "gradient": gradient}
 

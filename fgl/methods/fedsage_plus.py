@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from ..aggregate import mean
-from ..checks import check_choice, check_weight
+from ..checks import check_weight
 from ..federation import (
     Inbox,
     Message,
@@ -80,8 +80,6 @@ def fedsage_plus(
     fedavg: Method,
     *,
     weight: float = 1.0,
-    learns: Literal["features", "all"] = "features",
-    judged: Literal["missing", "all"] = "missing",
     neighbours: Neighbours = random_neighbours,
 ) -> Method:
     """Generators of neighbours that learn from all clients, and stay where they are (FedSage+).
@@ -96,13 +94,11 @@ def fedsage_plus(
     Args:
         fedavg: made by `fgl.tasks.generator_task`; its model is a `fgl.nn.NeighbourGenerator`.
         weight: b, at least 0.
-        learns: what learns, the layers that make features or all of the generator.
-        judged: which generated neighbours others judge, of nodes that miss some, or all.
         neighbours: ``(graph, count, width) -> features, number``, what a client compares others'
             neighbours with, drawn anew in each epoch.
 
     Raises:
-        ValueError: if `weight` is negative, a choice unknown, or `fedavg` draws no steps.
+        ValueError: if `weight` is negative, or `fedavg` draws no steps.
 
     Example:
         >>> graph = fgl.data.csbm(num_nodes=60, num_features=20, words_per_set=9)
@@ -114,8 +110,6 @@ def fedsage_plus(
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430; zkhku/fedsage
     """
     check_weight(weight=weight)
-    check_choice("learns", learns, ("features", "all"))
-    check_choice("judged", judged, ("missing", "all"))
     check_one_architecture(fedavg, "fedsage_plus")
     base, model, settled = own_models(fedavg), fedavg.model, fedavg.train.settle
     steps: Any = fedavg.train.batches
@@ -162,7 +156,7 @@ def fedsage_plus(
             drawn = {name: context[name].values for name in DRAWN}
             return offer(model, params, graph, context, drawn), {**kept, "drawn": drawn}
         if stage == JUDGE:
-            return {"gradients": gradients(context, graph, neighbours, judged)}, kept
+            return {"gradients": gradients(context, graph, neighbours)}, kept
         return {}, {name: value for name, value in kept.items() if name != "drawn"}
 
     def accept(message: Message, client: int, state: State) -> None:
@@ -174,8 +168,7 @@ def fedsage_plus(
         if stage == JUDGE:
             check_gradients(model, message["gradients"], client, state.get("rows", {}))
 
-    train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None)
-    train = train if learns == "all" else replace(train, settle=settle)
+    train = replace(fedavg.train, num_steps=None, batches=batches, epochs=None, settle=settle)
     changed: Any = {"receive": receive, "loss": loss, "send": send, "accept": accept}
     changed |= {"aggregate": relayed, "train": train, "exchange": len(UPLOADS)}
     return replace(base, **changed, ragged=UPLOADS[OFFER] + UPLOADS[JUDGE])
@@ -205,13 +198,12 @@ def offer(model: Any, params: Params, graph: Graph, context: Any, drawn: Any) ->
     return {**sent, "missing": context["missing"].values[rows]}
 
 
-def gradients(context: Any, graph: Graph, neighbours: Neighbours, judged: str) -> Message:
+def gradients(context: Any, graph: Graph, neighbours: Neighbours) -> Message:
     """The gradient of the greedy loss to what each of the other clients offered."""
     found = {}
     for owner, made in context.get("made", {}).items():
         features, number = neighbours(graph, made.shape[0], made.shape[1])
-        if judged == "missing":
-            number = torch.minimum(number, context["missing"][owner])
+        number = torch.minimum(number, context["missing"][owner])
         count = context["count"][owner]
         found[owner] = torch.func.grad(nearest_features)(made, count, features, number)
     return found

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate import mean
-from ..checks import check_choice, check_number
+from ..checks import check_number
 from ..federation import (
     Broadcast,
     Inbox,
@@ -30,11 +30,10 @@ from ..graph import Graph
 from ..sparse import SparseMatrix, widened
 
 KINDS = (".unlike_", ".alike_")  # in the names of an fgl.nn.SPA's parameters
-Nodes = Literal["train", "all"]
 
 
 @layer
-def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = "train") -> Method:
+def fedspa(fedavg: Method, *, feature_share: float = 0.2) -> Method:
     """FedAvg whose clients weigh by how smooth their features are, and how usual their attention.
 
     The model is an `fgl.nn.SPA`, which keeps like, unlike and unknown neighbours apart. A client
@@ -50,20 +49,18 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     the square of a mean gradient, not a mean of squares. Its "global" vectors for unknown
     neighbours, frozen and handed to each layer, are not read in training, and are left out.
 
-    Five things are not as there. Its F reads the labels of validation and test nodes too; here
-    those of training nodes, see `fisher_nodes`. Its server draws an order of the clients and gives
-    the i-th in it the weight of client i's energy; here a client has its own. Where all are equal
-    it divides by 0, and so where a client's drawn features are all 0; here that client's energy is
-    0. It scores with dropout. Its smoothing goes against the edges of a directed
-    graph, its sums along them; here both go along.
+    Five things are not as there. Its F reads the labels of validation and test nodes too, and so
+    tells the server of labels that are kept for the test; here those of training nodes. Its server
+    draws an order of the clients and gives the i-th in it the weight of client i's energy; here a
+    client has its own. Where all are equal it divides by 0, and so where a client's drawn features
+    are all 0; here that client's energy is 0. It scores with dropout. Its smoothing goes against
+    the edges of a directed graph, its sums along them; here both go along.
 
     The public script trains with SGD, rate .1, 4 steps, width 128, dropout .1.
 
     Args:
         fedavg: what clients train; its server averages.
         feature_share: share of the features whose energy counts, in (0, 1].
-        fisher_nodes: whose labels F reads: ``"train"``, or ``"all"`` as the public code, which
-            tells the server of labels that are kept for the test.
 
     Raises:
         ValueError: if an argument is out of range, the model has no such tensors, or the server of
@@ -76,7 +73,6 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
     Source: Tan et al. 2025 (CVPR, pages 15464-15475); https://github.com/OakleyTan/FedSPA
     """
     check_number("feature_share", feature_share, above=0, at_most=1)
-    check_choice("fisher_nodes", fisher_nodes, ("train", "all"))
     check_averages(fedavg, "fedspa")
     check_one_architecture(fedavg, "fedspa")
     shapes = {name: each.shape for name, each in fedavg.model.named_parameters() if kind_of(name)}
@@ -92,8 +88,7 @@ def fedspa(fedavg: Method, *, feature_share: float = 0.2, fisher_nodes: Nodes = 
         energy = state.get("energy")
         if energy is None:
             energy = feature_energy(graph, share=feature_share)
-        mask = graph.training_mask if fisher_nodes == "train" else graph.labels >= 0
-        squares = fisher(fedavg, params, graph, list(shapes), mask)
+        squares = fisher(fedavg, params, graph, list(shapes), graph.training_mask)
         return {**message, "energy": energy, "fisher": squares}, {**kept, "energy": energy}
 
     def accept(message: Message, client: int, state: State) -> None:

@@ -31,9 +31,7 @@ from .own_models import own_models
 
 
 @layer
-def fedssp(
-    fedavg: Method, *, weight: float = 25.0, preference: bool = True, draw: bool = True
-) -> Method:
+def fedssp(fedavg: Method, *, weight: float = 25.0, draw: bool = True) -> Method:
     """The mean of the clients' spectral encoders; the rest of a model is each client's own.
 
     The parameters of `SSP.SPECTRAL` travel; the server takes their mean and counts all clients
@@ -53,9 +51,9 @@ def fedssp(
     these places the public code does something else than it seems to mean:
 
     - It runs on a GPU alone. There the preference that it adds is a copy, which its optimiser does
-      not hold: it stays zero. Evaluation does not add it either. This is ``preference=False``. By
-      default the preference learns here, by the task's optimiser, and is part of the model that is
-      deployed. The code names SGD with a rate of .005, and never sets the gradient to zero.
+      not hold: it stays zero. Evaluation does not add it either. Here the preference learns, by the
+      task's optimiser, and is part of the model that is deployed. The code names SGD with a rate of
+      .005, and never sets the gradient to zero.
     - Its moving average of embeddings starts anew in each step, so it is half of the step's mean.
       Its tau of 100 is ``weight=25`` here.
     - It makes a new AdamW for each step, which is ``AdamW(betas=(0, 0))``: nearly the sign of the
@@ -68,7 +66,6 @@ def fedssp(
     Args:
         fedavg: what clients train; its server averages. Its model is a `fgl.nn.SSP`.
         weight: of the distance to the consensus, at least 0.
-        preference: whether clients train the preference.
         draw: whether clients draw their first models; else all start from the common one.
 
     Raises:
@@ -76,8 +73,8 @@ def fedssp(
             `fedavg` does more than average.
 
     Example:
-        >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), preference=False)
-        fedssp(fedavg(SSP(...)), preference=False)
+        >>> fedssp(fgl.fedavg(fgl.nn.SSP(4, 8, 2)), weight=10.0)
+        fedssp(fedavg(SSP(...)), weight=10.0)
 
     Source: Tan et al. 2024, https://arxiv.org/abs/2410.20105; https://github.com/OakleyTan/FedSSP
     """
@@ -99,7 +96,7 @@ def fedssp(
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
         agreed = context.get("consensus")
-        if agreed is None or not preference:
+        if agreed is None:
             params = {**params, "preference": params["preference"].detach()}
         with observed(stand_in(base.model)) as seen:
             total = base.loss(params, graph, context)

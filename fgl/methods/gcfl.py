@@ -40,14 +40,12 @@ def cosine(updates: Tensor, sequences: Tensor) -> Tensor:
     return (alike + 1).clamp(0, 2)
 
 
-def trends(updates: Tensor, sequences: Tensor, *, standardize: bool = False) -> Tensor:
+def trends(updates: Tensor, sequences: Tensor) -> Tensor:
     """How alike the sequences of clients run: ``max_kl d_kl - d_ij``, d their `dtw_distances`.
 
     Args:
         updates: not used.
         sequences: float ``[k, L]``, a number of each client's last L rounds, the newest last.
-        standardize: whether to divide each sequence by its standard deviation first, so that it
-            counts for its course and not for its size; a constant one stays as it is.
 
     Returns:
         float ``[k, k]``, at least 0 (GCFL+).
@@ -58,9 +56,6 @@ def trends(updates: Tensor, sequences: Tensor, *, standardize: bool = False) -> 
                 [3., 3., 0.],
                 [0., 0., 3.]])
     """
-    if standardize:
-        spread = sequences.std(dim=1, correction=0, keepdim=True)
-        sequences = sequences / torch.where(spread > 0, spread, 1.0)
     distances = dtw_distances(sequences)
     return distances.max() - distances
 
@@ -180,7 +175,6 @@ def gcfl_plus(
     eps2: float = 0.1,
     first_round: int = 20,
     seq_length: int = 5,
-    standardize: bool = False,
     sequence: Literal["updates", "gradients"] = "updates",
 ) -> Method:
     """GCFL whose clusters split along how the clients' training has run in the last rounds.
@@ -191,7 +185,6 @@ def gcfl_plus(
         eps2: its longest update is longer than this, at least 0.
         first_round: how many rounds pass before the first split.
         seq_length: how many rounds are compared, at least 1.
-        standardize: whether to divide each sequence by its standard deviation.
         sequence: the sequences to compare: the lengths of the updates, or of the gradients at their
             ends, which a client sends as ``"gradient_norm"``.
 
@@ -216,7 +209,7 @@ def gcfl_plus(
         eps2=eps2,
         first_round=first_round,
         seq_length=seq_length,
-        similarity=partial(trends, standardize=standardize),
+        similarity=trends,
     )
     if sequence == "updates":
         return cluster(fedavg)

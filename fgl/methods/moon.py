@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..checks import check_count, check_number, check_weight
+from ..checks import check_number, check_weight
 from ..federation import (
     Message,
     Method,
@@ -27,26 +27,23 @@ from ..nn import observed
 
 
 @layer
-def moon(
-    fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5, queue: int = 1
-) -> Method:
+def moon(fedavg: Method, *, contrast: float = 1.0, temperature: float = 0.5) -> Method:
     """FedAvg with a contrast between models in the loss (MOON, Eq. 3; FedVGAE, Eq. 10).
 
     The embeddings of the model in training are those that its loss computes, in the same pass. A
-    client's first round has no contrast.
+    client's first round has no contrast; later ones push away its own last model.
 
     As the authors' code, but for these. Its contrast is over a minibatch of training examples; here
     over all nodes of a client, since it needs no label. It compares a projection head's output,
-    which its last layer reads; here the model's embedding. An absent client's queue stays as it is;
-    there its last model is pushed again, which at first is a net that never trained. And a `queue`
-    of three or more holds the last models; there its older places are copies of one.
+    which its last layer reads; here the model's embedding. An absent client's last embedding stays
+    as it is; there its last model is pushed again, which at first is a net that never trained. And
+    the code can hold a queue of earlier models, of which it uses one.
 
     Args:
         fedavg: its loss gets the term; its model takes ``return_embedding=True`` and its loss sees
             all nodes at once.
         contrast: weight of the term, at least 0; 0 turns it off.
         temperature: of the contrast, above 0.
-        queue: how many of a client's earlier models are pushed away, at least 1.
 
     Raises:
         TypeError: if the model does not take ``return_embedding``.
@@ -63,7 +60,6 @@ def moon(
     """
     check_weight(contrast=contrast)
     check_number("temperature", temperature, above=0)
-    check_count(queue=queue)
     if not contrast:
         return fedavg
     check_model_alone(fedavg, "moon")
@@ -81,9 +77,8 @@ def moon(
     def receive(message: Message, state: State, graph: Graph) -> tuple[Params, Any]:
         params, context = fedavg.receive(message, state, graph)
         near = embed(context.get("received", params), graph)
-        far = state.get("queue", near.new_zeros(len(near), queue, near.shape[1]))
-        rounds = state.get("rounds", 0)
-        taken = torch.arange(queue, device=near.device) < rounds
+        far = state.get("queue", near.new_zeros(len(near), 1, near.shape[1]))
+        taken = torch.arange(1, device=near.device) < state.get("rounds", 0)
         return params, {**context, "near": Ragged(near), "far": Ragged(far), "taken": taken}
 
     def loss(params: Params, graph: Graph, context: Any) -> Tensor:
@@ -108,9 +103,7 @@ def moon(
 
     def send(params: Params, context: Any, state: State, graph: Graph) -> tuple[Message, State]:
         message, kept = fedavg.send(params, context, state, graph)
-        newest = torch.cat([embed(params, graph)[:, None], context["far"].values], 1)
-        before = state.get("rounds", 0)
-        rounds = before + torch.tensor(1)
-        return message, {**kept, "rounds": rounds, "queue": newest[:, :queue].clone()}
+        rounds = state.get("rounds", 0) + torch.tensor(1)
+        return message, {**kept, "rounds": rounds, "queue": embed(params, graph)[:, None]}
 
     return replace(fedavg, receive=receive, loss=loss, send=send)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..checks import check_choice, check_count, check_number, check_share, check_weight
+from ..checks import check_count, check_number, check_share, check_weight
 from ..federation import (
     Means,
     Message,
@@ -45,7 +45,6 @@ def s2fgl(
     books: int = 4,
     book_share: float = 0.7,
     restart: float = 0.85,
-    book_nodes: Literal["train", "all"] = "train",
 ) -> Method:
     """FedAvg whose embeddings are held to the received model's: against a book, and by frequency.
 
@@ -72,12 +71,13 @@ def s2fgl(
     training node; here it has neither term and stays where it is: at its start both are smallest,
     and Adam would follow the rounding.
 
-    There a book also reads the labels of validation and test nodes, see `book_nodes`, and lacks the
-    classes above the first client's largest. Its embeddings are those before the last step, with
-    dropout; here the sent model's, without. Its server draws an order of the clients and weighs
-    the i-th in it by the nodes of client i; weights by how near test nodes are to training nodes
-    (``LPS``) are computed and dropped. It scores with dropout. Its network is an ACM-GCN with a
-    linear head. Here the task decides on weights and network.
+    There a book also reads the labels of validation and test nodes, and lacks the classes above the
+    first client's largest; where a third of the nodes trains it reads the same labels as here. Its
+    embeddings are those before the last step, with dropout; here the sent model's, without. Its
+    server draws an order of the clients and weighs the i-th in it by the nodes of client i; weights
+    by how near test nodes are to training nodes (``LPS``) are computed and dropped. It scores with
+    dropout. Its network is an ACM-GCN with a linear head. Here the task decides on weights and
+    network.
 
     The public script trains with SGD, rate .2, 10 steps, width 128, dropout .1.
 
@@ -91,8 +91,6 @@ def s2fgl(
         books: number of books.
         book_share: share of the clients whose means are in a book; at least one client's are.
         restart: alpha of the ranking, in [0, 1].
-        book_nodes: which of the first third have their labels read: those that train, or ``"all"``.
-            Where a third of the nodes trains these are the same, as training nodes come first.
 
     Raises:
         TypeError: if the model has no embeddings.
@@ -110,7 +108,6 @@ def s2fgl(
     check_count(frequencies=frequencies, neighbours=neighbours, books=books)
     check_share(restart=restart)
     check_number("book_share", book_share, above=0, at_most=1)
-    check_choice("book_nodes", book_nodes, ("train", "all"))
     check_averages(fedavg, "s2fgl")
     check_one_architecture(fedavg, "s2fgl")
     frozen = copy.deepcopy(fedavg.model).eval()
@@ -161,8 +158,7 @@ def s2fgl(
         ranking = context["ranking"].values
         chosen = torch.zeros_like(graph.node_mask)
         chosen[ranking[: len(ranking) // 3]] = True
-        mask = graph.training_mask if book_nodes == "train" else graph.labels >= 0
-        read = graph.replace(train_mask=chosen & mask, val_mask=None, test_mask=None)
+        read = graph.replace(train_mask=chosen & graph.training_mask, val_mask=None, test_mask=None)
         rows, _ = prototypes(embed(params, graph), read)
         count = graph.labels[read.training_mask].bincount(minlength=len(rows))
         return {**message, "prototypes": rows, "counts": count}, {**kept, "ranking": ranking}

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
 from ..graph import Graph
 from .hops import hops
 from .simple import Simple, simple
@@ -20,28 +17,24 @@ PROPERTIES = (
     "negative_scale_free_exponent",
     "closeness",
 )
-Form = Literal["paper", "code"]
 
 
 def average_degree(
     edge_index: Tensor,
     nodes: int | Tensor,
     num_graphs: int | None = None,
-    *,
-    drop_trailing: bool = False,
 ) -> Tensor:
     """Mean degree of every graph: ``1/N sum_v d_v = 2m / N``.
 
     Graphs are undirected: an edge counts once, in whichever directions and how often it is given;
-    self-loops do not count.
+    self-loops do not count. GPFL's public code leaves out the nodes behind the last one with an
+    edge, here and wherever degrees are averaged.
 
     Args:
         edge_index: int64 ``[2, num_edges]``.
         nodes: number of nodes of one graph; or, for many, int64 ``[num_nodes]``, the graph of each
             node, in order (PyG's ``batch``).
         num_graphs: how many graphs, if the last ones may have no nodes.
-        drop_trailing: leave out the nodes behind the last one with an edge, as GPFL's public code
-            does.
 
     Returns:
         float ``[num_graphs]``, of torch's default dtype; 0 without edges.
@@ -58,7 +51,7 @@ def average_degree(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_average_degree(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
+    return _out(_average_degree(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
 def density(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
@@ -82,8 +75,6 @@ def degree_variance(
     edge_index: Tensor,
     nodes: int | Tensor,
     num_graphs: int | None = None,
-    *,
-    drop_trailing: bool = False,
 ) -> Tensor:
     """Variance of the degrees: ``1/N sum_v d_v^2 - (1/N sum_v d_v)^2``.
 
@@ -98,27 +89,20 @@ def degree_variance(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(_degree_variance(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index)
+    return _out(_degree_variance(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
 def network_entropy(
     edge_index: Tensor,
     nodes: int | Tensor,
     num_graphs: int | None = None,
-    *,
-    form: Form = "paper",
-    drop_trailing: bool = False,
 ) -> Tensor:
     """Entropy of a random walk: ``1/(2m) sum_v d_v log d_v``.
 
     GPFL prints ``1/m``, twice as much; the public code has the ``2m`` that makes it an entropy, and
     takes the mean over nodes in place of the sum.
 
-    Args and Raises: as `average_degree`, and
-
-    Args:
-        form: ``"paper"``, the sum as above, or ``"code"``, the mean over nodes.
-        drop_trailing: of the form ``"code"``, as in `average_degree`.
+    Args and Raises: as `average_degree`.
 
     Returns:
         float ``[num_graphs]``; 0 without edges.
@@ -129,17 +113,13 @@ def network_entropy(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(
-        _network_entropy(simple(edge_index, nodes, num_graphs), form, drop_trailing), edge_index
-    )
+    return _out(_network_entropy(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
 def negative_scale_free_exponent(
     edge_index: Tensor,
     nodes: int | Tensor,
     num_graphs: int | None = None,
-    *,
-    drop_trailing: bool = False,
 ) -> Tensor:
     """An estimate of the exponent of the degrees' power law, negative: ``-(1 / mean(d) + 2)``.
 
@@ -154,9 +134,7 @@ def negative_scale_free_exponent(
 
     Source: GPFL, TMLR 2025
     """
-    return _out(
-        _negative_exponent(simple(edge_index, nodes, num_graphs), drop_trailing), edge_index
-    )
+    return _out(_negative_exponent(simple(edge_index, nodes, num_graphs)), edge_index)
 
 
 def closeness(edge_index: Tensor, nodes: int | Tensor, num_graphs: int | None = None) -> Tensor:
@@ -183,17 +161,10 @@ def graph_properties(
     edge_index: Tensor,
     nodes: int | Tensor,
     num_graphs: int | None = None,
-    *,
-    entropy: Form = "paper",
-    drop_trailing: bool = False,
 ) -> Tensor:
     """All six properties, in the order of `PROPERTIES`.
 
-    Args and Raises: as `average_degree`, and
-
-    Args:
-        entropy: the form of `network_entropy`.
-        drop_trailing: as in `average_degree`, wherever degrees are averaged.
+    Args and Raises: as `average_degree`.
 
     Returns:
         float ``[num_graphs, 6]``.
@@ -208,11 +179,11 @@ def graph_properties(
     """
     graphs = simple(edge_index, nodes, num_graphs)
     columns = [
-        _average_degree(graphs, drop_trailing),
+        _average_degree(graphs),
         _density(graphs),
-        _degree_variance(graphs, drop_trailing),
-        _network_entropy(graphs, entropy, drop_trailing),
-        _negative_exponent(graphs, drop_trailing),
+        _degree_variance(graphs),
+        _network_entropy(graphs),
+        _negative_exponent(graphs),
         _closeness(graphs),
     ]
     return _out(torch.stack(columns, dim=1), edge_index)
@@ -251,34 +222,28 @@ def _ratio(above: Tensor, below: Tensor) -> Tensor:
     return torch.where(below > 0, above / below.clamp(min=1), 0.0)
 
 
-def _counted(graphs: Simple, drop_trailing: bool) -> Tensor:
-    return graphs.up_to_last if drop_trailing else graphs.sizes
-
-
-def _average_degree(graphs: Simple, drop_trailing: bool) -> Tensor:
-    return _ratio(graphs.double_edges, _counted(graphs, drop_trailing))
+def _average_degree(graphs: Simple) -> Tensor:
+    return _ratio(graphs.double_edges, graphs.sizes)
 
 
 def _density(graphs: Simple) -> Tensor:
     return _ratio(graphs.double_edges, graphs.sizes * (graphs.sizes - 1))
 
 
-def _degree_variance(graphs: Simple, drop_trailing: bool) -> Tensor:
+def _degree_variance(graphs: Simple) -> Tensor:
     # In whole numbers up to the division: equal degrees have variance 0, not rounding.
-    count = _counted(graphs, drop_trailing)
+    count = graphs.sizes
     square = graphs.total(graphs.degree.square())
     return _ratio(count * square - graphs.double_edges.square(), count.square())
 
 
-def _network_entropy(graphs: Simple, form: Form, drop_trailing: bool) -> Tensor:
-    check_choice("form", form, ("paper", "code"))
+def _network_entropy(graphs: Simple) -> Tensor:
     degree = graphs.degree.double()
-    out = _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
-    return out if form == "paper" else _ratio(out, _counted(graphs, drop_trailing))
+    return _ratio(graphs.total(torch.xlogy(degree, degree)), graphs.double_edges)
 
 
-def _negative_exponent(graphs: Simple, drop_trailing: bool) -> Tensor:
-    count, ends = _counted(graphs, drop_trailing), graphs.double_edges
+def _negative_exponent(graphs: Simple) -> Tensor:
+    count, ends = graphs.sizes, graphs.double_edges
     return torch.where(ends > 0, -(_ratio(count, ends) + 2), 0.0)
 
 

@@ -39,14 +39,6 @@ class Simple:
         """Twice the number of edges, float64 ``[num_graphs]``."""
         return self.total(self.degree)
 
-    @cached_property
-    def up_to_last(self) -> Tensor:
-        """How many nodes stand up to the last one with an edge, int64 ``[num_graphs]``."""
-        place = torch.arange(1, self.batch.numel() + 1)
-        first = self.sizes.cumsum(0) - self.sizes
-        place = (place - first[self.batch]) * (self.degree > 0)
-        return torch.zeros_like(self.sizes).scatter_reduce(0, self.batch, place, "amax")
-
     def total(self, value: Tensor) -> Tensor:
         """Sum over each graph's nodes, float64 ``[num_graphs]``."""
         out = torch.zeros(self.sizes.numel(), dtype=torch.float64)

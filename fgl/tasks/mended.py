@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from torch.func import functional_call
 from torch.nn.functional import smooth_l1_loss
 
 from .. import losses
-from ..checks import check_choice, check_count, check_number, check_share, check_weight
+from ..checks import check_count, check_number, check_share, check_weight
 from ..data import HiddenNodes, hide_nodes
 from ..federation import (
     Message,
@@ -38,7 +38,7 @@ from ..methods.fedsage_plus import fedsage_plus, random_neighbours
 from ..methods.local import local
 from ..nn import NeighbourGenerator
 from .scores import evaluate_own, validation
-from .task import Task, bounded, weighed_equally
+from .task import Task, bounded
 
 
 @typed
@@ -217,10 +217,6 @@ def mended(
     gen_latent: int = 128,
     gen_wide: int = 2048,
     gen_rounded: bool = False,
-    gen_learns: Literal["features", "all"] = "features",
-    gen_judged: Literal["missing", "all"] = "missing",
-    gen_reads: Literal["impaired", "whole"] = "impaired",
-    equal: bool = False,
 ) -> Task:
     """FedSage+: the same task on graphs to which generators have added missing neighbours.
 
@@ -230,9 +226,10 @@ def mended(
     weight, in a divergence, or in the number of local steps. If no client gets one, a warning says
     so and the task is unchanged.
 
-    Defaults are the public code's (src/utils/config.py), but for `equal`, as in `fedsage`; see also
-    `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the public code calls no
-    `eval()` there. All generators start from one draw; there each client draws its own.
+    Defaults are the public code's (src/utils/config.py), but for the clients' weights, as in
+    `fedsage`; see also `fgl.nn.NeighbourGenerator`. And dropout is off when a graph is mended: the
+    public code calls no `eval()` there. All generators start from one draw; there each client draws
+    its own.
 
     Args:
         task: of nodes; its clients have a training and a validation mask.
@@ -246,11 +243,6 @@ def mended(
         gen_latent: width of a generator's embeddings.
         gen_wide: width of the layer from which a generator makes features.
         gen_rounded: whether counts are rounded; else their fraction is cut off.
-        gen_learns: what learns from the others' gradients, what makes features or all.
-        gen_judged: which generated neighbours others judge, of nodes that miss some, or all.
-        gen_reads: what a generator reads when its graph is mended, the graph without the hidden
-            nodes, or the whole one.
-        equal: whether all clients of the task weigh the same, as in the public code.
 
     Raises:
         ValueError: if a number is out of range, or a client lacks labels or a mask.
@@ -269,7 +261,6 @@ def mended(
     check_count(gen_hidden=gen_hidden, gen_latent=gen_latent, gen_wide=gen_wide)
     check_share(gen_hide=gen_hide)
     check_weight(gen_lr=gen_lr, gen_weight_decay=gen_weight_decay)
-    check_choice("gen_reads", gen_reads, ("impaired", "whole"))
     model = _generator(task, gen_hidden, gen_latent, gen_wide, seed, gen_rounded)
     adam = partial(torch.optim.Adam, lr=gen_lr, weight_decay=gen_weight_decay)
     train = Training(adam, num_steps=1, keep_optimizer=True)
@@ -281,7 +272,7 @@ def mended(
         return random_neighbours(whole.get(graph, graph), count, width)
 
     alone = run(local(method), graphs, num_rounds=gen_local_epochs, seed=seed)
-    relayed = fedsage_plus(method, learns=gen_learns, judged=gen_judged, neighbours=neighbours)
+    relayed = fedsage_plus(method, neighbours=neighbours)
     both = run(
         relayed,
         graphs,
@@ -292,8 +283,7 @@ def mended(
     clients = []
     for client, (seen, own) in enumerate(whole.items()):
         params = relayed.deploy(both.outbox[client], both.client_states.get(client, {}), own)
-        read = seen if gen_reads == "impaired" else None
-        clients.append(mend(model, params, own, seen=read, seed=fold_in(seed, client, "mend")))
+        clients.append(mend(model, params, own, seen=seen, seed=fold_in(seed, client, "mend")))
     new = sum(
         more.num_nodes - own.num_nodes for more, own in zip(clients, task.clients, strict=True)
     )
@@ -303,8 +293,7 @@ def mended(
             "stays as it is",
             stacklevel=2,
         )
-    base = weighed_equally(task.fedavg) if equal else task.fedavg
-    counted = _counting(base, dict(zip(clients, task.clients, strict=True)))
+    counted = _counting(task.fedavg, dict(zip(clients, task.clients, strict=True)))
     sent = task.bytes_before + _sent(alone, both)
     return replace(task, clients=clients, fedavg=counted, bytes_before=sent, new_nodes=new)
 

@@ -11,7 +11,6 @@ from .graphs import Graphs
 from .nodes import Nodes
 from .settings import Setting
 from .subgraph_nodes import SubgraphNodes
-from .task import weighed_equally
 from .typed_nodes import TypedNodes
 
 AnySetting = TypeVar("AnySetting", bound=Setting)
@@ -64,15 +63,14 @@ def preset(method: str, kind: type[AnySetting], **values: Any) -> AnySetting:
 
 
 @typed
-def fedgcn(fedavg: Method, *, equal: bool = False) -> Method:
+def fedgcn(fedavg: Method) -> Method:
     """FedGCN: FedAvg after clients have summed their neighbours' features across all borders.
 
-    The public code weighs all clients the same (`equal`). Here weights are the task's, so that a
-    comparison with FedAvg is one of the sums alone.
+    The public code weighs all clients the same, as `fgl.tasks.task.weighed_equally` does. Here
+    weights are the task's, so that a comparison with FedAvg is one of the sums alone.
 
     Args:
         fedavg: of a task whose network reads these sums; see `preset`.
-        equal: whether all clients weigh the same.
 
     Returns:
         `fedavg`; it checks that the network is FedGCN's.
@@ -89,24 +87,23 @@ def fedgcn(fedavg: Method, *, equal: bool = False) -> Method:
     """
     model = fedavg.model
     fits = isinstance(model, GCN) and model.summed
-    fitting = _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
-    return weighed_equally(fitting) if equal else fitting
+    return _of_network(fedavg, fits, "a GCN on sums (model gcn, hops 1 or 2)")
 
 
 @typed
-def fedsage(fedavg: Method, *, equal: bool = False) -> Method:
+def fedsage(fedavg: Method) -> Method:
     """FedSage: FedAvg of a GraphSAGE network.
 
-    The public code (zkhku/fedsage, src/fedsage.py) weighs all clients the same (`equal`). Here
-    weights are the task's, so that a comparison with FedAvg is one of two networks alone. Its
-    network is stellargraph's: half of a layer's outputs are of a node and half of its neighbours,
-    the last rows have length 1, and a linear layer follows; 5 drawn neighbours a layer, minibatches
-    of 32. It starts from the mean of the clients' draws, and one Adam goes from client to client,
-    each with the moments that the one before left. Here network and training are the task's.
+    The public code (zkhku/fedsage, src/fedsage.py) weighs all clients the same, as
+    `fgl.tasks.task.weighed_equally` does. Here weights are the task's, so that a comparison with
+    FedAvg is one of two networks alone. Its network is stellargraph's: half of a layer's outputs
+    are of a node and half of its neighbours, the last rows have length 1, and a linear layer
+    follows; 5 drawn neighbours a layer, minibatches of 32. It starts from the mean of the clients'
+    draws, and one Adam goes from client to client, each with the moments that the one before left.
+    Here network and training are the task's.
 
     Args:
         fedavg: of a task whose network it is; see `preset`.
-        equal: whether all clients weigh the same.
 
     Returns:
         `fedavg`.
@@ -121,8 +118,7 @@ def fedsage(fedavg: Method, *, equal: bool = False) -> Method:
 
     Source: Zhang et al. 2021, https://arxiv.org/abs/2106.13430
     """
-    fitting = _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
-    return weighed_equally(fitting) if equal else fitting
+    return _of_network(fedavg, isinstance(fedavg.model, SAGE), "a SAGE (model sage)")
 
 
 def _of_network(fedavg: Method, fits: bool, wanted: str) -> Method:

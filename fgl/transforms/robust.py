@@ -67,7 +67,7 @@ def robust(
     def aggregate(inbox: Inbox, state: State) -> tuple[Mapping[int, Message], State]:
         counted = {k: message for k, message in inbox.items() if _counts(message)}
         if not counted:
-            return served.of(None, inbox, state)
+            return served.serve_model(None, inbox, state)
         heard = Inbox(counted, inbox.num_clients, inbox.sent)
         updates = heard.changes("model")
         common = one_for_all([inbox.sent[client]["model"] for client in heard], "model")
@@ -78,7 +78,9 @@ def robust(
                 raise
             warnings.warn(f"{error}: everybody keeps the old model", stacklevel=2)
             return {}, state
-        return served.of({name: common[name] + update[name] for name in updates}, inbox, state)
+        return served.serve_model(
+            {name: common[name] + update[name] for name in updates}, inbox, state
+        )
 
     return replace(method, aggregate=aggregate)
 

@@ -257,7 +257,7 @@ def auc(fact: list[bool], there: list[bool]) -> float:
     """The area under the curve of a fact: half of what it is right more often than wrong."""
     right, wrong = (
         [own for own, is_edge in zip(fact, there) if is_edge is kind] for kind in (True, False)
-    )  # noqa: B905
+    )
     return 0.5 + (sum(right) / len(right) - sum(wrong) / len(wrong)) / 2
 
 

@@ -37,7 +37,7 @@ class Means(Mapping[str, Params]):
         self.inbox = inbox
 
     @classmethod
-    def of(
+    def over(
         cls,
         inbox: Inbox,
         *,
@@ -48,16 +48,17 @@ class Means(Mapping[str, Params]):
         """The given mean of the models, the plain means of `equally`, and the entries in `reads`.
 
         Raises:
-            ValueError: if an upload lacks a key of `equally`.
+            TypeError: if an entry of `equally` is no dict of tensors.
+            ValueError: if an upload lacks it.
 
         Example:
             >>> inbox = fgl.federation.Inbox({k: {"n": {"w": torch.tensor(k)}} for k in (1, 3)}, 4)
-            >>> means = Means.of(inbox, equally=["n"])
+            >>> means = Means.over(inbox, equally=["n"])
             >>> means["n"], dict(means.inbox)
             ({'w': tensor(2)}, {1: {}, 3: {}})
         """
         values = {} if model is None else {"model": model}
-        values |= {key: mean(inbox.each(key), torch.ones(len(inbox))) for key in equally}
+        values |= {key: _plain_mean(inbox, key) for key in equally}
         entries: dict[int, Message] = {
             client: {key: message[key] for key in reads if key in message}
             for client, message in inbox.items()
@@ -143,12 +144,13 @@ class OfMeans:
 
     def __call__(self, inbox: Inbox, state: State) -> Made:
         weight = inbox.stack("num_examples")
-        return self.of(mean(inbox.each("model"), weight) if weight.any() else None, inbox, state)
+        model = mean(inbox.each("model"), weight) if weight.any() else None
+        return self.serve_model(model, inbox, state)
 
-    def of(self, model: Params | None, inbox: Inbox, state: State) -> Made:
+    def serve_model(self, model: Params | None, inbox: Inbox, state: State) -> Made:
         """Serve `model` in the place of the mean of the inbox's models; None if there is none."""
         return self.serve(
-            Means.of(inbox, model=model, equally=self.equally, reads=self.reads), state
+            Means.over(inbox, model=model, equally=self.equally, reads=self.reads), state
         )
 
 
@@ -191,7 +193,7 @@ def after(
 
         def changed(inbox: Inbox, state: State) -> Made:
             outbox, new = aggregate(inbox, state)
-            return change(outbox, new, Means.of(inbox, equally=equally, reads=reads), state)
+            return change(outbox, new, Means.over(inbox, equally=equally, reads=reads), state)
 
         changed.__qualname__ = short_name(change)
         return changed
@@ -208,6 +210,13 @@ def after(
         reads=tuple(dict.fromkeys((*aggregate.reads, *reads))),
         averages=averages and aggregate.averages,
     )
+
+
+def _plain_mean(inbox: Inbox, key: str) -> Params:
+    stacks = inbox.each(key)
+    if not isinstance(stacks, Mapping):
+        raise TypeError(f"Expected {key!r} of an upload to be a dict of tensors, but got a tensor")
+    return mean(stacks, torch.ones(len(inbox)))
 
 
 def _keys(name: str, keys: Any) -> tuple[str, ...]:
