@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import torch
 from conformance import PRIVATE, ROWS, case, row
+from federations import Elsewhere
 from torch import Tensor
 
+import fgl
 from fgl.federation import Answer, Broadcast, Loop, Result, checked
 from fgl.federation.round import Plan, play
 
@@ -166,3 +168,41 @@ def test_a_lie_costs_no_other_client_its_round(
 def test_no_lie_costs_another_client_its_round(name: str, num_clients: int) -> None:
     task = row(name).tasks[0]
     assert tell(name, task, num_clients, num_rounds=max(2, row(name).exchange)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("num_clients", LIARS)
+@pytest.mark.parametrize("factor", [1e4, 1e6])
+@pytest.mark.parametrize("name", ["fedssp", "s2fgl", "fggp", "gcfl plus gradients", "fedproto"])
+def test_the_same_lie_in_each_round_stops_no_run(
+    name: str, factor: float, num_clients: int
+) -> None:
+    """Each entry in turn; what the liars sent in a round does not spoil the next ones either."""
+    method, made = case(name, row(name).tasks[0])
+    clients = list(made.clients)[:4] * (num_clients // 4)
+    scale = each(lambda tensor: tensor * factor, floating)
+    changed: list[str] = []
+    for number in range(4):  # entries of an upload, as far as there are
+
+        class Lying(Elsewhere):
+            def __call__(self, *given: Any, number: int = number, **how: Any) -> Any:
+                executor: Any = super().__call__(*given, **how)
+                train = executor.train
+
+                def lied(index: int, outbox: Any, who: Any) -> list[Any]:
+                    answers = dict(train(index, outbox, who))
+                    for client in LIARS[num_clients]:
+                        message = answers[client].message
+                        key = list(message)[number % len(message)]
+                        lie = {**message, key: scale(message[key])}
+                        answers[client] = replace(answers[client], message=lie)
+                    changed.append(key)
+                    return list(answers.items())
+
+                executor.train = lied
+                return executor
+
+        got = fgl.run(method, on=Lying(clients, 1), num_rounds=5)
+        dropped = {client for record in got.history for client in record.dropped}
+        assert dropped <= set(LIARS[num_clients]), (changed[-1], got.history)

@@ -70,19 +70,8 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         What happened, without metrics.
     """
     start, index = time.perf_counter(), len(result.history)
-    who = participants(
-        executor.num_clients,
-        plan.participation,
-        fold_in(plan.seed, index // method.exchange, "who"),
-    )
-    record = Round(index, who)
-    if method.joining is not None and not result.history:
-        record.bytes_up = join(method, executor, result, plan)
-    for client in who:
-        record.bytes_down += num_bytes(result.outbox[client])
-        if drops(plan, index, client):
-            record.dropped[client] = DROPPED
-    ready = [client for client in who if client not in record.dropped]
+    record = _invited(method, executor, result, plan)
+    ready = [client for client in record.participants if client not in record.dropped]
     answers = dict(executor.train(record.round, result.outbox, ready))
     uploads, refused = _uploads(method, answers, result, record, plan, executor.elsewhere)
     asked = [client for client in ready for _ in range(answers[client].paid)]
@@ -102,13 +91,7 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         cause = next((error.__cause__ for error in left_out.values()), None)
         check_goes_on([*result.history, record], plan.limits.empty_rounds, cause)
         check_exchanges([*result.history, record], plan.limits.empty_rounds, method.exchange)
-    record.padding, record.one_by_one = executor.padding, executor.one_by_one
-    if record.one_by_one and not any(each.one_by_one for each in result.history):
-        warnings.warn(
-            f"Training one client after the other from round {index} on, since a batch refused "
-            f"these: {record.one_by_one}",
-            stacklevel=3,
-        )
+    _note_training(record, executor, result.history)
     if new is None:
         nobody = Inbox({}, executor.num_clients, result.outbox, index, asked)
         new = _of_nobody(method, nobody, result.server_state, plan)
@@ -120,6 +103,35 @@ def play(method: Method, executor: Executor, result: Result, plan: Plan) -> Roun
         record.loss = _mean_loss([answers[k].losses for k in counted if answers[k].num_examples])
     record.seconds = time.perf_counter() - start
     return record
+
+
+def _invited(method: Method, executor: Executor, result: Result, plan: Plan) -> Round:
+    """The record of the next round: its participants, and those that drop out."""
+    index = len(result.history)
+    who = participants(
+        executor.num_clients,
+        plan.participation,
+        fold_in(plan.seed, index // method.exchange, "who"),
+    )
+    record = Round(index, who)
+    if method.joining is not None and not result.history:
+        record.bytes_up = join(method, executor, result, plan)
+    for client in who:
+        record.bytes_down += num_bytes(result.outbox[client])
+        if drops(plan, index, client):
+            record.dropped[client] = DROPPED
+    return record
+
+
+def _note_training(record: Round, executor: Executor, history: Sequence[Round]) -> None:
+    """Record how the executor trained; it warns once if it could not train a batch."""
+    record.padding, record.one_by_one = executor.padding, executor.one_by_one
+    if record.one_by_one and not any(each.one_by_one for each in history):
+        warnings.warn(
+            f"Training one client after the other from round {record.round} on, since a batch "
+            f"refused these: {record.one_by_one}",
+            stacklevel=4,
+        )
 
 
 def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
@@ -136,7 +148,7 @@ def join(method: Method, executor: Executor, result: Result, plan: Plan) -> int:
     messages, refused = _uploads(plain, answers, asked, record, plan, executor.elsewhere)
     record.dropped |= {client: reason(error) for client, error in refused.items()}
     for client, why in sorted(record.dropped.items()):
-        warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=4)
+        warnings.warn(f"Round 0, client {client}, when it joins: {why}", stacklevel=5)
     if not messages:
         raise _nobody(record, " when clients join")
     inbox = Inbox(messages, len(everybody), result.outbox, asked=everybody)
@@ -197,15 +209,12 @@ def _bad_model(
         return f"{diverged} of {len(came)} clients diverged from the model that they received"
     before = [record.loss for record in history if math.isfinite(record.loss)]
     first = [answer.losses[0] for answer in came if answer.losses and answer.num_examples]
-    if not before or not first:
+    if not diverged or not before or not first:
         return ""
-    finite = (loss if math.isfinite(loss) else math.inf for loss in first)
-    loss, least = statistics.median_low(finite), min(before)
-    if loss <= BAD_LOSS * max(least, 1.0):
+    loss = statistics.median_low(each if math.isfinite(each) else math.inf for each in first)
+    if loss <= BAD_LOSS * max(min(before), 1.0):
         return ""
-    return (
-        f"the model that it received has a loss of {loss:.3g}, after {least:.3g} in another round"
-    )
+    return f"the model that it received has a loss of {loss:.3g}, after {min(before):.3g} before"
 
 
 def _went_back(inbox: Inbox, result: Result) -> tuple[Made, dict[int, Exception]]:

@@ -88,20 +88,8 @@ def sift(
         >>> print(*found.refused.values(), sep="; ")
         model changed by 1e+38, which is over 300 times the median, 2; model/weight is not finite
     """
-    template = method.common()
-    forms: dict[int, Form] = {}
-    malformed: dict[int, Exception] = {}
+    forms, malformed = _forms(method, uploads, limits)
     refused: dict[int, Exception] = {}
-    last: Form | None = None
-    for client in sorted(uploads):
-        try:
-            own = form_of(uploads[client], method.ragged)
-            if own != last or method.ragged:  # else as the one before, which was checked
-                check_message(uploads[client], model=template, name="the upload")
-                limits.check_bytes(method, num_bytes(uploads[client]))
-            forms[client] = last = own
-        except Exception as error:  # whatever it is that somebody else sent
-            malformed[client] = error
     moved, infinite = changes({client: uploads[client] for client in forms}, sent)
     refused |= infinite
     for client in sorted(forms.keys() - infinite):
@@ -126,6 +114,26 @@ def sift(
     agreed = len(alike) >= min(AGREED, len(sent))
     refused = dict(sorted(refused.items()))
     return Sifted(taken, refused, sorted(malformed), usual if agreed else form)
+
+
+def _forms(
+    method: Method, uploads: Mapping[int, Any], limits: Limits
+) -> tuple[dict[int, Form], dict[int, Exception]]:
+    """The forms of the uploads, and the errors of those that are no upload of this method."""
+    template = method.common()
+    forms: dict[int, Form] = {}
+    malformed: dict[int, Exception] = {}
+    last: Form | None = None
+    for client in sorted(uploads):
+        try:
+            own = form_of(uploads[client], method.ragged)
+            if own != last or method.ragged:  # else as the one before, which was checked
+                check_message(uploads[client], model=template, name="the upload")
+                limits.check_bytes(method, num_bytes(uploads[client]))
+            forms[client] = last = own
+        except Exception as error:  # whatever it is that somebody else sent
+            malformed[client] = error
+    return forms, malformed
 
 
 def form_of(message: Any, ragged: Collection[str] = ()) -> Form:
@@ -168,21 +176,31 @@ def _entries(message: Mapping[Any, Any]) -> Iterator[tuple[tuple[Any, ...], Any]
 
 def _check_numbers(path: tuple[str, ...], tensor: Tensor, ragged: bool) -> None:
     """Refuse subclasses of Tensor, which can redefine addition, and entries that share memory."""
-    plain = type(tensor) in (Tensor, Parameter) and tensor.dtype in DTYPES
-    strided = tensor.layout == torch.strided and not tensor.is_nested
-    if plain and strided and not tensor.is_meta and tensor.is_contiguous():
+    numbers = type(tensor) in (Tensor, Parameter) and tensor.dtype in DTYPES
+    if numbers and _is_usual(tensor):
         return
-    name = "/".join(path)
-    if not plain or tensor.is_meta or tensor.is_nested or tensor.layout not in LAYOUTS:
-        kind = "meta" if tensor.is_meta else f"{tensor.layout}, {tensor.dtype}"
+    name, layout = "/".join(path), tensor.layout
+    if not numbers or tensor.is_meta or tensor.is_nested or layout not in LAYOUTS:
+        kind = "meta" if tensor.is_meta else f"{layout}, {tensor.dtype}"
         got = f"a {type(tensor).__name__}, {kind}"
         raise TypeError(f"Expected {name!r} to be a tensor of numbers in memory, but got {got}")
-    if not strided and ragged:
-        raise ValueError(f"Expected {name!r} to be dense, but got {tensor.layout}")
-    if strided and any(
-        n > 1 and not step for n, step in zip(tensor.shape, tensor.stride(), strict=True)
-    ):
+    if layout != torch.strided:
+        if ragged:
+            raise ValueError(f"Expected {name!r} to be dense, but got {layout}")
+    elif _is_expanded(tensor):
         raise ValueError(f"Expected {name!r} to be whole, but got an expanded tensor")
+
+
+def _is_usual(tensor: Tensor) -> bool:
+    """Whether a tensor's numbers lie side by side in memory."""
+    here = tensor.layout == torch.strided and not tensor.is_nested and not tensor.is_meta
+    return here and tensor.is_contiguous()
+
+
+def _is_expanded(tensor: Tensor) -> bool:
+    """Whether entries of a tensor share memory."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return any(size > 1 and step == 0 for size, step in steps)
 
 
 @lru_cache(maxsize=1024)
