@@ -184,6 +184,14 @@ def test_negatives_want_answers_of_zero_and_one() -> None:
         with_negatives(temporal())
 
 
+def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> None:
+    graph = temporal().replace(y=torch.arange(12) % 5)
+    assert graph.num_classes == 5
+    for split in (split_by_time, fgl.data.pair_split):
+        assert split(graph, torch.arange(60) % 3).num_classes == 3
+        assert split(graph).num_classes != 5
+
+
 def test_a_directed_split_keeps_fields_and_directions() -> None:
     graph = temporal(num_edges=80, n=12)
     split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)
