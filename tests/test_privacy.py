@@ -349,6 +349,17 @@ def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert privacy.epsilon(**how) == first
 
 
+def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
+    """``log(1 + q (e^eps - 1))`` at q delta, which is exact for one step whose epsilon is large."""
+    rate, delta = 0.5, 1e-5
+    for noise in (0.04, 0.1):
+        whole = privacy.epsilon(noise_multiplier=noise, rounds=1, delta=delta / rate)
+        want = whole + math.log(rate + (1 - rate) * math.exp(-whole))
+        how: Any = {"noise_multiplier": noise, "sample_rate": rate}
+        spent = privacy.epsilon(**how, rounds=1, delta=delta)
+        assert want - 1e-9 < spent < want * (1 + 1e-4)
+
+
 @pytest.mark.parametrize(
     "uses",
     [
