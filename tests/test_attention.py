@@ -99,6 +99,8 @@ def test_projection_of_shares_is_themselves_and_ties_are_shared() -> None:
     shares = torch.softmax(draw(5, 7), 1)
     close(project_to_simplex(shares), shares)
     close(project_to_simplex(shares + 1e6), shares, atol=1e-9)
+    large = torch.tensor([[1e8, 0.0, 1e8 - 64], [-1e8, 3e8, 3e8]])  # of 8 and 32 between floats
+    assert project_to_simplex(large).tolist() == [[1, 0, 0], [0, 0.5, 0.5]]
     third = torch.full((1, 3), 1 / 3, dtype=torch.float64)
     close(project_to_simplex(torch.zeros(1, 3).double()), third)
     assert project_to_simplex(torch.zeros(0, 3)).shape == (0, 3)

@@ -216,6 +216,8 @@ def test_folds_are_shuffled_by_the_seed_alone() -> None:
 
 def test_folds_of_a_client() -> None:
     graph, _ = collection((2, 3, 1, 4, 2, 2, 3))
+    old = torch.arange(7) % 2 == 0
+    graph = graph.replace(train_mask=old, val_mask=~old, test_mask=old)  # of an older split
     parts = [torch.tensor([0, 2, 4]), torch.tensor([1, 3, 5, 6])]
     seen = [Counter[int](), Counter[int]()]
     for fold in range(3):
@@ -223,6 +225,7 @@ def test_folds_of_a_client() -> None:
         for k, part in enumerate(parts):
             assert train[k].num_graphs + test[k].num_graphs == part.numel()
             assert train[k].num_train == train[k].num_graphs
+            assert all(own.val_mask is own.test_mask is None for own in (train[k], test[k]))
             seen[k].update(test[k].ptr.diff().tolist())
     assert seen == [Counter([2, 1, 2]), Counter([3, 4, 2, 3])]
 

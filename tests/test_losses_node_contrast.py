@@ -431,6 +431,23 @@ def test_vmap_equals_the_loop(kwargs: dict[str, Any]) -> None:
             torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("block", [1, 2 * N * N])
+def test_vmap_of_clients_that_do_not_fit_together_equals_the_loop(block: int) -> None:
+    a, k, y, mask = stacked()
+
+    def loss(a: Tensor, k: Tensor, y: Tensor, mask: Tensor) -> Tensor:
+        return node_contrast(a, k, y, mask=mask, direction="symmetric", block=block)
+
+    want = torch.stack([loss(*each) for each in zip(a, k, y, mask, strict=True)])
+    got = vmap(loss)(a, k, y, mask)
+    torch.testing.assert_close(got, want, rtol=1e-13, atol=1e-13)
+    slopes = torch.autograd.grad(want.sum(), (a, k))
+    per_client = vmap(grad(loss, argnums=(0, 1)))(a, k, y, mask)
+    for result in (torch.autograd.grad(got.sum(), (a, k)), per_client):
+        for ours, theirs in zip(result, slopes, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-13)
+
+
 def test_vmap_with_what_clients_share() -> None:
     a, k, y, _ = stacked()
     got = vmap(node_contrast, in_dims=(0, None, None))(a, k[0], y[0])

@@ -292,6 +292,10 @@ def test_inputs_are_untouched() -> None:
             r"Expected teacher to have the student's shape \[9, 4\]",
         ),
         ({"teacher": torch.ones(1, C)}, r"but got \[1, 4\]"),
+        (
+            {"student": torch.ones(N, C, 1), "teacher": torch.ones(N, C, 1)},
+            r"student's shape \[9, 4, 1\] \[num_nodes, num_classes\]",
+        ),
         ({"edges": SparseMatrix.from_edge_index(EDGES, N + 1)}, "Expected edges to join 9 nodes"),
         ({"mask": MASK[1:]}, r"Expected mask to have shape \[9\], but got \[8\]"),
         ({"mask": MASK[:, None]}, r"Expected mask to have shape \[9\], but got \[9, 1\]"),

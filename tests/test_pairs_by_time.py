@@ -187,6 +187,27 @@ def test_negatives_want_answers_of_zero_and_one() -> None:
         with_negatives(temporal())
 
 
+def test_negatives_of_a_mask_that_is_not_there_are_not_drawn() -> None:
+    split = split_by_time(temporal())
+    for gone in ("train_mask", "val_mask", "test_mask"):
+        more = with_negatives(split.replace(**{gone: None}), seed=1)
+        every = with_negatives(split, seed=1)
+        lost = int((every.y == 0).sum()) - int((more.y == 0).sum())  # type: ignore[union-attr]
+        mine = getattr(every, gone) & (every.y == 0)
+        assert getattr(more, gone) is None and lost == int(mine.sum())
+        assert more.edge_label_index.shape[1] == len(more.y)  # type: ignore[union-attr, arg-type]
+    alone = split.replace(val_mask=None, test_mask=None)
+    assert with_negatives(alone) is alone
+
+
+def test_classes_of_pairs_are_those_of_their_answers_and_not_of_the_nodes() -> None:
+    graph = temporal().replace(y=torch.arange(12) % 5)
+    assert graph.num_classes == 5
+    for split in (split_by_time, fgl.data.pair_split):
+        assert split(graph, torch.arange(60) % 3).num_classes == 3
+        assert split(graph).num_classes != 5
+
+
 def test_a_directed_split_keeps_fields_and_directions() -> None:
     graph = temporal(num_edges=80, n=12)
     split = fgl.data.edge_split(graph, val=0.1, test=0.2, directed=True, seed=2)

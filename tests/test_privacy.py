@@ -349,25 +349,46 @@ def test_an_epsilon_is_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert privacy.epsilon(**how) == first
 
 
-def test_several_uses_are_composed_as_by_dp_accounting() -> None:
-    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
-    from dp_accounting.pld import PLDAccountant
+def test_a_sample_under_little_noise_is_amplified_by_the_theorem() -> None:
+    """``log(1 + q (e^eps - 1))`` at q delta, which is exact for one step whose epsilon is large."""
+    rate, delta = 0.5, 1e-5
+    for noise in (0.04, 0.1):
+        whole = privacy.epsilon(noise_multiplier=noise, rounds=1, delta=delta / rate)
+        want = whole + math.log(rate + (1 - rate) * math.exp(-whole))
+        how: Any = {"noise_multiplier": noise, "sample_rate": rate}
+        spent = privacy.epsilon(**how, rounds=1, delta=delta)
+        assert want - 1e-9 < spent < want * (1 + 1e-4)
 
-    for uses in (
+
+@pytest.mark.parametrize(
+    "uses",
+    [
         {(1.0, 0.01): 50},
         {(1.0, 0.01): 50, (3.0, 0.1): 20},
         {(2.0, 1.0): 3, (1.0, 0.01): 50, (5.0, 1.0): 0},
         {(2.0, 1.0): 3, (4.0, 1.0): 5, (0.5, 0.0): 9},
-    ):
-        other = PLDAccountant(value_discretization_interval=1e-3)
-        for (noise, rate), times in uses.items():
-            if times and rate:
-                event = GaussianDpEvent(noise)
-                other.compose(PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
-        want = other.get_epsilon(1e-5)
-        assert privacy.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
+    ],
+)
+def test_several_uses_are_composed_as_by_dp_accounting(uses: Any) -> None:
+    from dp_accounting import GaussianDpEvent, PoissonSampledDpEvent
+    from dp_accounting.pld import PLDAccountant
+
+    other = PLDAccountant(value_discretization_interval=4e-3)
+    for (noise, rate), times in uses.items():
+        if times and rate:
+            event = GaussianDpEvent(noise)
+            other.compose(PoissonSampledDpEvent(rate, event) if rate < 1 else event, times)
+    want = other.get_epsilon(1e-5)
+    assert privacy.composed_epsilon(uses, delta=1e-5) == pytest.approx(want, rel=0.01)
+
+
+def test_no_use_costs_nothing_and_one_without_noise_everything() -> None:
     assert privacy.composed_epsilon({(1.0, 1.0): 0}, delta=1e-5) == 0
     assert privacy.composed_epsilon({(1.0, 1.0): 1, (0.0, 0.5): 1}, delta=1e-5) == math.inf
+    with pytest.raises(ValueError, match="rounds to be .* -1"):
+        privacy.composed_epsilon({(1.0, 1.0): 3, (2.0, 1.0): -1}, delta=1e-5)
+    with pytest.raises(ValueError, match="rounds to be .* -1"):
+        privacy.epsilon(noise_multiplier=1.0, rounds=-1, delta=1e-5)
 
 
 @pytest.mark.parametrize("rate", [1.0, 0.5, 0.1, 0.01])

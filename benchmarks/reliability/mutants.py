@@ -21,8 +21,10 @@ from __future__ import annotations
 import ast
 import gc
 import hashlib
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import sys
 import time
@@ -30,6 +32,7 @@ import traceback
 import types
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import accumulate
 from pathlib import Path
@@ -41,6 +44,8 @@ import pytest
 from harness.flags import arguments, flag
 from harness.machine import ROOT, kept, machine, write
 from harness.mutate import Mutant, functions, mutants, mutated, source
+
+import fgl
 
 Code = dict[tuple[str, str, int], list[types.FunctionType]]  # by file, qualified name, line
 COPIES = 4  # of a test are run where one takes longer than QUICK; all where it does not
@@ -146,7 +151,7 @@ class Session:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         code, args = loaded_code(), self.args
-        chosen = drawn(args.mutants, args.seed, args.rooms)
+        chosen = [m for m in drawn(args.mutants, args.seed, args.rooms) if exchanges(m, code)]
         gc.freeze()  # forked processes need not copy what they do not change
         note_lines(self, session.items)
         run_mutants(self, chosen, {item.nodeid: item for item in session.items}, code)
@@ -318,6 +323,9 @@ def run_mutants(
 
 def loaded_code() -> Code:
     """Functions of the library in memory, by file, qualified name and line."""
+    for module in pkgutil.walk_packages(fgl.__path__, "fgl."):
+        with suppress(ImportError):  # of an extra that is not installed: its code is not changed
+            importlib.import_module(module.name)
     code = defaultdict(list)
     for value in gc.get_objects():
         if type(value) is types.FunctionType:  # isinstance asks proxies, which warn
@@ -342,7 +350,8 @@ def tried(
     answer.write_text("not begun", encoding="utf-8")
 
     def work() -> None:
-        exchange(mutant, code)
+        for function, new in exchanges(mutant, code):
+            function.__code__ = new
         for test in tests:
             answer.write_text(test, encoding="utf-8")
             run.once(items[test], None, SLACK + 10 * coverage.seconds[test])
@@ -359,8 +368,8 @@ def tried(
             "seconds": round(time.perf_counter() - start, 2)}  # fmt: skip
 
 
-def exchange(mutant: Mutant, code: Code) -> None:
-    """Give the loaded functions the mutant's code, those inside them too."""
+def exchanges(mutant: Mutant, code: Code) -> list[tuple[types.FunctionType, types.CodeType]]:
+    """Loaded functions and the mutant's code for them, of those inside the function too."""
     file = str(ROOT / mutant.path)
 
     def below(code: types.CodeType) -> Iterator[types.CodeType]:
@@ -369,15 +378,12 @@ def exchange(mutant: Mutant, code: Code) -> None:
                 yield constant
                 yield from below(constant)
 
-    exchanged = 0
-    for new in below(compile(mutated(mutant), file, "exec", dont_inherit=True)):
-        for function in code.get((file, new.co_qualname, new.co_firstlineno), []):
-            if function.__code__ == new or function.__code__.co_freevars != new.co_freevars:
-                continue
-            function.__code__ = new
-            exchanged += 1
-    if not exchanged:
-        raise RuntimeError(f"Expected a loaded function to change by {mutant.key}, but none did")
+    return [
+        (function, new)
+        for new in below(compile(mutated(mutant), file, "exec", dont_inherit=True))
+        for function in code.get((file, new.co_qualname, new.co_firstlineno), [])
+        if function.__code__ != new and function.__code__.co_freevars == new.co_freevars
+    ]
 
 
 def summary(

@@ -51,7 +51,7 @@ def nearest_features(
         apart = torch.cdist(made, hidden)
         nearest = torch.where(there[:, None], apart, torch.inf).argmin(2)
     target = hidden.detach().gather(1, nearest[..., None].expand(-1, -1, made.shape[2]))
-    counts = places[: made.shape[1]] < count.detach().floor()[:, None]
+    counts = places[: made.shape[1]] < count.floor()[:, None]
     counts = counts & (hidden_count > 0)[:, None] & (weight > 0)[:, None]
     difference = torch.where(counts[..., None], made - target, 0)
     entries = weight.sum() * made.shape[1] * made.shape[2]
